@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Of a message: see dist/control.h. And of what many say to rank 0 before it has heard them.
+// Of a message: see dist/job/control.h. And of what many say to rank 0 before it has heard them.
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20, kUnderWayBytes = std::size_t{64} << 20;
 
 std::string piece_of(const std::string& text, std::size_t number, std::size_t bytes) {

@@ -8,7 +8,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/log.h"
-#include "dist/agreement.h"
+#include "dist/job/agreement.h"
 
 namespace lockstep {
 namespace {

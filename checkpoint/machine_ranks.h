@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/agreement.h"
+#include "dist/job/agreement.h"
 
 namespace lockstep {
 

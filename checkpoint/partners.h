@@ -8,7 +8,7 @@
 #include "checkpoint/all_ranks.h"
 #include "checkpoint/machine_ranks.h"
 #include "checkpoint/manifest.h"
-#include "dist/handshake.h"
+#include "dist/job/handshake.h"
 
 namespace lockstep {
 

@@ -27,8 +27,10 @@ if(LOCKSTEP_SANITIZE)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 
-# lockstep_library(name SOURCES... ): the library of the folder it is called from.
-function(lockstep_library name)
+# lockstep_library(FOLDER SOURCES...): the library of the folder it is called from; that of data/remote is
+# lockstep_data_remote.
+function(lockstep_library folder)
+  string(REPLACE "/" "_" name ${folder})
   if(LOCKSTEP_HOST_BUILD AND name IN_LIST LOCKSTEP_HOST_LIBRARIES)
     lockstep_host_library(lockstep_${name})
   else()

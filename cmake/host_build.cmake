@@ -3,7 +3,9 @@
 if(LOCKSTEP_HOST_BUILD AND NOT LOCKSTEP_CUDA)
   message(FATAL_ERROR "LOCKSTEP_HOST_BUILD is for a build with LOCKSTEP_CUDA")
 endif()
-set(LOCKSTEP_HOST_LIBRARIES core model data checkpoint train)
+set(LOCKSTEP_HOST_LIBRARIES core core_system dist_topology dist_job model data data_tokenizer data_remote data_pack
+  checkpoint train train_step train_observe train_interop train_infer train_run launch_plan launch_preflight
+  launch_report launch_watch)
 set_property(GLOBAL PROPERTY lockstep_host_archives "")
 
 # lockstep_host_library(TARGET): a library without sources that links what TARGET is in that build.

@@ -1,4 +1,4 @@
-// Component: what a step's time goes to. A plan (train/plan/step_time.h) and a run (core/trace.h)
+// Component: what a step's time goes to. A plan (launch/plan/step_time.h) and a run (core/trace.h)
 // divide it alike, under the same names.
 #pragma once
 

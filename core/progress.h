@@ -1,5 +1,6 @@
 // Progress: a count that grows while this process gets on with its work, whatever that is: kernels
-// of a CPU, collectives, files. Who looks for processes that hang (dist/heartbeat.h) looks at this.
+// of a CPU, collectives, files. Who looks for processes that hang (dist/job/heartbeat.h) looks at
+// this.
 #pragma once
 
 #include <cstdint>

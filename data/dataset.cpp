@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/hash.h"
-#include "data/remote.h"
+#include "data/source.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/file.h"
-#include "data/remote.h"
+#include "data/source.h"
 
 namespace lockstep {
 namespace {

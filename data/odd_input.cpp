@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
-#include "data/unicode.h"
+#include "core/utf8.h"
 
 namespace lockstep {
 namespace {

@@ -7,23 +7,6 @@
 
 namespace lockstep {
 
-const char* name(RowKind kind) {
-  switch (kind) {
-    case RowKind::automatic: return "auto";
-    case RowKind::windows: return "windows";
-    case RowKind::examples: return "examples";
-    case RowKind::packed: return "packed";
-  }
-  return "?";
-}
-
-std::string joined(const std::vector<std::string>& paths) {
-  std::string text;
-  for (const auto& path : paths)
-    text += (text.empty() ? "" : ", ") + path;
-  return text;
-}
-
 Rows::Rows(const Dataset& dataset, const Config& config) : dataset_(dataset), config_(config) {
   const auto T = config.sequence_length;
   if (config.kind == RowKind::examples || config.kind == RowKind::packed) {

@@ -8,8 +8,8 @@
 #include "data/datatrove.h"
 #include "data/manifest.h"
 #include "data/megatron.h"
-#include "data/remote.h"
 #include "data/shard_selection.h"
+#include "data/source.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/file.h"
 #include "data/manifest.h"
-#include "data/remote.h"
+#include "data/source.h"
 
 namespace lockstep {
 namespace {

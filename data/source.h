@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -26,5 +27,8 @@ enum class RowKind : unsigned char {
 const char* name(RowKind kind);
 
 std::string joined(const std::vector<std::string>& paths);  // "a, b"
+
+// Whether a path is an address: s3://, https:// or http://.
+bool is_remote(std::string_view path);
 
 }  // namespace lockstep

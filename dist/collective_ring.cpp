@@ -14,6 +14,16 @@ constexpr std::uint64_t kShown = 64;  // of those that are left
 
 }  // namespace
 
+Activity::Name Activity::name(std::string_view text) {
+  Name name{};
+  text.copy(name.data(), name.size() - 1);
+  return name;
+}
+
+std::string Activity::text(const Name& name) {
+  return {name.begin(), std::find(name.begin(), name.end(), '\0')};
+}
+
 void CollectiveRing::begin_step(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   step_ = step;

@@ -10,9 +10,22 @@
 #include <string_view>
 
 #include "core/stream.h"
-#include "dist/watch.h"
 
 namespace lockstep {
+
+// What a rank does now. Collectives are numbered from 1 in the order in which every rank of the job
+// enters them. Texts longer than their arrays are cut: nothing is allocated.
+struct Activity {
+  using Name = std::array<char, 48>;
+  std::int64_t step = 0;
+  std::uint64_t collectives = 0;  // how many were entered
+  bool inside = false;            // the last of them has not ended
+  std::uint64_t progress = 0;     // any change shows that the rank is alive
+  Name collective{}, unit{};      // of the last one
+
+  static Name name(std::string_view text);
+  static std::string text(const Name& name);
+};
 
 class CollectiveRing {
  public:

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <thread>
 
+#include "core/system/interfaces.h"
 #include "dist/collective_ring.h"
-#include "dist/socket.h"
-#include "dist/topology_placement.h"
+#include "dist/topology/topology_placement.h"
 
 namespace lockstep {
 namespace {

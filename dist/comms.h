@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "dist/communicator.h"
-#include "dist/mesh.h"
-#include "dist/topology.h"
+#include "dist/topology/mesh.h"
+#include "dist/topology/topology.h"
 
 namespace lockstep {
 

@@ -13,7 +13,7 @@
 
 #include "core/arena.h"
 #include "core/gpu.h"
-#include "core/machine.h"
+#include "core/system/machine.h"
 #include "core/units.h"
 
 namespace lockstep {

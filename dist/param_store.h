@@ -71,7 +71,7 @@ class ParamStore {
 
   // Weights, master weights and gradients; or the weights alone, which cannot be trained and have
   // no fp8 copies. All are zero afterwards, padding included.
-  //   masters: another arena for the masters, of pinned memory; see train/optimizer_ring.h
+  //   masters: another arena for the masters, of pinned memory; see train/step/optimizer_ring.h
   void allocate(Arena& arena, Stream& stream, Arena* masters = nullptr);
   void allocate_weights(Arena& arena, Stream& stream);
 

@@ -6,8 +6,8 @@
 
 #include "core/control_groups.h"
 #include "core/gpu.h"
-#include "core/gpu_monitor.h"
 #include "core/processors.h"
+#include "core/system/gpu_monitor.h"
 #include "core/thread_pool.h"
 
 namespace lockstep {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "core/machine.h"
+#include "core/system/machine.h"
 #include "core/tensor.h"
 #include "dist/comms.h"
-#include "dist/topology.h"
+#include "dist/topology/topology.h"
 
 namespace lockstep {
 
@@ -19,7 +19,7 @@ RankPlace this_place(Device device, const std::filesystem::path& sysfs = "/sys")
 // Ascending; every rank of the world at once.
 std::vector<int> ranks_here(World& world);
 
-// How the ranks on one machine share its processors, see core/machine.h. Only a rank of that
+// How the ranks on one machine share its processors, see core/system/machine.h. Only a rank of that
 // machine can tell, from its sysfs.
 //
 // Memory needs no policy of its own: Linux takes a page from the NUMA node of the processor that

@@ -6,22 +6,22 @@
 #include <iostream>
 #include <limits>
 
+#include "core/nearest.h"
 #include "core/thread_pool.h"
+#include "core/toml.h"
 #include "launch/checkpoint_verb.h"
-#include "launch/cluster_file.h"
 #include "launch/config_verb.h"
 #include "launch/data_verb.h"
 #include "launch/eval_verb.h"
 #include "launch/generate_verb.h"
-#include "launch/nearest.h"
+#include "launch/plan/cluster_file.h"
+#include "launch/plan/layout_search.h"
 #include "launch/plan_verb.h"
 #include "launch/preflight_verb.h"
 #include "launch/report_verb.h"
-#include "launch/toml.h"
 #include "launch/train_verb.h"
 #include "launch/version.h"
 #include "launch/watch_verb.h"
-#include "train/plan/layout_search.h"
 
 namespace lockstep {
 namespace {

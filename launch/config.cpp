@@ -7,8 +7,8 @@
 
 #include "core/file.h"
 #include "core/integer.h"
-#include "data/tokenizer.h"
-#include "launch/nearest.h"
+#include "core/nearest.h"
+#include "data/tokenizer/tokenizer.h"
 #include "launch/options.h"
 #include "train/fp8_sizes.h"
 

@@ -2,7 +2,7 @@
 
 #include <iostream>
 
-#include "train/model_source.h"
+#include "train/interop/model_source.h"
 
 namespace lockstep {
 

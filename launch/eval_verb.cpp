@@ -8,10 +8,10 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "launch/config.h"
-#include "train/evaluate.h"
-#include "train/evaluate_choices.h"
-#include "train/machine_files.h"
-#include "train/model_tokenizer.h"
+#include "train/infer/evaluate.h"
+#include "train/infer/evaluate_choices.h"
+#include "train/interop/model_tokenizer.h"
+#include "train/run/machine_files.h"
 
 namespace lockstep {
 

@@ -6,16 +6,16 @@
 
 #include "core/json.h"
 #include "core/log.h"
+#include "core/output.h"
 #include "core/units.h"
-#include "data/unicode.h"
+#include "core/utf8.h"
 #include "dist/topology_here.h"
-#include "launch/output.h"
-#include "train/generate.h"
-#include "train/growing_text.h"
-#include "train/memory.h"
-#include "train/model_source.h"
-#include "train/model_tokenizer.h"
-#include "train/prompts.h"
+#include "model/generate.h"
+#include "train/infer/growing_text.h"
+#include "train/infer/prompts.h"
+#include "train/interop/model_source.h"
+#include "train/interop/model_tokenizer.h"
+#include "train/step/memory.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launch/ranks.h"
-#include "train/sampler.h"
+#include "model/sampler.h"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 
 #include "core/error.h"
+#include "core/output.h"
 #include "launch/command_line.h"
-#include "launch/output.h"
 
 namespace {
 

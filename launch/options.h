@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "launch/toml.h"
+#include "core/toml.h"
 #include "train/config.h"
 
 namespace lockstep {

@@ -7,18 +7,18 @@
 #include "core/file.h"
 #include "core/gpu.h"
 #include "core/integer.h"
+#include "core/output.h"
 #include "core/thread_pool.h"
 #include "core/units.h"
-#include "launch/cluster_file.h"
-#include "launch/output.h"
+#include "launch/plan/cluster_file.h"
 #include "launch/plan/plan.h"
+#include "launch/plan/run_plan.h"
 #include "train/layout.h"
-#include "train/plan/run_plan.h"
 
 namespace lockstep {
 namespace {
 
-constexpr double kAdapterPayload = 46.0 / 50;  // of its rate, see train/plan/hardware.cpp
+constexpr double kAdapterPayload = 46.0 / 50;  // of its rate, see core/system/hardware.cpp
 
 // One machine, where nothing says how many GPUs it has.
 constexpr int kRanksOfMachine = 8;

@@ -7,16 +7,16 @@
 #include <span>
 
 #include "core/file.h"
-#include "core/machine.h"
+#include "core/system/machine.h"
 #include "core/thread_pool.h"
 #include "dist/nccl_world.h"
-#include "launch/cluster_file.h"
 #include "launch/device.h"
-#include "launch/preflight_report.h"
+#include "launch/plan/cluster_file.h"
+#include "launch/preflight/preflight.h"
+#include "launch/preflight/report.h"
 #include "launch/ranks.h"
 #include "train/layout.h"
-#include "train/preflight/preflight.h"
-#include "train/run_parts.h"
+#include "train/run/run_parts.h"
 
 namespace lockstep {
 namespace {

@@ -8,15 +8,15 @@
 
 #include "core/function_ref.h"
 #include "core/tensor.h"
-#include "dist/agreement.h"
 #include "dist/comms.h"
-#include "dist/topology_placement.h"
-#include "train/inference.h"
+#include "dist/job/agreement.h"
+#include "dist/topology/topology_placement.h"
+#include "train/step/inference.h"
 
 namespace lockstep {
 
 // All ranks that a launcher started with this one, or this one alone, as the environment says
-// (dist/rendezvous.h); logs which. Throws ConfigError where they cannot meet, with what to do.
+// (dist/job/rendezvous.h); logs which. Throws ConfigError where they cannot meet, with what to do.
 std::unique_ptr<World> meet_ranks(Device device);
 
 // The GPU of this rank, where `device` is one: of several on its machine, the one of its number

@@ -92,7 +92,8 @@ void write_page(const std::filesystem::path& page, const std::string& text) {
 int run_report(const ReportOptions& options) {
   const auto page = page_of(options);
   const auto runs = read_runs(options.runs);
-  const auto text = report_page(runs.read, seconds_since_1970(), runs.notes);
+  const auto text =
+      report_page(runs.read, version_text(), seconds_since_1970(), runs.notes);
   write_page(page, text);
   std::cout << page.string() << "  " << human_bytes(static_cast<double>(text.size())) << "\n";
   return 0;

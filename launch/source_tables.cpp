@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "core/nearest.h"
 #include "data/history.h"
-#include "launch/nearest.h"
 
 namespace lockstep {
 namespace {

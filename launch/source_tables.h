@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/toml.h"
 #include "data/source.h"
-#include "launch/toml.h"
 
 namespace lockstep {
 

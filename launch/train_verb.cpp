@@ -9,13 +9,14 @@
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "dist/nccl_world.h"
-#include "launch/cluster_file.h"
 #include "launch/config.h"
 #include "launch/device.h"
+#include "launch/plan/cluster_file.h"
+#include "launch/plan/plan_watch.h"
 #include "launch/ranks.h"
 #include "launch/version.h"
 #include "train/layout.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 namespace lockstep {
 
@@ -62,8 +63,8 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
   if (const auto axis = derived_axis_in_words(config, ranks_per_host(ranks.topology));
       !axis.empty())
     log_info(axis);
-  const auto run = options.run.empty() ? default_run(options.config) : fs::path(options.run);
-  const auto watched = watch_ranks(*ranks.world, config.values.train.stall_seconds, run);
+  const auto directory = options.run.empty() ? default_run(options.config) : fs::path(options.run);
+  const auto watched = watch_ranks(*ranks.world, config.values.train.stall_seconds, directory);
   World& host = watched ? *watched : *ranks.world;
   return host.ends_all([&] {
     const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
@@ -75,10 +76,10 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
     return train({.config = config.values,
                   .resolved_config = to_toml(config),
                   .settings = json,
-                  .run = run,
+                  .run = directory,
                   .device = device,
-                  .cluster = cluster,
-                  .tensor_across = across,
+                  .make_observer =
+                      [&](Run& run) { return std::make_unique<PlanWatch>(run, cluster, across); },
                   .allow_dataset_change = options.allow_dataset_change,
                   .version = version_and_commit(),
                   .verify_steps = options.verify_steps,

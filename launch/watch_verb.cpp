@@ -18,7 +18,7 @@
 #include "launch/watch/line.h"
 #include "launch/watch/screen.h"
 #include "launch/watch/terminal.h"
-#include "train/metrics_reader.h"
+#include "train/observe/metrics_reader.h"
 #include "train/run_directory.h"
 
 namespace lockstep {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints data/unicode_classes.cpp: the characters whose general category Unicode 16 has and Unicode 14 lacks, and
+"""Prints data/tokenizer/unicode_classes.cpp: the characters whose general category Unicode 16 has and Unicode 14 lacks, and
 those whose normal forms the package `tokenizers` lacks.
 
     pip install unicodedata2==16.0.0 fonttools==4.56.0 tokenizers==0.23.3
-    python3.11 scripts/unicode_classes.py > data/unicode_classes.cpp
+    python3.11 scripts/unicode_classes.py > data/tokenizer/unicode_classes.cpp
 
 Python 3.11 has Unicode 14 itself, unicodedata2 16.0.0 has Unicode 16, fonttools 4.56.0 its scripts.
 """
@@ -77,7 +77,7 @@ def main():
     unassigned = [code for code in CODES if unicodedata2.category(chr(code)) == "Cn"]
     print(f"""\
 // Written by scripts/unicode_classes.py from Unicode {NEWER} and {OLDER}; change that.
-#include "data/unicode_classes.h"
+#include "data/tokenizer/unicode_classes.h"
 
 namespace lockstep {{
 namespace {{

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "dist/mesh.h"
 #include "dist/param_store.h"
+#include "dist/topology/mesh.h"
 #include "train/config.h"
 
 namespace lockstep {

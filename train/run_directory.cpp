@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/file.h"
-#include "core/machine.h"
+#include "core/system/machine.h"
 
 namespace lockstep {
 namespace {

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "core/descriptor.h"
-#include "dist/agreement.h"
+#include "dist/job/agreement.h"
 
 namespace lockstep {
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "core/json.h"
-#include "train/plan/cluster.h"
-#include "train/plan/estimate.h"
-#include "train/plan/layout_search.h"
-#include "train/plan/run_costs.h"
-#include "train/plan/step_calls.h"
+#include "launch/plan/cluster.h"
+#include "launch/plan/estimate.h"
+#include "launch/plan/layout_search.h"
+#include "launch/plan/run_costs.h"
+#include "launch/plan/step_calls.h"
 
 namespace lockstep {
 

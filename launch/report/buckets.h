@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-#include "train/metrics_reader.h"
+#include "train/observe/metrics_reader.h"
 
 namespace lockstep {
 

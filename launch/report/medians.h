@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <map>
 
-#include "train/metrics_reader.h"
+#include "train/observe/metrics_reader.h"
 
 namespace lockstep {
 

@@ -8,7 +8,6 @@
 #include "core/json.h"
 #include "launch/report/page_html.h"
 #include "launch/report/step_parts.h"
-#include "launch/version.h"
 
 namespace lockstep {
 namespace {
@@ -250,12 +249,11 @@ bool is_report_page(std::string_view beginning) {
          beginning.find(R"(<meta name="generator" content="lockstep report">)") != beginning.npos;
 }
 
-std::string report_data(const std::vector<RunRecord>& runs, double made_seconds,
-                        const std::vector<std::string>& notes) {
+std::string report_data(const std::vector<RunRecord>& runs, const std::string& version,
+                        double made_seconds, const std::vector<std::string>& notes) {
   Json json, all{Json::Array{}};
   for (const auto& run : runs)
     all.push(json_of(run));
-  const auto version = version_text();
   json.set("format", "lockstep report 1");
   json.set("made_seconds", std::floor(made_seconds));
   json.set("version", version.substr(0, version.find('\n')));
@@ -264,13 +262,13 @@ std::string report_data(const std::vector<RunRecord>& runs, double made_seconds,
   return replaced(json.dump(), "<", "\\u003c");
 }
 
-std::string report_page(const std::vector<RunRecord>& runs, double made_seconds,
-                        const std::vector<std::string>& notes) {
+std::string report_page(const std::vector<RunRecord>& runs, const std::string& version,
+                        double made_seconds, const std::vector<std::string>& notes) {
   std::string names;
   for (const auto& run : runs)
     names += (names.empty() ? "" : ", ") + run.name;
   std::string page = kReportPage;
-  put_in_place(page, "{{data}}", report_data(runs, made_seconds, notes));
+  put_in_place(page, "{{data}}", report_data(runs, version, made_seconds, notes));
   put_in_place(page, "{{title}}", html_escaped(names));
   return page;
 }

@@ -16,9 +16,10 @@ inline constexpr std::size_t kMostRunsOfPage = 16;
 // Points of a curve, so that the page stays below about 5 MB however many runs there are.
 std::size_t points_of_page(std::size_t runs);
 
-// `made_seconds`: since 1970. `notes`: of no run on the page, as why another one is not there.
-std::string report_page(const std::vector<RunRecord>& runs, double made_seconds,
-                        const std::vector<std::string>& notes = {});
+// `version`: of this program; its first line is shown. `made_seconds`: since 1970. `notes`: of no run on the page, as why
+// another one is not there.
+std::string report_page(const std::vector<RunRecord>& runs, const std::string& version,
+                        double made_seconds, const std::vector<std::string>& notes = {});
 
 // Whether a file that begins so is such a page, by the <meta> that names its generator.
 // kPageBeginning bytes are enough.
@@ -26,7 +27,7 @@ inline constexpr std::int64_t kPageBeginning = 256;
 bool is_report_page(std::string_view beginning);
 
 // The block of JSON, with no '<' in it: it stands in a <script>.
-std::string report_data(const std::vector<RunRecord>& runs, double made_seconds,
-                        const std::vector<std::string>& notes = {});
+std::string report_data(const std::vector<RunRecord>& runs, const std::string& version,
+                        double made_seconds, const std::vector<std::string>& notes = {});
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include "checkpoint/directory.h"
 #include "core/file.h"
 #include "core/json.h"
-#include "launch/toml.h"
+#include "core/toml.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/file.h"
-#include "train/ledger.h"
+#include "train/observe/ledger.h"
 #include "train/run_directory.h"
 
 namespace lockstep {

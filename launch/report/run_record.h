@@ -12,8 +12,8 @@
 #include "launch/report/buckets.h"
 #include "launch/report/medians.h"
 #include "launch/report/run_files.h"
-#include "train/ledger.h"
-#include "train/plan/plan_file.h"
+#include "train/observe/ledger.h"
+#include "train/observe/plan_file.h"
 
 namespace lockstep {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/function_ref.h"
-#include "train/metrics_reader.h"
-#include "train/plan/plan_file.h"
+#include "train/observe/metrics_reader.h"
+#include "train/observe/plan_file.h"
 
 namespace lockstep {
 

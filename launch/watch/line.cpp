@@ -6,7 +6,8 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "data/unicode.h"
+#include "core/utf8.h"
+#include "data/tokenizer/unicode.h"
 
 namespace lockstep {
 namespace {

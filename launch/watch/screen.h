@@ -9,8 +9,8 @@
 #include "launch/report/buckets.h"
 #include "launch/report/step_parts.h"
 #include "launch/watch/line.h"
-#include "train/ledger.h"
-#include "train/plan/plan_file.h"
+#include "train/observe/ledger.h"
+#include "train/observe/plan_file.h"
 
 namespace lockstep {
 

@@ -34,13 +34,13 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/philox.h"
-#include "data/json_line.h"
 #include "data/loader.h"
 #include "data/manifest.h"
 #include "data/order.h"
-#include "data/pack.h"
+#include "data/pack/json_line.h"
+#include "data/pack/pack.h"
 #include "data/shard_order.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/plan/published_run.h"
+#include "tests/bench/published_run.h"
 
 namespace lockstep {
 

@@ -12,8 +12,8 @@
 #include <map>
 
 #include "core/thread_pool.h"
-#include "dist/thread_world.h"
 #include "tests/bench/step_model.h"
+#include "tests/support/thread_world.h"
 
 namespace lockstep::bench {
 namespace {

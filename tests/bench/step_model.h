@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/philox.h"
-#include "train/training.h"
+#include "train/step/training.h"
 
 namespace lockstep::bench {
 

@@ -13,8 +13,8 @@
 #include <limits>
 
 #include "core/philox.h"
-#include "dist/topology_file.h"
-#include "dist/topology_placement.h"
+#include "dist/topology/topology_placement.h"
+#include "tests/support/topology_file.h"
 
 namespace lockstep {
 namespace {

@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include "dist/thread_world.h"
 #include "tests/files.h"
+#include "tests/support/thread_world.h"
 
 namespace lockstep::testing::all_ranks_test {
 
-constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a message, see dist/control.h
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a message, see dist/job/control.h
 
 // Whose messages are as short as those of a job.
 class ShortMessages final : public WorldOver {

@@ -3,9 +3,9 @@
 #include <atomic>
 #include <gtest/gtest.h>
 
-#include "dist/thread_world.h"
 #include "tests/dist/ring_world.h"
 #include "tests/files.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing::background_save_test {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "checkpoint/checkpointer.h"
-#include "dist/thread_world.h"
 #include "tests/files.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing::compare_test {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "checkpoint/checkpointer.h"
-#include "dist/thread_world.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 #include "tests/wording.h"
 

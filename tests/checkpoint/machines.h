@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "checkpoint/copies.h"
-#include "dist/thread_world.h"
 #include "tests/files.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing {

@@ -4,8 +4,8 @@
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/compare.h"
 #include "checkpoint/safetensors.h"
-#include "dist/thread_world.h"
 #include "tests/files.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing::ranks_test {

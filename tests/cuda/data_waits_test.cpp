@@ -1,5 +1,5 @@
 // What a GPU waits for data, where its host is ahead of it.
-#include "train/data_waits.h"
+#include "train/step/data_waits.h"
 
 #include <chrono>
 #include <gtest/gtest.h>

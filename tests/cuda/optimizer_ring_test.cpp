@@ -1,9 +1,9 @@
 // Updates through a ring of chunks against the same updates in place.
-#include "train/optimizer_ring.h"
+#include "train/step/optimizer_ring.h"
 
 #include "kernels/elementwise.h"
 #include "tests/cuda/twins.h"
-#include "train/optimizer.h"
+#include "train/step/optimizer.h"
 
 namespace lockstep::testing::optimizer_ring_test {
 

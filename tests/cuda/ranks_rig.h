@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "dist/nccl_world.h"
-#include "dist/staged_world.h"
-#include "dist/thread_world.h"
+#include "tests/support/staged_world.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
-#include "train/host_state.h"
-#include "train/run_state.h"
-#include "train/training.h"
+#include "train/step/host_state.h"
+#include "train/step/run_state.h"
+#include "train/step/training.h"
 
 namespace lockstep::testing {
 

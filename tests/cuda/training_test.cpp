@@ -1,5 +1,5 @@
 // Whole training steps on a GPU against the CPU's, for each family.
-#include "train/training.h"
+#include "train/step/training.h"
 
 #include <algorithm>
 #include <numeric>
@@ -12,8 +12,8 @@
 #ifdef LOCKSTEP_SIMT
 #include "tests/simt/simt.h"
 #endif
-#include "train/host_state.h"
-#include "train/run_state.h"
+#include "train/step/host_state.h"
+#include "train/step/run_state.h"
 
 namespace lockstep::testing::training_test {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/json.h"
-#include "data/remote.h"
+#include "data/remote/remote.h"
 #include "tests/wording.h"
 
 namespace lockstep::testing {

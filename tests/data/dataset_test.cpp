@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <thread>
 
-#include "data/convert.h"
-#include "data/inspect.h"
 #include "data/megatron.h"
+#include "data/pack/convert.h"
+#include "data/pack/inspect.h"
 #include "data/rows.h"
 #include "tests/data/shards.h"
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "data/shard_server.h"
+#include "data/remote/shard_server.h"
 #include "tests/data/bad_server.h"
 #include "tests/data/shards.h"
 

@@ -9,7 +9,7 @@
 
 #include "core/file.h"
 #include "core/hash.h"
-#include "data/shard_cache.h"
+#include "data/remote/shard_cache.h"
 
 namespace lockstep {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "data/dataset.h"
 #include "data/loader.h"
-#include "data/pack.h"
-#include "data/verify.h"
+#include "data/pack/pack.h"
+#include "data/pack/verify.h"
 #include "tests/data/shards.h"
 
 namespace lockstep::testing::large_test {

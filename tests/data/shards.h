@@ -12,7 +12,7 @@
 #include "core/hash.h"
 #include "data/dataset.h"
 #include "data/manifest.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tests/captured.h"
 #include "tests/files.h"
 #include "tests/wording.h"

@@ -11,7 +11,7 @@
 
 #include "data/loader.h"
 #include "data/order.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tests/data/shards.h"
 
 namespace lockstep::testing::sources_test {

@@ -2,8 +2,8 @@
 
 #include <future>
 
-#include "dist/thread_world.h"
 #include "tests/files.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing::collective_ring_test {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "core/op_log.h"
-#include "dist/thread_world.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing::communicator_test {

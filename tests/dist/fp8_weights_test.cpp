@@ -3,8 +3,8 @@
 #include "dist/fp8_weights.h"
 
 #include "dist/param_store.h"
-#include "dist/thread_world.h"
 #include "kernels/elementwise.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 #include "tests/wording.h"
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/descriptor.h"
-#include "dist/control.h"
-#include "dist/hub.h"
+#include "dist/job/control.h"
+#include "dist/job/hub.h"
 
 namespace lockstep::testing {
 

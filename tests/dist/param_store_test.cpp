@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "dist/thread_world.h"
 #include "kernels/elementwise.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 #include "tests/wording.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/processors.h"
 #include "core/thread_pool.h"
-#include "dist/topology_file.h"
+#include "tests/support/topology_file.h"
 #include "tests/sysfs.h"
 #include "tests/wording.h"
 

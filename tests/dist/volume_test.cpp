@@ -4,7 +4,8 @@
 
 namespace lockstep::testing::volume_test {
 
-// What tests/train/volume_test.cpp finds a run to count, here against formulas of the literature.
+// What tests/train/step/volume_test.cpp finds a run to count, here against formulas of the
+// literature.
 constexpr std::int64_t kLayer = 1 << 20, kEnd = 1 << 18, kLayers = 6;
 constexpr std::int64_t kParameters = kLayers * kLayer + 2 * kEnd;
 

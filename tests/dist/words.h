@@ -4,7 +4,7 @@
 #include <regex>
 #include <string>
 
-#include "core/machine.h"
+#include "core/system/machine.h"
 #include "tests/wording.h"
 
 namespace lockstep::testing {

@@ -7,9 +7,9 @@
 
 #include "checkpoint/checkpointer.h"
 #include "core/mix.h"
-#include "dist/thread_world.h"
 #include "tests/durability/disk.h"
 #include "tests/files.h"
+#include "tests/support/thread_world.h"
 #include "tests/testing.h"
 
 namespace lockstep::testing {

@@ -1,12 +1,12 @@
 // Packing against a disk that loses what was not synced, and calls that fail.
-#include "data/pack.h"
+#include "data/pack/pack.h"
 
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <set>
 
-#include "data/verify.h"
+#include "data/pack/verify.h"
 #include "tests/captured.h"
 #include "tests/durability/disk.h"
 #include "tests/files.h"

@@ -20,7 +20,7 @@
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/philox.h"
-#include "dist/thread_world.h"
+#include "tests/support/thread_world.h"
 
 namespace lockstep {
 namespace {

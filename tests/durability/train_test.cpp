@@ -8,8 +8,8 @@
 #include "tests/captured.h"
 #include "tests/data/shards.h"
 #include "tests/durability/disk.h"
-#include "tests/train/plan/cluster_rig.h"
-#include "train/trainer.h"
+#include "tests/launch/plan/cluster_rig.h"
+#include "train/run/trainer.h"
 
 namespace lockstep::testing::train_test {
 

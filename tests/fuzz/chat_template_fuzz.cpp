@@ -1,7 +1,7 @@
 // Any chat template is refused, or has the assistant and nothing that its file does not say; and
 // where a tokenizer passes, each marker in it is one special token of that.
 #include "core/json.h"
-#include "data/chat_template.h"
+#include "data/tokenizer/chat_template.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::chat_template_fuzz {

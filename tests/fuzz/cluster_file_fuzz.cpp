@@ -1,5 +1,5 @@
 // Any text is refused as the file of a cluster, or is one that cluster.json gives back.
-#include "launch/cluster_file.h"
+#include "launch/plan/cluster_file.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::cluster_file_fuzz {

@@ -1,7 +1,7 @@
 // Any text is refused as a cluster's file and as a rank's place, or is one that arrives as it was
 // sent; and a cluster that is read has domains that hold each rank once.
-#include "dist/topology_file.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/topology_file.h"
 
 namespace lockstep::fuzz::cluster_fuzz {
 constexpr const char* kCluster =

@@ -2,7 +2,7 @@
 // byte.
 #include <algorithm>
 
-#include "data/text_source.h"
+#include "data/pack/text_source.h"
 #include "tests/data/compressed.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "core/json.h"
-#include "data/document_encoder.h"
-#include "data/document_reader.h"
-#include "data/unicode.h"
+#include "data/pack/document_encoder.h"
+#include "data/pack/document_reader.h"
+#include "data/tokenizer/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::documents_fuzz {

@@ -5,8 +5,9 @@
 #include <array>
 #include <memory>
 
-#include "data/tokenizer.h"
-#include "data/unicode.h"
+#include "core/utf8.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::encode_fuzz {

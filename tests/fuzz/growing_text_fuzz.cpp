@@ -1,9 +1,9 @@
 // Any bytes that a model writes, however they are cut into tokens, come out once and in order, up
 // to the first stop string; valid text in whole characters. The first byte of the input cuts, the
 // rest is the text.
-#include "data/unicode.h"
+#include "core/utf8.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/growing_text.h"
+#include "train/infer/growing_text.h"
 
 namespace lockstep::fuzz::growing_text_fuzz {
 void check_pieces(std::string_view text, std::size_t piece, const std::vector<std::string>& stops) {

@@ -2,8 +2,8 @@
 // with the same texts; but for twice the same key, and numbers without a double, which core
 // refuses.
 #include "core/json.h"
-#include "data/json_line.h"
 #include "data/odd_input.h"
+#include "data/pack/json_line.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::json_line_fuzz {

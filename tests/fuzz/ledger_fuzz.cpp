@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tests/fuzz/fuzz.h"
-#include "train/ledger.h"
+#include "train/observe/ledger.h"
 
 namespace lockstep::fuzz::ledger_fuzz {
 // Of sums of what is up to `whole`.

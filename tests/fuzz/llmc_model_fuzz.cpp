@@ -4,7 +4,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/train/model_weights.h"
-#include "train/llmc.h"
+#include "train/interop/llmc.h"
 
 namespace lockstep::fuzz::llmc_model_fuzz {
 constexpr std::int32_t kMagic = 20240326;

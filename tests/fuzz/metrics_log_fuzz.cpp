@@ -2,7 +2,7 @@
 // it has none, and is the begin of it. The first byte of the input is the step, the rest the file.
 #include "core/file.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/metrics_log.h"
+#include "train/observe/metrics_log.h"
 
 namespace lockstep::fuzz::metrics_log_fuzz {
 StepReport report(std::int64_t step) {

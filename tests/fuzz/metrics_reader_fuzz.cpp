@@ -5,8 +5,8 @@
 
 #include "core/json.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/metrics_log.h"
-#include "train/metrics_reader.h"
+#include "train/observe/metrics_log.h"
+#include "train/observe/metrics_reader.h"
 
 namespace lockstep::fuzz::metrics_reader_fuzz {
 double value_in(const Json& json, Metric metric) {

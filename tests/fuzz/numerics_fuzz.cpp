@@ -1,7 +1,7 @@
 // Any numerics.json is refused, or a record that reads back from what add_to() makes of it.
 #include "core/json.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/numerics.h"
+#include "train/step/numerics.h"
 
 namespace lockstep::fuzz::numerics_fuzz {
 

@@ -1,6 +1,6 @@
 // Any record of how far pack got, and any line of the list beside it, is refused, or says only what
 // can be and reads back from what is written of it.
-#include "data/pack_record.h"
+#include "data/pack/pack_record.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::pack_record_fuzz {

@@ -3,7 +3,7 @@
 // behind.
 #include <fcntl.h>
 
-#include "data/cache_directory.h"
+#include "data/remote/cache_directory.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::part_file_fuzz {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "tests/fuzz/fuzz.h"
-#include "train/plan/plan_file.h"
+#include "train/observe/plan_file.h"
 
 namespace lockstep::fuzz::plan_file_fuzz {
 void check_step(const PlanFile::Step& step) {

@@ -1,7 +1,7 @@
 // Whatever a tokenizer.json says of what is put around a text is refused, or says whether the
 // document token stands in front; where there is no such token in the file, it does not.
 #include "tests/fuzz/fuzz.h"
-#include "train/model_tokenizer.h"
+#include "train/interop/model_tokenizer.h"
 
 namespace lockstep::fuzz::post_processor_fuzz {
 

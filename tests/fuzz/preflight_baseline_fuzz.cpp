@@ -1,6 +1,6 @@
 // Any preflight.json is refused, or has numbers and reads back from what is written of it.
+#include "launch/preflight/health.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/preflight/health.h"
 
 namespace lockstep::fuzz::preflight_baseline_fuzz {
 void check(std::string_view text) {

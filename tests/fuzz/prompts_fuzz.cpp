@@ -1,7 +1,7 @@
 // Any file of prompts is refused, or holds prompts that stand in rising lines and become tokens
 // that leave room.
 #include "tests/fuzz/fuzz.h"
-#include "train/prompts.h"
+#include "train/infer/prompts.h"
 
 namespace lockstep::fuzz::prompts_fuzz {
 

@@ -1,7 +1,7 @@
 // Any file of questions is refused, or holds questions that can be asked.
 #include "core/error.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/choices.h"
+#include "train/infer/choices.h"
 
 namespace lockstep::fuzz::questions_fuzz {
 

@@ -1,6 +1,6 @@
 // What strangers say to who reads from afar: the first byte of the input chooses between AWS's
 // profiles, credentials as JSON, S3's errors and Content-Range. Each is refused or makes sense.
-#include "data/s3.h"
+#include "data/remote/s3.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::remote_fuzz {

@@ -2,8 +2,8 @@
 // them.
 #include <cmath>
 
+#include "launch/plan/residuals.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/plan/residuals.h"
 
 namespace lockstep::fuzz::residuals_fuzz {
 void check_corrected(const Residuals& residuals, const std::string& key) {

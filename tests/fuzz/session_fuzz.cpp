@@ -2,7 +2,7 @@
 // were sent, however they are cut; nothing but the right proof makes a peer known.
 #include <algorithm>
 
-#include "dist/watch.h"
+#include "dist/job/watch.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::session_fuzz {

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <thread>
 
-#include "data/shard_server.h"
+#include "data/remote/shard_server.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::shard_server_fuzz {

@@ -1,5 +1,5 @@
 // Any pattern is refused, or its parts are the text.
-#include "data/split_pattern.h"
+#include "data/tokenizer/split_pattern.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::split_pattern_fuzz {

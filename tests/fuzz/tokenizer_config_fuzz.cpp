@@ -1,6 +1,6 @@
 // Any tokenizer_config.json is refused, or names the tokens that stand in it.
 #include "core/json.h"
-#include "data/tokenizer_json.h"
+#include "data/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::tokenizer_config_fuzz {

@@ -1,7 +1,7 @@
 // Any tokenizer.json, tekken.json or rank file is refused, or encodes a text and gives its bytes
 // back.
-#include "data/bpe_tokenizer.h"
-#include "data/tokenizer_files.h"
+#include "data/tokenizer/bpe_tokenizer.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::tokenizer_file_fuzz {

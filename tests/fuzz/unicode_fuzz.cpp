@@ -1,6 +1,7 @@
 // Of any bytes, what is valid UTF-8 is what another decoder takes for it; what is not becomes
 // U+FFFD once a part; and normal forms are valid, stay as they are, and agree with each other.
-#include "data/unicode.h"
+#include "core/utf8.h"
+#include "data/tokenizer/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::unicode_fuzz {

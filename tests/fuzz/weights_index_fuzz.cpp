@@ -3,7 +3,7 @@
 #include "tests/files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/train/model_weights.h"
-#include "train/huggingface.h"
+#include "train/interop/huggingface.h"
 
 namespace lockstep::fuzz::weights_index_fuzz {
 namespace fs = std::filesystem;

@@ -9,11 +9,11 @@
 #include <mutex>
 #include <utility>
 
-#include "dist/thread_world.h"
 #include "launch/config.h"
+#include "tests/support/thread_world.h"
 #include "train/layout.h"
-#include "train/run_parts.h"
-#include "train/training.h"
+#include "train/run/run_parts.h"
+#include "train/step/training.h"
 
 namespace lockstep {
 namespace {

@@ -87,7 +87,7 @@ FAULTS = [
         "ring_.reduce_scatter(*scatters_, comms_.shard, shard.grad, whole, each);",
         "ring_.reduce_scatter(*scatters_, comms_.shard, shard.grad, whole, false);"),
     Fault(
-        "proof_signs_the_channel_alone", "dist", "dist/handshake.cpp",
+        "proof_signs_the_channel_alone", "dist", "dist/job/handshake.cpp",
         "rank and host of an introduction can be changed on the way, and the proof still holds",
         "text.insert(text.end(), introduction.begin(), introduction.end());",
         "text.insert(text.end(), introduction.begin(), introduction.begin() + 4);"),
@@ -129,7 +129,7 @@ FAULTS = [
         "if (table.epoch == epoch && table.seed == seed) return table;",
         "if (table.epoch == epoch) return table;"),
     Fault(
-        "verify_hashes_no_masks", "data", "data/verify.cpp",
+        "verify_hashes_no_masks", "data", "data/pack/verify.cpp",
         "a loss mask with another bit passes `data verify`",
         "      if (about != nullptr) check_hash(shard.mask->file(), about->mask_hash);\n",
         ""),
@@ -162,22 +162,22 @@ FAULTS = [
         "    unverified = false;\n"),
     # ---------------------------------------------------------------------------------------------- train
     Fault(
-        "gradient_norm_counts_every_tensor_rank", "train", "train/optimizer.cpp",
+        "gradient_norm_counts_every_tensor_rank", "train", "train/step/optimizer.cpp",
         "gradients that all tensor ranks hold count once for each in the norm",
         "const auto n = comms.tensor->rank() == 0 ? shard.grad.elements() : split;",
         "const auto n = comms.tensor->rank() >= 0 ? shard.grad.elements() : split;"),
     Fault(
-        "resume_skips_a_sample", "train", "train/resume.cpp",
+        "resume_skips_a_sample", "train", "train/run/resume.cpp",
         "a resumed run goes on one sample after the one that is next",
         ".first_sample = about.at(\"data\").at(\"first_sample\").as_integer(),",
         ".first_sample = about.at(\"data\").at(\"first_sample\").as_integer() + 1,"),
     Fault(
-        "plan_counts_the_cost_of_a_save_twice", "train", "train/plan/run_costs.cpp",
+        "plan_counts_the_cost_of_a_save_twice", "train", "launch/plan/run_costs.cpp",
         "the time until a checkpoint is whole holds what it costs already",
         "std::exp((R + S - C) / M)",
         "std::exp((R + S) / M)"),
     Fault(
-        "preflight_takes_the_worse_median", "train", "train/preflight/health.cpp",
+        "preflight_takes_the_worse_median", "train", "launch/preflight/health.cpp",
         "of two ranks the faulty one is the peer that it is compared with",
         "row.median = values[(values.size() - 1) / 2];",
         "row.median = values[values.size() / 2];"),

@@ -314,7 +314,7 @@ def check_padding(report, case):
 
 
 def check_added_tokens(report):
-    """The other difference that the page describes; tests/data/tokenizer_json_test.cpp has ours."""
+    """The other difference that the page describes; tests/data/tokenizer/tokenizer_json_test.cpp has ours."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     made = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -6,10 +6,10 @@
 #include <mutex>
 
 #include "core/arena.h"
-#include "dist/control_world.h"
+#include "dist/job/control_world.h"
 #include "dist/nccl_world.h"
-#include "dist/thread_world.h"
 #include "tests/dist/job.h"
+#include "tests/support/thread_world.h"
 
 namespace lockstep::nccl_test {
 

@@ -3,12 +3,8 @@
 
 usage: structure.py [ROOT]
 
-Prints one line a fault and exits with 1 when there is any. The graph of folders:
-
-    core <- kernels <- dist <- model;  core <- data;  dist <- checkpoint
-    model, data, checkpoint <- train <- launch
-
-`A <- B`: B may include A and everything below A, and B's library is linked to A's.
+Prints one line a fault and exits with 1 when there is any. GRAPH is the graph of folders: one may include those that
+it stands on, and everything that they stand on, and its library is linked to theirs.
 """
 
 import pathlib
@@ -16,17 +12,35 @@ import re
 import subprocess
 import sys
 
-# Each folder, and the folders that it stands on directly.
+# Each folder that is a library, and those that it stands on directly. A folder within another is a library of its
+# own: the outer one has what lies in it directly.
 GRAPH = {
     "core": [],
+    "core/system": ["core"],
     "kernels": ["core"],
-    "dist": ["kernels"],
+    "dist/topology": ["core"],
+    "dist": ["core/system", "kernels", "dist/topology"],
+    "dist/job": ["dist"],
     "model": ["dist"],
     "data": ["core"],
-    "checkpoint": ["dist"],
+    "data/tokenizer": ["data"],
+    "data/remote": ["data"],
+    "data/pack": ["data/tokenizer", "data/remote"],
+    "checkpoint": ["dist/job"],
     "train": ["model", "data", "checkpoint"],
-    "launch": ["train"],
+    "train/step": ["train"],
+    "train/observe": ["train/step", "data/remote"],
+    "train/interop": ["train/step", "data/tokenizer", "data/remote"],
+    "train/infer": ["train/interop"],
+    "train/run": ["train/observe", "train/interop"],
+    "launch/plan": ["train/run"],
+    "launch/preflight": ["launch/plan"],
+    "launch/report": ["train/observe"],
+    "launch/watch": ["launch/report", "data/tokenizer"],
+    "launch": ["launch/plan", "launch/preflight", "launch/watch", "train/infer", "data/pack"],
 }
+LIBRARY = {folder: "lockstep_" + folder.replace("/", "_") for folder in GRAPH}
+LIBRARIES = {library: folder for folder, library in LIBRARY.items()}
 HEADERS = (".h", ".cuh")
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
 # The brackets around code for one instruction set: these headers, and what the first includes.
@@ -53,11 +67,11 @@ LINE_MEMBER = re.compile(r'\bline\.add\("(\w+)"')
 COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")
 # What these write nobody keeps: ranks of one program say it to each other.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
-            "checkpoint/partners.cpp", "train/preflight/health.cpp", "train/replay.cpp")
+            "checkpoint/partners.cpp", "launch/preflight/health.cpp", "train/run/replay.cpp")
 MOST_BYTES = 1 << 20
 # Where a thread is started, but by start_thread() and start_task(), whose error says what to do; and where it may be.
 THREAD = re.compile(r"std::(?:thread|async)\(|\bthread_\(\[|\b(?:threads_?|workers)\.(?:emplace|push)_back\((?!start_)")
-THREADS = ("core/start_thread.h", "core/thread_pool.cpp", "dist/thread_world.cpp")
+THREADS = ("core/start_thread.h", "core/thread_pool.cpp")
 # Written so that this file does not name such a path itself.
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|root|farm|home/\w+)/" + r"|\.\./shared\b")
 
@@ -70,11 +84,19 @@ def below(folder):
     return allowed
 
 
+def folder_of(name):
+    """The innermost folder of GRAPH that a file lies in; the outermost folder where it lies in none."""
+    for folder in map(str, pathlib.PurePosixPath(name).parents):
+        if folder in GRAPH:
+            return folder
+    return name.split("/")[0]
+
+
 def sources(root):
-    for folder in [*GRAPH, "tests"]:
-        for path in sorted((root / folder).rglob("*")):
+    for top in dict.fromkeys([*(folder.split("/")[0] for folder in GRAPH), "tests"]):
+        for path in sorted((root / top).rglob("*")):
             if path.suffix in SOURCES:
-                yield folder, path
+                yield folder_of(path.relative_to(root).as_posix()), path
 
 
 def check_includes(root):
@@ -85,7 +107,7 @@ def check_includes(root):
         if "simt/include" in path.as_posix():
             continue  # in place of CUDA's own headers
         for quote, target in INCLUDE.findall(text):
-            first = target.split("/")[0]
+            first = folder_of(target)
             is_own = first in GRAPH and target.endswith(".h")
             if path.suffix == ".h" and not is_own and DEVICE_HEADER.match(target.split("/")[-1]):
                 yield f"{name}: a header includes <{target}>; forward-declare the handle"
@@ -109,13 +131,13 @@ def check_links(root):
             continue
         linked = set()
         for target, arguments in LINK.findall(text):
-            libraries = {name[9:] for name in re.findall(r"\blockstep_\w+", arguments)} & set(GRAPH)
-            if target == f"lockstep_{folder}":
+            libraries = {LIBRARIES[name] for name in re.findall(r"\blockstep_\w+", arguments) if name in LIBRARIES}
+            if LIBRARIES.get(target) == folder:
                 linked |= libraries
             elif not libraries <= below(folder):
                 yield f"{folder}/CMakeLists.txt: {target} links {', '.join(sorted(libraries))}"
         if linked != set(direct):
-            yield (f"{folder}/CMakeLists.txt: lockstep_{folder} links {sorted(linked)}, "
+            yield (f"{folder}/CMakeLists.txt: {LIBRARY[folder]} links {sorted(linked)}, "
                    f"the graph says {sorted(direct)}")
 
 
@@ -293,7 +315,7 @@ def check_metrics(root):
     """What train shows is what docs/ lists, and dashboard and alerts ask for nothing else."""
     def text_of(name):
         return (root / name).read_text() if (root / name).is_file() else ""
-    lines, prometheus = "train/metrics_log.cpp", "train/prometheus.cpp"
+    lines, prometheus = "train/observe/metrics_log.cpp", "train/observe/prometheus.cpp"
     found = COMPONENTS.search(text_of("core/component.h"))
     components = {f"{name}_seconds" for name in re.findall(r"\w+", found.group(1))} if found else set()
     yield from check_lists(root, lines, components | set(LINE_MEMBER.findall(text_of(lines))), "formats.md",

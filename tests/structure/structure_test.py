@@ -60,7 +60,7 @@ class Tree(unittest.TestCase):
         self.assertEqual(structure.faults(self.root), [])
 
     def write_metrics(self, metrics, listed, asked="lockstep_loss"):
-        self.write("train/prometheus.cpp", "".join(f'text.gauge("{name}", "Help.", 1);\n' for name in metrics))
+        self.write("train/observe/prometheus.cpp", "".join(f'text.gauge("{name}", "Help.", 1);\n' for name in metrics))
         self.write("docs/observability.md", "## Prometheus and Grafana\n\n| name | is |\n|---|---|\n" +
                    "".join(f"| `{name}` | `other` |\n" for name in listed) + "\n## Energy\n\n| `else` | |\n")
         self.write("launch/grafana/alerts.yml", f"\nexpr: {asked} > 1\n")
@@ -71,7 +71,7 @@ class Tree(unittest.TestCase):
         self.write_metrics(["loss", "mfu_ratio"], ["loss", "mfu_ratio"])
         self.assertEqual(structure.faults(self.root), [])
         self.write_metrics(["loss", "mfu_ratio"], ["loss"])
-        self.expect("train/prometheus.cpp", '"mfu_ratio"', "does not list")
+        self.expect("train/observe/prometheus.cpp", '"mfu_ratio"', "does not list")
         self.write_metrics(["loss"], ["loss", "mfu_ratio"])
         self.expect("docs/observability.md:6", '"mfu_ratio"', "does not write")
 
@@ -81,14 +81,14 @@ class Tree(unittest.TestCase):
 
     def test_members_of_metrics_jsonl_are_those_that_the_documents_list(self):
         self.write("core/component.h", "#pragma once\nenum class Component : int {\n  products,\n  other\n};\n")
-        self.write("train/metrics_log.cpp", 'line.add("loss", r.loss);\n')
+        self.write("train/observe/metrics_log.cpp", 'line.add("loss", r.loss);\n')
         self.write("train/CMakeLists.txt", "lockstep_library(train metrics_log.cpp)\n"
                    "target_link_libraries(lockstep_train PUBLIC lockstep_model lockstep_data lockstep_checkpoint)\n")
         rows = ["| `loss` | nats |\n", "| `products_seconds`, `other_seconds` | s |\n"]
         self.write("docs/formats.md", "### metrics.jsonl\n\n" + "".join(rows))
         self.assertEqual(structure.faults(self.root), [])
         self.write("docs/formats.md", "`other_seconds`\n\n### metrics.jsonl\n\n" + rows[0] + "| `products_seconds` | s |\n")
-        self.expect("train/metrics_log.cpp", '"other_seconds"')
+        self.expect("train/observe/metrics_log.cpp", '"other_seconds"')
         self.write("docs/formats.md", "### metrics.jsonl\n\n" + "".join(rows) + "| `grad_norm` | |\n")
         self.expect("docs/formats.md:5", '"grad_norm"')
 
@@ -122,8 +122,8 @@ class Tree(unittest.TestCase):
         self.write("train/step.h", "#pragma once\n" + "".join(
             f'#include "{f}/x.h"\n' for f in structure.GRAPH if f not in ("train", "launch")))
         self.assertEqual(structure.faults(self.root), [])
-        self.write("train/run.h", '#pragma once\n#include "launch/main.h"\n')
-        self.expect("train/run.h", "launch/main.h")
+        self.write("train/run/run.h", '#pragma once\n#include "launch/main.h"\n')
+        self.expect("train/run/run.h", "launch/main.h")
 
     def test_an_include_that_is_not_root_relative(self):
         self.write("tests/x_test.cpp", '#include "testing.h"\n')
@@ -148,7 +148,7 @@ class Tree(unittest.TestCase):
         self.expect("kernels/CMakeLists.txt", "the graph says ['core']")
 
     def test_sources_without_a_library(self):
-        self.write("dist/mesh.cpp", "")
+        self.write("dist/topology/mesh.cpp", "")
         self.expect("dist/CMakeLists.txt", "lockstep_library(dist")
 
     def test_a_program_may_link_only_what_stands_below(self):

@@ -10,13 +10,13 @@
 
 #include "core/hash.h"
 #include "data/loader.h"
-#include "dist/thread_world.h"
 #include "tests/dist/ring_world.h"
 #include "tests/files.h"
+#include "tests/support/thread_world.h"
 #include "tests/train/training_rig.h"
-#include "train/host_state.h"
 #include "train/layout.h"
-#include "train/run_state.h"
+#include "train/step/host_state.h"
+#include "train/step/run_state.h"
 
 namespace lockstep::testing {
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/model/oracle.h"
-#include "train/optimizer.h"
+#include "train/step/optimizer.h"
 
 namespace lockstep::testing::optimizer_oracle_test {
 

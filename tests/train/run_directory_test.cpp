@@ -2,7 +2,7 @@
 
 #include <sys/wait.h>
 
-#include "core/machine.h"
+#include "core/system/machine.h"
 #include "tests/wording.h"
 
 namespace lockstep::testing::run_directory_test {

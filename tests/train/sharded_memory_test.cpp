@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/train/layout_rig.h"
-#include "train/batch_shape.h"
+#include "train/step/batch_shape.h"
 
 namespace lockstep::testing::sharded_memory_test {
 

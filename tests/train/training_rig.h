@@ -6,7 +6,7 @@
 #include "model/families.h"
 #include "tests/allocations.h"
 #include "tests/testing.h"
-#include "train/training.h"
+#include "train/step/training.h"
 
 namespace lockstep::testing {
 

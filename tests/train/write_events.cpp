@@ -2,7 +2,7 @@
 // on from the checkpoint of step 10 with other losses. Read by tensorboard_test.py.
 #include <iostream>
 
-#include "train/tensorboard.h"
+#include "train/observe/tensorboard.h"
 
 namespace {
 

@@ -5,11 +5,11 @@
 #include <string>
 
 #include "core/gpu.h"
+#include "core/system/hardware.h"
 #include "kernels/attention_cudnn.h"
 #include "tests/bench/gpu/bench.h"
-#include "train/memory.h"
-#include "train/plan/hardware.h"
-#include "train/training.h"
+#include "train/step/memory.h"
+#include "train/step/training.h"
 
 namespace lockstep::bench {
 namespace {

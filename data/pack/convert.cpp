@@ -1,0 +1,349 @@
+#include "data/pack/convert.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "core/file.h"
+#include "core/hash.h"
+#include "core/log.h"
+#include "data/dataset.h"
+#include "data/pack/output_directory.h"
+#include "data/pack/progress.h"
+#include "data/remote/remote.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_files.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;                       // tokens
+constexpr std::int64_t kMostU16 = 65536;                                     // ids
+constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();  // of dataset.json
+
+const char* const kKinds[] = {"lockstep", "llmc", "nanogpt", "megatron", "datatrove"};
+
+// One more than the largest id.
+std::int64_t ids_in(const Dataset& source) {
+  Progress progress("look for the largest id", source.tokens() * source.format().token_bytes);
+  std::vector<std::int32_t> piece;
+  std::int32_t largest = 0;
+  for (std::int64_t at = 0; at < source.tokens(); at += kPiece) {
+    piece.resize(static_cast<std::size_t>(std::min(kPiece, source.tokens() - at)));
+    source.read(piece, at, kMostIds);
+    largest = std::max(largest, *std::max_element(piece.begin(), piece.end()));
+    progress.advance(std::ssize(piece) * source.format().token_bytes);
+  }
+  return std::int64_t{largest} + 1;
+}
+
+int token_bytes_for(OutputKind kind, std::int64_t vocabulary) {
+  // Megatron's own writer goes over to i32 a little earlier than it must.
+  constexpr std::int64_t kMostMegatronU16 = 65499;
+  if (kind == OutputKind::nanogpt) return 2;
+  return vocabulary <= (kind == OutputKind::megatron ? kMostMegatronU16 : kMostU16) ? 2 : 4;
+}
+
+// What the tokens are of.
+struct Meaning {
+  std::string name = "unknown", hash;  // hash "": it is not known
+  std::int64_t vocabulary = 0;
+  std::vector<TokenizerFile> files;  // the tokenizer's
+  std::int32_t document_token = -1;  // the tokenizer's, in front of a document; -1: it is not known
+};
+
+// The tokenizer's files, where they lie beside the dataset.json of an input and are what it says.
+std::vector<TokenizerFile> tokenizer_beside(const Dataset& source) {
+  for (const auto& list : source.lists()) {
+    const auto file = tokenizer_in(list.directory);
+    if (list.tokenizer_hash.empty() || !file) continue;
+    if (hash_of_file(*file) == list.tokenizer_hash) return tokenizer_files(file->string());
+    log_warning(file->string(), " is another tokenizer than ", kManifestName,
+                " beside it says; it is left out");
+  }
+  return {};
+}
+
+Meaning meaning_of(const Dataset& source, const ConvertOptions& options) {
+  Meaning meaning;
+  meaning.hash = source.tokenizer_hash();
+  meaning.vocabulary = options.vocabulary > 0 ? options.vocabulary : source.format().vocabulary;
+  if (!meaning.hash.empty()) {
+    const auto& lists = source.lists();
+    meaning.name = std::ranges::find(lists, meaning.hash, &ShardList::tokenizer_hash)->format.name;
+    meaning.files = tokenizer_beside(source);
+    if (source.format().boundary != Boundary::listed)
+      meaning.document_token = source.format().boundary_token;
+    else if (meaning.hash == ByteTokenizer().about().hash)
+      meaning.document_token = ByteTokenizer::kDocumentToken;
+    else if (!meaning.files.empty())
+      meaning.document_token =
+          open_tokenizer(meaning.files.front().path.string())->about().document_token;
+  }
+  if (!options.tokenizer.empty()) {
+    if (options.vocabulary > 0)
+      throw UsageError("--vocabulary beside --tokenizer, which says how many ids there are");
+    const auto about = open_tokenizer(options.tokenizer)->about();
+    if (!meaning.hash.empty() && meaning.hash != about.hash)
+      throw UsageError(str("--tokenizer ", options.tokenizer, " is ", about.name, " (", about.hash,
+                           "), but the tokens are of ", meaning.name, " (", meaning.hash, ")"));
+    const bool known = !meaning.hash.empty() && meaning.document_token >= 0;
+    meaning = {about.name, about.hash, about.vocabulary, tokenizer_files(options.tokenizer),
+               known ? meaning.document_token : about.document_token};
+  }
+  if (meaning.vocabulary == 0) meaning.vocabulary = ids_in(source);
+  return meaning;
+}
+
+bool has_token(Boundary boundary) {
+  return boundary == Boundary::front || boundary == Boundary::behind;
+}
+
+// Whether the token between the source's documents stands there for the tokenizer's own, as in
+// formats that know but one.
+bool stands_for_another(const Dataset& source, const Meaning& meaning) {
+  const auto& format = source.format();
+  return source.tokenizer_hash().empty() && has_token(format.boundary) &&
+         meaning.document_token >= 0 && meaning.document_token != format.boundary_token;
+}
+
+TokenFormat format_for(OutputKind kind, const Dataset& source, const Meaning& meaning) {
+  const auto vocabulary = meaning.vocabulary;
+  TokenFormat format = source.format();
+  if (stands_for_another(source, meaning)) {
+    format.boundary = Boundary::front;
+    format.boundary_token = meaning.document_token;
+  }
+  format.name = meaning.name;
+  format.header_bytes = kShardHeaderBytes;
+  format.token_bytes = token_bytes_for(kind, vocabulary);
+  format.vocabulary = vocabulary;
+  format.is_signed = false;
+  // nanoGPT's own is GPT-2's, but shards of characters never have it.
+  if (format.boundary_token >= vocabulary) {
+    format.boundary = Boundary::none;
+    format.boundary_token = -1;
+  }
+  return format;
+}
+
+// What formats without a list of documents allow: ids below `vocabulary`, of which `boundary`
+// stands between documents and nowhere else.
+struct InBand {
+  const char* what;
+  std::int32_t boundary;
+  std::int64_t vocabulary;
+};
+
+std::optional<InBand> in_band(OutputKind kind, int token_bytes) {
+  if (kind == OutputKind::nanogpt) return InBand{"nanoGPT", kGpt2EndOfText, kMostU16};
+  if (kind != OutputKind::llmc) return {};
+  return token_bytes == 2
+             ? InBand{"llm.c with GPT-2's tokens", kGpt2EndOfText, kGpt2Vocabulary}
+             : InBand{"llm.c with Llama 3's tokens", kLlama3BeginOfText, kLlama3Vocabulary};
+}
+
+// Copies documents from a dataset to an output.
+class Copy {
+ public:
+  Copy(const Dataset& source, const Meaning& meaning, ShardOutput& output,
+       const ShardOutput::Config& config)
+      : source_(source),
+        output_(output),
+        document_token_(meaning.document_token),
+        stands_for_another_(stands_for_another(source, meaning)),
+        kind_(config.kind),
+        vocabulary_(config.format.vocabulary),
+        masks_(config.masks),
+        lists_none_(config.kind == OutputKind::lockstep &&
+                    config.format.boundary == Boundary::none),
+        in_band_(in_band(config.kind, config.format.token_bytes)),
+        progress_("convert", source.tokens() * source.format().token_bytes) {}
+
+  void document(std::int64_t first, std::int64_t end) {
+    progress_.advance((end - first) * source_.format().token_bytes);
+    if (!in_band_ && stands_for_another_) {
+      const auto [body, body_end] = without_boundary(first, end);
+      if (body_end - body < end - first) output_.add(std::span(&document_token_, 1), {});
+      copy(body, body_end);
+    } else if (!in_band_) {
+      copy(first, end);
+    } else {
+      const auto [body, body_end] = without_boundary(first, end);
+      const std::span<const std::int32_t> boundary(&in_band_->boundary, 1);
+      if (kind_ == OutputKind::llmc) output_.add(boundary, {});
+      copy(body, body_end);
+      if (kind_ == OutputKind::nanogpt) output_.add(boundary, {});
+    }
+    // What is one document only because nobody says otherwise is none in our own list.
+    if (!lists_none_) output_.end_document();
+    ++documents_;
+  }
+
+ private:
+  std::int32_t token(std::int64_t at) const {
+    std::int32_t id = 0;
+    source_.read(std::span(&id, 1), at);
+    return id;
+  }
+
+  // The document without the token, in front or behind, that tells documents apart. Where they are
+  // listed there is one by custom: the tokenizer's in front, or the output's, if it is there. The
+  // output's own is left out at both ends, where it stands between documents anyway.
+  std::pair<std::int64_t, std::int64_t> without_boundary(std::int64_t first,
+                                                         std::int64_t end) const {
+    const auto& format = source_.format();
+    const auto is_left_out = [&](std::int64_t at, Boundary side) {
+      const auto id = token(at);
+      if (in_band_ && id == in_band_->boundary) return true;
+      if (has_token(format.boundary)) return id == format.boundary_token && format.boundary == side;
+      return id == document_token_ && side == Boundary::front;
+    };
+    if (is_left_out(first, Boundary::front)) ++first;
+    if (first < end && is_left_out(end - 1, Boundary::behind)) --end;
+    return {first, end};
+  }
+
+  void copy(std::int64_t first, std::int64_t end) {
+    for (auto at = first; at < end; at += kPiece) {
+      const auto count = static_cast<std::size_t>(std::min(kPiece, end - at));
+      tokens_.resize(count);
+      source_.read(tokens_, at, vocabulary_);
+      if (in_band_) check(at);
+      if (stands_for_another_) check_is_not_ambiguous(at);
+      if (masks_) {
+        mask_.resize(count);
+        source_.read_mask(mask_, at);
+      }
+      output_.add(tokens_, mask_);
+    }
+  }
+
+  void check(std::int64_t at) const {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      if (tokens_[i] < in_band_->vocabulary && tokens_[i] != in_band_->boundary) continue;
+      const auto place = at + static_cast<std::int64_t>(i);
+      const auto shard = source_.shard_of(place);
+      const bool within = tokens_[i] == in_band_->boundary;
+      throw DataError(str(
+          source_.shard_path(shard), ": token ", place - source_.shard_start(shard), " is ",
+          tokens_[i], ", which ", in_band_->what,
+          within ? str(" puts between documents, but here it is within document ", documents_,
+                       "; pack the text with --plain-text, which makes no such token of its name "
+                       "in text, or convert to a format that lists documents: lockstep, megatron, "
+                       "datatrove")
+                 : str(" does not hold: expected ids below ", in_band_->vocabulary)));
+    }
+  }
+
+  // Where the token between documents is an id of the tokenizer's too, it may be text, and the
+  // tokenizer's own stand between documents.
+  void check_is_not_ambiguous(std::int64_t at) const {
+    const auto marker = source_.format().boundary_token;
+    if (marker >= vocabulary_) return;
+    const auto found = std::ranges::find(tokens_, document_token_);
+    if (found == tokens_.end()) return;
+    const auto place = at + (found - tokens_.begin());
+    const auto shard = source_.shard_of(place);
+    throw DataError(str(source_.shard_path(shard), ": token ", place - source_.shard_start(shard),
+                        " is ", document_token_,
+                        ", the tokenizer's document token, within document ", documents_, " as ",
+                        marker,
+                        " tells documents apart, which is a token of the tokenizer's too: it is "
+                        "not known which of the two does; pack the text again"));
+  }
+
+  const Dataset& source_;
+  ShardOutput& output_;
+  std::int32_t document_token_;
+  bool stands_for_another_;
+  OutputKind kind_;
+  std::int64_t vocabulary_;
+  bool masks_, lists_none_;
+  std::optional<InBand> in_band_;
+  Progress progress_;
+  std::int64_t documents_ = 0;  // before this one
+  std::vector<std::int32_t> tokens_;
+  std::vector<std::uint8_t> mask_;
+};
+
+// Where the output has its own token between documents; "": it is the source's, or may be.
+std::string replaced_token(const Dataset& source, const Meaning& meaning,
+                           const ShardOutput::Config& config) {
+  const auto output = in_band(config.kind, config.format.token_bytes);
+  if (!output) return "";
+  const auto& format = source.format();
+  const auto before = stands_for_another(source, meaning) || !has_token(format.boundary)
+                          ? meaning.document_token
+                          : format.boundary_token;
+  const auto back = " (`lockstep data convert --tokenizer` with the tokens' own brings it back)";
+  if (0 <= before && before < meaning.vocabulary)
+    return before == output->boundary ? ""
+                                      : str("document token ", before, " became ", output->boundary,
+                                            ", that of ", output->what, back);
+  if (output->boundary < meaning.vocabulary) return "";
+  return str(output->boundary, ", the document token of ", output->what,
+             ", tells documents apart, but the tokens have ids below ", meaning.vocabulary, back);
+}
+
+std::vector<std::string> losses(const Dataset& source, OutputKind kind, bool masks) {
+  std::vector<std::string> lost;
+  if (source.has_masks() && !masks) lost.emplace_back("loss masks");
+  if (kind != OutputKind::lockstep && source.tokenizer_vocabulary() > 0)
+    lost.emplace_back("what dataset.json says of the tokenizer and its hashes");
+  return lost;
+}
+
+}  // namespace
+
+OutputKind output_kind(const std::string& name) {
+  for (std::size_t i = 0; i < std::size(kKinds); ++i)
+    if (name == kKinds[i]) return static_cast<OutputKind>(i);
+  throw UsageError(str("--to ", name, ": expected lockstep, llmc, nanogpt, megatron or datatrove"));
+}
+
+Converted convert(const ConvertOptions& options) {
+  if (options.name.empty() || options.name.find('/') != std::string::npos)
+    throw UsageError(str("--name ", options.name, ": expected the beginning of a file's name"));
+  const auto path = output_path(options.out);
+  for (const auto& input : options.inputs)
+    require_local(input);
+  const Dataset source(options.inputs);
+  const auto meaning = meaning_of(source, options);
+  const bool masks = source.has_masks() &&
+                     (options.to == OutputKind::lockstep || options.to == OutputKind::datatrove);
+  OutputDirectory out(path);
+  const ShardOutput::Config config{.kind = options.to,
+                                   .directory = out.path(),
+                                   .name = options.name,
+                                   .shard_tokens = options.shard_tokens,
+                                   .format = format_for(options.to, source, meaning),
+                                   .tokenizer_hash = meaning.hash,
+                                   .masks = masks};
+  ShardOutput output(config);
+  {
+    Copy copy(source, meaning, output, config);
+    source.for_each_document(
+        [&](std::int64_t first, std::int64_t end) { copy.document(first, end); });
+  }
+  output.finish();
+  if (options.to == OutputKind::lockstep) {
+    copy_tokenizer_files(meaning.files, out.path());
+    if (meaning.files.empty() && !meaning.hash.empty() &&
+        meaning.hash != ByteTokenizer().about().hash)
+      log_warning("no tokenizer of ", meaning.name, " (", meaning.hash,
+                  ") lies beside the input: put it beside the output too, which `lockstep data "
+                  "verify` calls damaged without it");
+  }
+  out.commit();
+  return {.shards = output.shards(),
+          .tokens = output.tokens(),
+          .documents = output.documents(),
+          .lost = losses(source, options.to, masks),
+          .replaced = replaced_token(source, meaning, config)};
+}
+
+}  // namespace lockstep

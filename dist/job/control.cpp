@@ -1,0 +1,233 @@
+#include "dist/job/control.h"
+
+#include <algorithm>
+
+#include "core/start_thread.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kPieceBytes = 64 << 10;
+constexpr std::size_t kMostWaitingBytes = std::size_t{1} << 30;
+constexpr Milliseconds kSendTime{60'000};
+constexpr Milliseconds kAnswerTime{5'000};  // beyond the deadline, for rank 0 to say who is missing
+constexpr Milliseconds kLeaveTime{2'000};
+
+// An error as rank 0 tells it to others: its exit code says which type it has.
+Bytes encode(const Error& error) {
+  return BodyWriter()
+      .number(static_cast<std::int32_t>(error.exit_code()))
+      .text(error.what())
+      .take();
+}
+
+}  // namespace
+
+Control::Control(const Membership& membership)
+    : rank_(membership.rank), peers_(static_cast<std::size_t>(membership.ranks)) {
+  const auto deadline = Clock::now() + membership.start;
+  gone_.resize(peers_.size());
+  socket_ = join(membership, Channel::control, deadline);
+  await_roster(deadline + kAnswerTime);
+  thread_ = start_thread([this] { read(); });
+}
+
+Control::~Control() {
+  // The hub reads to the end of what was sent, then closes; closing before that could undo it.
+  socket_.finish_sending();
+  {
+    std::unique_lock lock(mutex_);
+    arrived_.wait_for(lock, kLeaveTime, [&] { return !lost_.empty(); });
+  }
+  socket_.shut();
+  thread_.join();
+}
+
+void Control::await_roster(Deadline deadline) {
+  for (;;) {
+    while (auto frame = reader_.next()) {
+      if (frame->kind == FrameKind::refused) throw_as(frame->peer, as_text(frame->body));
+      LOCKSTEP_CHECK(frame->kind == FrameKind::roster, "expected the list of ranks, found a frame ",
+                     static_cast<int>(frame->kind));
+      BodyReader reader(frame->body);
+      for (auto& peer : peers_) {
+        peer.host = reader.text();
+        peer.pid = reader.number<std::int32_t>();
+      }
+      return;
+    }
+    Bytes bytes(kPieceBytes);
+    const auto count = socket_.receive_some(bytes, deadline);
+    if (count == 0)
+      throw TransientError(str("rank 0 (", socket_.peer(), ") ended before all ranks were there"));
+    reader_.add(std::span(bytes).first(count));
+  }
+}
+
+void Control::read() {
+  try {
+    Bytes bytes(kPieceBytes);
+    for (;;) {
+      while (auto frame = reader_.next())
+        take(std::move(*frame));
+      const auto count = socket_.receive_some(bytes, Deadline::max());
+      if (count == 0) break;
+      reader_.add(std::span(bytes).first(count));
+    }
+    lose(str("rank 0 (host ", peers_[0].host, ") closed its connection"));
+  } catch (const Error& error) {
+    lose(str("rank 0 (host ", peers_[0].host, ") is lost: ", error.what()));
+  }
+}
+
+void Control::take(Frame frame) {
+  const std::lock_guard lock(mutex_);
+  if (frame.peer < 0 || frame.peer >= ranks()) throw DataError(str("a frame of rank ", frame.peer));
+  if (frame.kind == FrameKind::gone) {
+    gone_[static_cast<std::size_t>(frame.peer)] = true;
+  } else if (frame.kind == FrameKind::message) {
+    waiting_bytes_ += frame.body.size();
+    if (waiting_bytes_ > kMostWaitingBytes)
+      throw DataError(str("more than ", kMostWaitingBytes, " bytes arrived that nobody receives"));
+    inbox_[{frame.peer, frame.tag}].push_back(std::move(frame.body));
+  } else {
+    throw DataError(str("an unexpected frame of kind ", static_cast<int>(frame.kind)));
+  }
+  arrived_.notify_all();
+}
+
+void Control::lose(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  lost_ = why;
+  arrived_.notify_all();
+}
+
+std::string Control::describe(const std::vector<int>& ranks) const {
+  std::string text;
+  for (const int rank : ranks)
+    text += str(text.empty() ? "" : ", ", "rank ", rank, " (host ", peer(rank).host, ")");
+  return text;
+}
+
+void Control::send(int to, const std::string& tag, std::span<const std::byte> bytes) {
+  LOCKSTEP_CHECK(0 <= to && to < ranks(), "a message to rank ", to, " of ", ranks());
+  Bytes out;
+  append(out, {FrameKind::message, to, tag, {bytes.begin(), bytes.end()}});
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_.empty()) throw TransientError(lost_);
+  }
+  const std::lock_guard lock(sending_);
+  try {
+    socket_.send_all(out, Clock::now() + kSendTime);
+  } catch (const TransientError&) {
+    socket_.shut();  // half a frame may have left: nothing can follow it
+    throw;
+  }
+}
+
+Bytes Control::receive(int from, const std::string& tag, Milliseconds timeout) {
+  try {
+    return receive_by(from, tag, Clock::now() + timeout);
+  } catch (const TransientError& error) {
+    throw TransientError(str(error.what(), " (waited up to ", seconds_text(timeout), ")"));
+  }
+}
+
+Bytes Control::receive_by(int from, const std::string& tag, Deadline deadline) {
+  LOCKSTEP_CHECK(0 <= from && from < ranks(), "a message from rank ", from, " of ", ranks());
+  std::unique_lock lock(mutex_);
+  const Key key{from, tag};
+  const auto gone = [&] { return static_cast<bool>(gone_[static_cast<std::size_t>(from)]); };
+  arrived_.wait_until(lock, deadline,
+                      [&] { return inbox_.contains(key) || gone() || !lost_.empty(); });
+  const auto found = inbox_.find(key);
+  if (found != inbox_.end()) {
+    Bytes bytes = std::move(found->second.front());
+    found->second.pop_front();
+    if (found->second.empty()) inbox_.erase(found);
+    waiting_bytes_ -= bytes.size();
+    return bytes;
+  }
+  if (!lost_.empty()) throw TransientError(lost_);
+  throw TransientError(str("no message '", tag, "' from ", describe({from}),
+                           gone() ? ", which has closed its connection" : ""));
+}
+
+std::vector<Bytes> Control::collect(const std::string& tag, std::span<const std::byte> bytes,
+                                    Milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  send(0, tag, bytes);
+  std::vector<Bytes> all(rank_ == 0 ? peers_.size() : 0);
+  std::vector<int> missing;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    try {
+      all[r] = receive_by(static_cast<int>(r), tag, deadline);
+    } catch (const TransientError&) {
+      missing.push_back(static_cast<int>(r));
+    }
+  }
+  if (!missing.empty())
+    throw TransientError(
+        str(tag, ": ", describe(missing), " did not come within ", seconds_text(timeout)));
+  return all;
+}
+
+std::vector<Bytes> Control::gather(const std::string& tag, std::span<const std::byte> bytes,
+                                   Milliseconds timeout) {
+  return collect("gather " + tag, bytes, timeout);
+}
+
+Bytes Control::broadcast(const std::string& tag, std::span<const std::byte> bytes,
+                         Milliseconds timeout) {
+  const std::string own = "broadcast " + tag;
+  for (int to = 0; rank_ == 0 && to < ranks(); ++to)
+    send(to, own, bytes);
+  return receive(0, own, timeout);
+}
+
+// Rank 0 makes one answer of what all give, or an error, and every rank gets it.
+Bytes Control::round(const std::string& tag, std::span<const std::byte> bytes, Milliseconds timeout,
+                     const AtRoot& at_root) {
+  std::vector<Bytes> all;
+  Bytes answer, error;
+  try {
+    all = collect(tag, bytes, timeout);
+    if (rank_ == 0) answer = at_root(all);
+  } catch (const Error& caught) {
+    if (rank_ != 0) throw;
+    error = encode(caught);
+  }
+  for (int to = 0; rank_ == 0 && to < ranks(); ++to) {
+    send(to, tag + "?", error);
+    send(to, tag + "!", answer);
+  }
+  const auto deadline = Clock::now() + timeout + kAnswerTime;
+  error = receive_by(0, tag + "?", deadline);
+  answer = receive_by(0, tag + "!", deadline);
+  if (error.empty()) return answer;
+  BodyReader reader(error);
+  const auto exit_code = reader.number<std::int32_t>();
+  throw_as(exit_code, reader.text());
+}
+
+std::vector<Bytes> Control::all_gather(const std::string& tag, std::span<const std::byte> bytes,
+                                       Milliseconds timeout) {
+  const auto together =
+      round("all_gather " + tag, bytes, timeout, [](const std::vector<Bytes>& all) {
+        BodyWriter writer;
+        for (const auto& one : all)
+          writer.text(as_text(one));
+        return writer.take();
+      });
+  std::vector<Bytes> all;
+  for (BodyReader reader(together); !reader.at_end();)
+    all.push_back(as_bytes(reader.text()));
+  return all;
+}
+
+void Control::barrier(const std::string& tag, Milliseconds timeout) {
+  round("barrier " + tag, {}, timeout, [](const std::vector<Bytes>&) { return Bytes(); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+#include "dist/job/control_world.h"
+
+#include <algorithm>
+#include <optional>
+#include <unistd.h>
+#include <utility>
+
+#include "core/log.h"
+#include "dist/job/hub.h"
+
+namespace lockstep {
+namespace {
+
+// Rank 0 may read a large checkpoint meanwhile; of a rank that died the heartbeat knows at once.
+constexpr Milliseconds kExchangeTime{1'800'000};
+constexpr Milliseconds kHubLeaveTime{10'000};
+constexpr Milliseconds kMeetTime{600'000};  // some machines may have to fetch an image first
+constexpr std::size_t kPiecesBytes = std::size_t{8} << 20;
+
+class ControlWorld final : public World {
+ public:
+  ControlWorld(Control& control, std::function<void(const std::string&, int)> on_abort)
+      : control_(control), on_abort_(std::move(on_abort)) {}
+  int rank() const override { return control_.rank(); }
+  int size() const override { return control_.ranks(); }
+
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+    throw ConfigError(str("tensors of the group '", group.name,
+                          "' need MPI on CPUs; start the ranks with mpirun -n RANKS or "
+                          "srun --mpi=pmix"));
+  }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    // In pieces, each with the size of the whole, of which all ranks' together are one message.
+    const std::size_t piece = kPiecesBytes / static_cast<std::size_t>(size());
+    std::vector<std::string> texts(static_cast<std::size_t>(size()));
+    std::size_t most = 0, said = 0;
+    do {
+      BodyWriter writer;
+      writer.number(std::uint64_t{mine.size()});
+      writer.text(said < mine.size() ? std::string_view(mine).substr(said, piece) : "");
+      const auto all = control_.all_gather("exchange", writer.take(), kExchangeTime);
+      for (std::size_t r = 0; r < all.size(); ++r) {
+        BodyReader reader(all[r]);
+        most = std::max<std::size_t>(most, reader.number<std::uint64_t>());
+        texts[r] += reader.text();
+      }
+      said += piece;
+    } while (said < most);
+    return texts;
+  }
+  void abort(const std::string& why, int exit_code) noexcept override { on_abort_(why, exit_code); }
+
+ private:
+  Control& control_;
+  std::function<void(const std::string&, int)> on_abort_;
+};
+
+// With all that it talks through.
+class AddressWorld final : public World {
+ public:
+  explicit AddressWorld(const Rendezvous& found) {
+    if (found.rank == 0)
+      hub_.emplace(HubOptions{
+          .ranks = found.ranks, .secret = *found.secret, .port = found.port, .start = kMeetTime});
+    control_.emplace(Membership{.rank = found.rank,
+                                .ranks = found.ranks,
+                                .addresses = {found.address},
+                                .port = found.port,
+                                .secret = *found.secret,
+                                .start = kMeetTime});
+    world_.emplace(*control_, [](const std::string& why, int exit_code) {
+      log_line(LogLevel::error, why);  // with the number that the mesh gave this rank
+      _exit(exit_code);
+    });
+  }
+  AddressWorld(const AddressWorld&) = delete;
+  AddressWorld& operator=(const AddressWorld&) = delete;
+  ~AddressWorld() override {
+    control_.reset();
+    if (hub_) hub_->wait_until_all_left(kHubLeaveTime);
+  }
+  int rank() const override { return world_->rank(); }
+  int size() const override { return world_->size(); }
+  std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+    return world_->connect(group);
+  }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    return world_->exchange(mine);
+  }
+  void abort(const std::string& why, int exit_code) noexcept override {
+    world_->abort(why, exit_code);
+  }
+
+ private:
+  std::optional<Hub> hub_;
+  std::optional<Control> control_;
+  std::optional<ControlWorld> world_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> meet_at_address(const Rendezvous& found) {
+  return std::make_unique<AddressWorld>(found);
+}
+
+std::unique_ptr<World> make_control_world(
+    Control& control, std::function<void(const std::string& why, int exit_code)> on_abort) {
+  return std::make_unique<ControlWorld>(control, std::move(on_abort));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,211 @@
+#include "dist/job/handshake.h"
+
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <unistd.h>
+
+#include "core/system/machine.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kMagic = "LOCKSTEP";
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kHostBytes = 64;
+constexpr std::size_t kHelloBytes = kMagic.size() + sizeof kVersion + sizeof(Bytes32);
+constexpr std::size_t kIntroductionBytes = 4 * sizeof(std::uint32_t) + kHostBytes;
+constexpr std::size_t kProofBytes = kIntroductionBytes + sizeof(Bytes32);
+constexpr Milliseconds kFirstPause{20}, kLongestPause{1000}, kAttempt{5000};
+constexpr int kRejections = 3;  // one may be chance: a hub that is flooded closes the oldest
+
+using Span = std::span<const std::byte>;
+
+// What both sides sign.
+Bytes signed_text(std::string_view role, const Bytes32& client, const Bytes32& hub,
+                  Span introduction) {
+  Bytes text = as_bytes(role);
+  text.insert(text.end(), client.begin(), client.end());
+  text.insert(text.end(), hub.begin(), hub.end());
+  text.insert(text.end(), introduction.begin(), introduction.end());
+  return text;
+}
+
+Bytes encode(const Introduction& introduction) {
+  Bytes bytes = BodyWriter()
+                    .number(static_cast<std::uint32_t>(introduction.channel))
+                    .number(introduction.rank)
+                    .number(introduction.ranks)
+                    .number(introduction.peer.pid)
+                    .take();
+  auto host = as_bytes(std::string_view(introduction.peer.host).substr(0, kHostBytes));
+  host.resize(kHostBytes);
+  bytes.insert(bytes.end(), host.begin(), host.end());
+  return bytes;
+}
+
+Introduction decode(Span bytes) {
+  BodyReader reader(bytes);
+  Introduction read;
+  read.channel = static_cast<Channel>(reader.number<std::uint32_t>());
+  read.rank = reader.number<std::int32_t>();
+  read.ranks = reader.number<std::int32_t>();
+  read.peer.pid = reader.number<std::int32_t>();
+  const std::string host = as_text(bytes.last(kHostBytes));
+  read.peer.host = host.substr(0, host.find('\0'));
+  if (read.channel < Channel::control || read.channel > Channel::files)
+    throw DataError(str("an unknown channel, ", static_cast<std::uint32_t>(read.channel)));
+  return read;
+}
+
+Bytes32 take_random(Span bytes) {
+  Bytes32 random;
+  std::copy(bytes.begin(), bytes.begin() + sizeof random, random.begin());
+  return random;
+}
+
+class Rejected : public TransientError {
+ public:
+  using TransientError::TransientError;
+};
+
+// The rank's side.
+void greet(Socket& socket, const Membership& membership, Channel channel, Deadline deadline) {
+  const auto random = random_bytes();
+  Bytes hello = as_bytes(kMagic);
+  const auto version = BodyWriter().number(kVersion).take();
+  hello.insert(hello.end(), version.begin(), version.end());
+  hello.insert(hello.end(), random.begin(), random.end());
+  socket.send_all(hello, deadline);
+  Bytes32 challenge, answer;
+  socket.receive_all(challenge, deadline);
+
+  const Peer self{host_name(), static_cast<std::int32_t>(getpid())};
+  const Bytes introduction = encode({channel, membership.rank, membership.ranks, self});
+  const auto proof = membership.secret.sign(signed_text("rank", random, challenge, introduction));
+  Bytes proven = introduction;
+  proven.insert(proven.end(), proof.begin(), proof.end());
+  socket.send_all(proven, deadline);
+  const char* remedy =
+      ": it has another secret, or belongs to another version or job; give all ranks the same "
+      "LOCKSTEP_SECRET and binary";
+  try {
+    socket.receive_all(answer, deadline);
+  } catch (const TransientError&) {
+    throw Rejected(str(socket.peer(), " turned this rank away", remedy));
+  }
+  if (!membership.secret.signed_by(signed_text("hub", random, challenge, introduction), answer))
+    throw Rejected(str(socket.peer(), " does not prove that it is rank ", membership.listener,
+                       " of this job", remedy));
+}
+
+}  // namespace
+
+std::vector<Frame> Session::take(Span bytes, Bytes& answer) {
+  if (!authenticated()) {
+    // Bytes behind the proof are frames already.
+    head_.insert(head_.end(), bytes.begin(), bytes.end());
+    if (!challenge_ && !take_hello(answer)) return {};
+    if (!take_proof(answer)) return {};
+    reader_.add(head_);
+    head_.clear();
+  } else {
+    reader_.add(bytes);
+  }
+  std::vector<Frame> frames;
+  while (auto frame = reader_.next())
+    frames.push_back(std::move(*frame));
+  return frames;
+}
+
+bool Session::take_hello(Bytes& answer) {
+  // Wrong bytes are noticed as soon as they are there.
+  const auto magic = std::min(head_.size(), kMagic.size());
+  if (as_text(Span(head_).first(magic)) != kMagic.substr(0, magic))
+    throw DataError("it does not speak this protocol");
+  if (head_.size() < kHelloBytes) return false;
+  const auto version = BodyReader(Span(head_).subspan(kMagic.size())).number<std::uint32_t>();
+  if (version != kVersion)
+    throw DataError(str("it speaks version ", version, " of the protocol, expected ", kVersion,
+                        "; are all ranks of one build?"));
+  challenge_ = take_random(Span(head_).subspan(kMagic.size() + sizeof kVersion));
+  head_.erase(head_.begin(), head_.begin() + kHelloBytes);
+  answer.insert(answer.end(), random_.begin(), random_.end());
+  return true;
+}
+
+bool Session::take_proof(Bytes& answer) {
+  if (head_.size() < kProofBytes) return false;
+  const auto introduction = Span(head_).first(kIntroductionBytes);
+  const auto proof = Span(head_).subspan(kIntroductionBytes, sizeof(Bytes32));
+  if (!secret_.signed_by(signed_text("rank", *challenge_, random_, introduction), proof))
+    throw DataError("it does not know the job's secret");
+  const auto introduced = decode(introduction);
+  const auto own = secret_.sign(signed_text("hub", *challenge_, random_, introduction));
+  answer.insert(answer.end(), own.begin(), own.end());
+  head_.erase(head_.begin(), head_.begin() + kProofBytes);
+  introduction_ = introduced;
+  return true;
+}
+
+Socket join(const Membership& membership, Channel channel, Deadline deadline) {
+  LOCKSTEP_CHECK(!membership.addresses.empty(), "no address of rank ", membership.listener);
+  std::vector<std::string> said(membership.addresses.size());
+  std::vector<int> rejections(said.size());
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    for (std::size_t i = 0; i < said.size(); ++i) {
+      if (rejections[i] == kRejections) continue;
+      const auto attempt = std::min<Deadline>(deadline, Clock::now() + kAttempt);
+      try {
+        Socket socket = connect_to(membership.addresses[i], membership.port, attempt);
+        greet(socket, membership, channel, attempt);
+        return socket;
+      } catch (const Rejected& error) {
+        ++rejections[i];
+        said[i] = error.what();
+      } catch (const TransientError& error) {
+        said[i] = error.what();
+      }
+    }
+    std::string all;
+    for (const auto& text : said)
+      all += (all.empty() ? "" : "; ") + text;
+    const std::string text =
+        str("rank ", membership.rank, " cannot reach rank ", membership.listener, ": ", all);
+    const auto given_up = [](int count) { return count == kRejections; };
+    if (std::all_of(rejections.begin(), rejections.end(), given_up)) throw ConfigError(text);
+    if (Clock::now() + pause >= deadline) throw TransientError(text);
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+Socket await_rank(const Socket& listener, const Secret& secret, Channel channel, int rank,
+                  Deadline deadline) {
+  std::string strangers;
+  while (wait_for(listener, false, deadline)) {
+    auto socket = accept_from(listener);
+    if (!socket) {  // gone again, or this process has no descriptor left
+      std::this_thread::sleep_for(kFirstPause);
+      continue;
+    }
+    try {
+      const auto attempt = std::min<Deadline>(deadline, Clock::now() + kAttempt);
+      Session session(secret, random_bytes());
+      while (!session.authenticated()) {
+        std::array<std::byte, kHelloBytes + kProofBytes> bytes;
+        const auto count = socket->receive_some(bytes, attempt);
+        if (count == 0) throw DataError("it went away");
+        Bytes answer;
+        session.take(std::span(bytes).first(count), answer);
+        socket->send_all(answer, attempt);
+      }
+      const auto& who = session.introduction();
+      if (who.channel == channel && who.rank == rank) return std::move(*socket);
+    } catch (const Error& error) {
+      strangers = str("; ", socket->peer(), " came: ", error.what());
+    }
+  }
+  throw TransientError(str("rank ", rank, " did not come", strangers));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,254 @@
+#include "dist/job/socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fcntl.h>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+std::string reason(int error) {
+  return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
+}
+
+[[noreturn]] void broken(const std::string& peer, const std::string& what) {
+  throw TransientError(str("connection to ", peer, ": ", what));
+}
+
+std::string place(const std::string& address, std::uint16_t port) {
+  const bool colons = address.find(':') != std::string::npos;
+  return colons ? str("[", address, "]:", port) : str(address, ":", port);
+}
+
+std::string numeric(const sockaddr* address, socklen_t bytes) {
+  char text[NI_MAXHOST] = "?";
+  getnameinfo(address, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
+
+std::string place(const sockaddr_storage& address, socklen_t bytes) {
+  const auto port = address.ss_family == AF_INET6
+                        ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                        : reinterpret_cast<const sockaddr_in&>(address).sin_port;
+  return place(numeric(reinterpret_cast<const sockaddr*>(&address), bytes), ntohs(port));
+}
+
+void set(int descriptor, int level, int option, int value) {
+  setsockopt(descriptor, level, option, &value, sizeof value);  // advice: nothing depends on it
+}
+
+// Small messages leave at once; a peer whose machine is gone is noticed although nothing is sent.
+void tune(int descriptor) {
+  set(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(descriptor, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses resolve(const std::string& address, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(address.empty() ? nullptr : address.c_str(),
+                                std::to_string(port).c_str(), &hints, &found);
+  if (error != 0)
+    throw TransientError(str("no address of '", address, "' is known: ", gai_strerror(error)));
+  return {found, &freeaddrinfo};
+}
+
+int open_socket(const addrinfo& at) {
+  return socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at.ai_protocol);
+}
+
+// For poll: -1 without end; rounded up, so that it does not spin before a deadline.
+int poll_milliseconds(Deadline deadline) {
+  if (deadline == Deadline::max()) return -1;
+  const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
+}
+
+}  // namespace
+
+std::string seconds_text(Milliseconds time) {
+  return str(std::round(static_cast<double>(time.count()) / 100) / 10, " s");
+}
+
+Socket::Socket(int descriptor, std::string peer)
+    : descriptor_(descriptor), peer_(std::move(peer)) {}
+
+Socket::Socket(Socket&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), peer_(std::move(other.peer_)) {}
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(peer_, other.peer_);
+  return *this;
+}
+
+Socket::~Socket() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Wake::Wake() : descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (descriptor_ < 0) throw TransientError(str("cannot open an eventfd: ", reason(errno)));
+}
+
+Wake::~Wake() {
+  close(descriptor_);
+}
+
+void Wake::up() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(descriptor_, &one, sizeof one);
+}
+
+bool wait_for(const Socket& socket, bool writing, Deadline deadline) {
+  for (;;) {
+    pollfd entry{socket.descriptor(), static_cast<short>(writing ? POLLOUT : POLLIN), 0};
+    const int ready = poll(&entry, 1, poll_milliseconds(deadline));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) broken(socket.peer(), reason(errno));
+    if (deadline != Deadline::max() && Clock::now() >= deadline) return false;
+  }
+}
+
+std::size_t Socket::try_send(std::span<const std::byte> bytes) {
+  for (;;) {
+    const auto n = send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n >= 0) return static_cast<std::size_t>(n);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    if (errno != EINTR) broken(peer_, reason(errno));
+  }
+}
+
+std::optional<std::size_t> Socket::try_receive(std::span<std::byte> out) {
+  for (;;) {
+    const auto n = recv(descriptor_, out.data(), out.size(), 0);
+    if (n > 0) return static_cast<std::size_t>(n);
+    if (n == 0) return std::nullopt;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    if (errno != EINTR) broken(peer_, reason(errno));
+  }
+}
+
+void Socket::send_all(std::span<const std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const auto n = try_send(bytes);
+    bytes = bytes.subspan(n);
+    if (n == 0 && !wait_for(*this, true, deadline)) broken(peer_, "it takes no more bytes");
+  }
+}
+
+std::size_t Socket::receive_some(std::span<std::byte> out, Deadline deadline) {
+  for (;;) {
+    const auto n = try_receive(out);
+    if (!n) return 0;
+    if (*n > 0) return *n;
+    if (!wait_for(*this, false, deadline)) broken(peer_, "no answer in time");
+  }
+}
+
+void Socket::receive_all(std::span<std::byte> out, Deadline deadline) {
+  while (!out.empty()) {
+    const auto n = receive_some(out, deadline);
+    if (n == 0) broken(peer_, "it was closed at the other end");
+    out = out.subspan(n);
+  }
+}
+
+void Socket::finish_sending() {
+  shutdown(descriptor_, SHUT_WR);
+}
+
+void Socket::shut() {
+  shutdown(descriptor_, SHUT_RDWR);
+}
+
+std::uint16_t Socket::port() const {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    broken(peer_, reason(errno));
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+Socket listen_at(const std::string& address, std::uint16_t port, const char* remedy) {
+  const auto found = resolve(address, port, AI_PASSIVE | AI_NUMERICSERV);
+  // IPv6 first: where no address is named, it takes IPv4 too.
+  std::vector<const addrinfo*> order;
+  for (const auto* at = found.get(); at != nullptr; at = at->ai_next)
+    order.push_back(at);
+  std::stable_partition(order.begin(), order.end(),
+                        [](const addrinfo* at) { return at->ai_family == AF_INET6; });
+  int error = 0;
+  for (const auto* at : order) {
+    Socket socket(open_socket(*at), place(address.empty() ? "*" : address, port));
+    if (!socket) {
+      error = errno;
+      continue;
+    }
+    set(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, 1);
+    if (at->ai_family == AF_INET6)
+      set(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, address.empty() ? 0 : 1);
+    if (bind(socket.descriptor(), at->ai_addr, at->ai_addrlen) == 0 &&
+        listen(socket.descriptor(), SOMAXCONN) == 0)
+      return socket;
+    error = errno;
+  }
+  throw TransientError(str("cannot listen at ", place(address.empty() ? "*" : address, port), ": ",
+                           reason(error), error == EADDRINUSE ? str("; ", remedy) : ""));
+}
+
+std::optional<Socket> accept_from(const Socket& listener) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  const int descriptor = accept4(listener.descriptor(), reinterpret_cast<sockaddr*>(&address),
+                                 &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (descriptor < 0) return std::nullopt;  // nobody, or gone again, or no descriptor left
+  tune(descriptor);
+  return Socket(descriptor, place(address, bytes));
+}
+
+Socket connect_to(const std::string& address, std::uint16_t port, Deadline deadline) {
+  const auto found = resolve(address, port, AI_NUMERICSERV);
+  std::string text;
+  for (const auto* at = found.get(); at != nullptr; at = at->ai_next) {
+    Socket socket(open_socket(*at), place(address, port));
+    int error = socket ? 0 : errno;
+    if (socket && connect(socket.descriptor(), at->ai_addr, at->ai_addrlen) != 0) {
+      error = errno;
+      if (error == EINPROGRESS || error == EINTR) {
+        socklen_t bytes = sizeof error;
+        if (!wait_for(socket, true, deadline))
+          error = ETIMEDOUT;
+        else if (getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0)
+          error = errno;
+      }
+    }
+    if (error == 0) {
+      tune(socket.descriptor());
+      return socket;
+    }
+    text = reason(error);
+  }
+  throw TransientError(str("cannot connect to ", place(address, port), ": ", text));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,174 @@
+#include "dist/job/watched_world.h"
+
+#include <csignal>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "core/start_thread.h"
+#include "core/system/interfaces.h"
+#include "dist/job/agreement.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Milliseconds kWatchLeaveTime{10'000};
+// One rank may read back a large checkpoint meanwhile. Of one that died the heartbeat knows.
+constexpr Milliseconds kMessageTime = std::chrono::hours(24 * 365);
+
+}  // namespace
+
+WatchedWorld::WatchedWorld(World& world, const WatchOptions& options)
+    : WorldOver(world),
+      interval_(options.timing.interval),
+      interfaces_(options.interfaces),
+      path_(options.directory) {
+  open_directory();
+  const auto membership = meet(options);
+  control_ = std::make_unique<Control>(membership);
+  heartbeat_ = std::make_unique<Heartbeat>(
+      membership, options.timing,
+      [this] {
+        const std::lock_guard lock(looking_);
+        return activity_;
+      },
+      [this](const Verdict& verdict) { end(verdict); });
+  looker_ = start_thread([this] { look(); });
+}
+
+WatchedWorld::~WatchedWorld() {
+  {
+    const std::lock_guard lock(looking_);
+    leaving_ = true;
+  }
+  wakes_.notify_all();
+  looker_.join();
+  heartbeat_->goodbye();
+  control_.reset();
+  if (hub_) hub_->wait_until_all_left(kWatchLeaveTime);
+}
+
+// Rank 0 says where its hub is, and the secret, by the way that the ranks have already.
+Membership WatchedWorld::meet(const WatchOptions& options) {
+  BodyWriter place;
+  if (rank() == 0) {
+    const auto secret = Secret::draw();
+    hub_.emplace(HubOptions{.ranks = size(), .secret = secret, .timing = options.timing});
+    place.number(hub_->port()).text(as_text(secret.bytes()));
+    for (const auto& address : addresses())
+      place.text(address);
+  }
+  const Bytes said = as_bytes(under_.exchange(as_text(place.take())).front());
+  BodyReader reader(said);
+  const auto port = reader.number<std::uint16_t>();
+  const auto secret_bytes = as_bytes(reader.text());
+  Bytes32 secret;
+  LOCKSTEP_CHECK(secret_bytes.size() == secret.size(), "a secret of ", secret_bytes.size(),
+                 " bytes");
+  std::copy(secret_bytes.begin(), secret_bytes.end(), secret.begin());
+  Membership membership{
+      .rank = rank(), .ranks = size(), .addresses = {}, .port = port, .secret = Secret(secret)};
+  while (!reader.at_end())
+    membership.addresses.push_back(reader.text());
+  return membership;
+}
+
+std::vector<std::string> WatchedWorld::exchange(const std::string& mine) {
+  const auto number =
+      ring_.begin("exchange", "all ranks", static_cast<std::int64_t>(mine.size()), {});
+  struct Leave {
+    ~Leave() { ring.end(number, {}); }
+    CollectiveRing& ring;
+    std::uint64_t number;
+  } const leave{ring_, number};
+  return under_.exchange(mine);
+}
+
+std::vector<std::string> WatchedWorld::gather(const std::string& tag, const std::string& mine) {
+  std::vector<std::string> said;
+  for (const auto& bytes : control_->gather(tag, as_bytes(mine), kMessageTime))
+    said.emplace_back(as_text(bytes));
+  return said;
+}
+
+std::string WatchedWorld::broadcast(const std::string& tag, const std::string& text) {
+  return std::string(as_text(control_->broadcast(tag, as_bytes(text), kMessageTime)));
+}
+
+std::vector<std::string> WatchedWorld::addresses() const {
+  return local_addresses(interfaces_);
+}
+
+void WatchedWorld::set_last_act(const LastAct& act) {
+  const std::lock_guard lock(ending_);
+  last_act_ = act;
+}
+
+void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {
+  {
+    const std::lock_guard lock(aborting_);  // a second error waits, and is not said
+    try {
+      if (!std::exchange(aborted_, true)) {
+        // A connection that breaks is most often not the cause. The watch knows the cause in a
+        // moment, and its verdict ends this process first.
+        if (exit_code == TransientError("").exit_code()) std::this_thread::sleep_for(2 * interval_);
+        heartbeat_->failed(why, exit_code);
+      }
+    } catch (...) {  // without memory for a sentence they still see that this rank is gone
+    }
+  }
+  under_.abort(why, exit_code);
+}
+
+// What streams have done is asked by a thread of its own: a driver that hangs keeps that from
+// coming back, and not the heartbeat.
+void WatchedWorld::look() {
+  std::unique_lock lock(looking_);
+  while (!wakes_.wait_for(lock, interval_, [&] { return leaving_; })) {
+    lock.unlock();
+    open_directory();
+    const auto activity = ring_.activity();
+    lock.lock();
+    activity_ = activity;
+  }
+}
+
+// Its number; -1: there is none yet. A file system that hangs keeps no other from the lock.
+int WatchedWorld::open_directory() {
+  const auto number = [this] {
+    const std::lock_guard lock(looking_);
+    return directory_.number();
+  };
+  if (path_.empty() || number() >= 0) return number();
+  Descriptor opened(open(path_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const std::lock_guard lock(looking_);
+  if (!directory_) directory_ = std::move(opened);
+  return directory_.number();
+}
+
+void WatchedWorld::end(const Verdict& verdict) {
+  std::signal(SIGTERM, SIG_IGN);  // which mpirun sends all ranks where one died
+  end_process(verdict, {.rank = rank(), .last_words = [&] {
+                          const std::jthread beside([&] {  // neither waits where the other hangs
+                            leave_words(verdict.text);
+                          });
+                          const std::lock_guard lock(ending_);
+                          if (last_act_) last_act_(verdict.text, verdict.exit_code);
+                        }});
+}
+
+// Not synced: that a disk hangs may be why all end. The ring may not answer where a driver hangs.
+void WatchedWorld::leave_words(const std::string& why) {
+  const int directory = open_directory();  // where a driver hangs, look() could not
+  if (directory < 0) return;
+  mkdirat(directory, "ended", 0755);
+  const auto name = "ended" / std::filesystem::path(rank_file(rank(), ".txt"));
+  const Descriptor file(
+      openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const auto text = str(why, "\n\n", ring_.in_words());
+  if (file) [[maybe_unused]]
+    const auto written = write(file.number(), text.data(), text.size());
+}
+
+}  // namespace lockstep

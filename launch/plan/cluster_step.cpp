@@ -1,0 +1,66 @@
+#include "launch/plan/cluster_step.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Of the seconds that a collective runs beside compute, those that compute loses at most.
+constexpr double kMostLost = 0.9;
+
+// Groups whose collectives compute waits for at once; the others have streams of their own.
+bool is_beside(std::string_view group) {
+  return group != "tensor" && group != "all ranks";
+}
+
+}  // namespace
+
+CallTimes::CallTimes(const Cluster& cluster, const StepProgram& program)
+    : cluster_(cluster), program_(program), prices_(cluster), gpu_prices_(cluster.hardware) {}
+
+GroupPlace CallTimes::place_of(const Op& op) const {
+  const auto found = program_.groups.find(std::string_view(op.group));
+  return found == program_.groups.end() ? GroupPlace{} : found->second;
+}
+
+CallTime CallTimes::alone(const Op& op) const {
+  if (op.is_nothing()) return {};
+  const auto place = place_of(op);
+  const auto measured =
+      op.kind == Op::Kind::collective
+          ? cluster_.links.seconds(collective_of(op), place, is_beside(op.group), op.bytes)
+          : cluster_.operators.seconds(op);
+  return {.seconds = measured ? *measured : prices_.seconds(op, place),
+          .is_measured = measured.has_value()};
+}
+
+Formula CallTimes::explain(const Op& op) const {
+  return prices_.explain(op, place_of(op));
+}
+
+double CallTimes::compute_beside(const Op& op) const {
+  const double measured = cluster_.compute_beside;
+  if (cluster_.device == Device::Kind::cpu) return std::max(measured, 1.0);  // takes its processor
+  if (op.kind != Op::Kind::collective || op.is_nothing()) return 1;
+  if (measured > 0) return measured;
+  const auto place = place_of(op);
+  const double lost = gpu_prices_.lost_share({.kind = collective_of(op),
+                                              .bytes = static_cast<double>(op.bytes),
+                                              .ranks = place.ranks,
+                                              .inside = place.inside()});
+  return 1 / (1 - std::min(lost, kMostLost));
+}
+
+StepTime step_time_on(const Cluster& cluster, const StepProgram& program) {
+  const CallTimes times(cluster, program);
+  const auto alone = [&](const Op& op) { return times.alone(op).seconds; };
+  const auto slower = [&](const Op& op) { return times.compute_beside(op); };
+  return step_time(program, {.seconds = alone,
+                             .compute_beside = slower,
+                             .other_beside = cluster.other_beside,
+                             .wait_share = cluster.wait_share,
+                             .launch_seconds = cluster.launch_seconds,
+                             .host_computes = cluster.device == Device::Kind::cpu});
+}
+
+}  // namespace lockstep

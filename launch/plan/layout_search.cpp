@@ -1,0 +1,512 @@
+#include "launch/plan/layout_search.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/integer.h"
+#include "core/thread_pool.h"
+#include "core/units.h"
+#include "launch/plan/cluster_step.h"
+#include "launch/plan/cluster_topology.h"
+#include "train/fp8_sizes.h"
+#include "train/layout.h"
+
+namespace lockstep {
+namespace {
+
+using Sharding = Config::Layout::Sharding;
+
+// Layers of the two models that a layout is priced with; blocks' weights take turns in two buffers.
+constexpr std::int64_t kFew = 3, kMore = 5;
+constexpr std::size_t kFinalists = 12;  // estimated in full
+
+std::string offload_in_words(const Config::Train& train) {
+  if (!train.offloads()) return "nothing offloaded";
+  return str(train.offload_activations ? "activations" : "",
+             train.offload_activations && train.offload_optimizer ? " and " : "",
+             train.offload_optimizer ? "optimizer" : "", " offloaded");
+}
+
+// Of a step, which is filled with them.
+std::int64_t masked_sequences(const Config& c) {
+  const auto split = step_split(c);
+  return split.computed - split.sequences;
+}
+
+// What of `config` is not as in `other`.
+std::string difference(const Config& config, const Config& other) {
+  std::string text;
+  const auto say = [&](bool differs, const std::string& what) {
+    if (differs) text += (text.empty() ? "" : ", ") + what;
+  };
+  const auto &l = config.layout, &o = other.layout;
+  say(l.tensor != o.tensor, str("tensor ", l.tensor));
+  say(l.shard != o.shard, str("shard ", l.shard));
+  say(l.sharding != o.sharding && l.shard > 1, str("sharding ", name(l.sharding)));
+  say(l.keep_gathered != o.keep_gathered, str("keep_gathered ", l.keep_gathered));
+  const auto &t = config.train, &s = other.train;
+  say(t.micro_batch != s.micro_batch, str("micro-batch ", t.micro_batch));
+  const auto masked = masked_sequences(config);
+  say(masked > masked_sequences(other),
+      str(masked, " of ", step_split(config).computed, " sequences masked"));
+  say(t.recompute != s.recompute, in_words(t.recompute));
+  say(t.offload_activations != s.offload_activations || t.offload_optimizer != s.offload_optimizer,
+      offload_in_words(t));
+  return text.empty() ? "the same" : text;
+}
+
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = 1; i <= n; ++i)
+    if (n % i == 0) all.push_back(i);
+  return all;
+}
+
+// Sizes of the axes; the rest is replicas.
+struct Axes {
+  std::int64_t tensor = 1, shard = 1;
+};
+
+std::vector<Axes> axes_of(const Config& c, const Topology& launched) {
+  const auto& m = c.model;
+  std::set<std::int64_t> domains;  // their sizes
+  for (const Domain& domain : launched.domains)
+    domains.insert(std::ssize(domain.ranks));
+  std::vector<Axes> all;
+  for (const auto tensor : divisors(c.layout.ranks)) {
+    const auto fits = [&](std::int64_t ranks) { return ranks % tensor == 0; };
+    if (!std::ranges::all_of(domains, fits) || m.heads % tensor != 0 || m.kv_heads % tensor != 0 ||
+        m.mlp_width % tensor != 0 || !has_fp8_products(m, c.precision.fp8, tensor))
+      continue;
+    for (const auto shard : divisors(c.layout.ranks / tensor))
+      all.push_back({tensor, shard});
+  }
+  return all;
+}
+
+// Sequences of a micro-batch: powers of two, and all that a rank has of a step.
+std::vector<std::int64_t> micro_batches(const Config& c, std::int64_t tensor) {
+  const auto sequences = c.train.batch_tokens / c.train.sequence_length;
+  const auto each = divide_up(sequences, c.layout.ranks / tensor);
+  std::vector<std::int64_t> all;
+  for (std::int64_t n = 1; n < each; n *= 2)
+    all.push_back(n);
+  all.push_back(each);
+  std::erase_if(all, [&](std::int64_t n) { return !has_fp8_products(c, n); });
+  return all;
+}
+
+struct Offloads {
+  bool activations = false, optimizer = false;
+};
+
+struct Priced {
+  Config config;
+  double seconds = 0;
+};
+
+class Search {
+ public:
+  Search(const Config& config, const Cluster& cluster)
+      : base_(planned_on(cluster, config)),
+        cluster_(cluster),
+        device_{cluster.device},
+        room_(room_on(cluster, static_cast<int>(config.layout.ranks))),
+        launched_(launched_on(cluster, static_cast<int>(config.layout.ranks))) {
+    base_.train.attention = config.train.attention;  // of each layout anew
+    base_.layout.keep_gathered = 0;
+    base_.train.offload_activations = base_.train.offload_optimizer = false;
+  }
+
+  LayoutSearch run(int threads, std::size_t most) {
+    const auto axes = axes_of(base_, launched_);
+    ThreadPool pool(threads);
+    pool.run(std::ssize(axes),
+             [&](std::int64_t i, int /*thread*/) { price(axes[static_cast<std::size_t>(i)]); });
+    LayoutSearch found;
+    found.priced = std::ssize(priced_);
+    std::ranges::sort(priced_, {}, [](const Priced& one) { return one.seconds; });
+    if (priced_.size() > kFinalists) priced_.resize(kFinalists);
+    found.best.resize(priced_.size());
+    pool.run(std::ssize(priced_), [&](std::int64_t i, int /*thread*/) {
+      auto& one = found.best[static_cast<std::size_t>(i)];
+      one.config = with_attention(priced_[static_cast<std::size_t>(i)].config);
+      one.estimate = estimate(one.config, cluster_);
+    });
+    std::erase_if(found.best, [](const FoundLayout& one) { return !one.estimate.fits(); });
+    std::ranges::stable_sort(found.best, {},
+                             [](const FoundLayout& one) { return one.estimate.time.total(); });
+    if (found.best.size() > most) found.best.resize(most);
+    if (found.best.empty()) {
+      found.misses = smallest(pool, most);
+      return found;
+    }
+    for (auto& one : found.best)
+      one.why = why(one, found.best.front());
+    found.misses = misses_near(found.best.front(), pool);
+    if (found.misses.size() > most) found.misses.resize(most);
+    return found;
+  }
+
+  // Whether some layout has enough memory.
+  bool has_room() const {
+    return std::ranges::any_of(axes_of(base_, launched_), [&](const Axes& axes) {
+      Config shared = with(axes);
+      shared.layout.sharding = Sharding::full;
+      const auto tight = tightest(shared);
+      return std::ranges::any_of(tight, [&](const Config& c) { return fits(c); });
+    });
+  }
+
+ private:
+  Config with(const Axes& axes) const {
+    Config c = base_;
+    c.layout.tensor = axes.tensor;
+    c.layout.shard = axes.shard;
+    c.layout.replicate = c.layout.ranks / axes.tensor / axes.shard;
+    return c;
+  }
+
+  static Config with(Config c, std::int64_t micro_batch, Recompute recompute,
+                     const Offloads& offloads) {
+    c.train.micro_batch = micro_batch;
+    c.train.recompute = recompute;
+    c.train.offload_activations = offloads.activations;
+    c.train.offload_optimizer = offloads.optimizer;
+    return c;
+  }
+
+  // Who computes attention depends on the micro-batch.
+  Config with_attention(const Config& c) const { return planned_on(cluster_, c); }
+
+  // act(configuration of as many layers) of two, and from it a number of all layers. Of blocks all
+  // stay gathered, or none.
+  template <class Act>
+  auto of_all_layers(const Config& c, const Act& act) const {
+    const auto layers = c.model.layers;
+    if (layers <= kMore + 1) return act(c);
+    const auto low = act(with_layers(c, kFew)), high = act(with_layers(c, kMore));
+    return low + (high - low) / (kMore - kFew) * (layers - kFew);
+  }
+
+  static Config with_layers(Config c, std::int64_t layers) {
+    if (c.layout.keep_gathered == c.model.layers) c.layout.keep_gathered = layers;
+    c.model.layers = layers;
+    return c;
+  }
+
+  static Config keeping(Config c, std::int64_t blocks) {
+    c.layout.keep_gathered = blocks;
+    return c;
+  }
+
+  bool on_gpus() const { return device_.kind == Device::Kind::cuda; }
+
+  // Of the device's memory, which gathered weights take.
+  std::int64_t device_bytes(const Config& c) const {
+    return of_all_layers(c, [&](const Config& few) {
+      const auto needed = run_bytes(few, room_, /*may_copy=*/false).sum();
+      return on_gpus() ? needed.device : needed.device + needed.pinned;
+    });
+  }
+  // Of a host's, beside GPUs.
+  std::int64_t host_bytes(const Config& c) const {
+    return of_all_layers(c, [&](const Config& few) {
+      return run_bytes(few, room_, /*may_copy=*/false).sum().pinned;
+    });
+  }
+  // A rank's part of what there is.
+  std::int64_t device_room() const {
+    return on_gpus() ? room_.gpu_bytes : room_.host_bytes / room_.ranks;
+  }
+
+  bool fits(const Config& c) const {
+    if (device_bytes(c) > device_room()) return false;
+    const bool is_known = on_gpus() && room_.host_bytes != MemoryRoom::kUnknown;
+    return !is_known || host_bytes(c) <= room_.host_bytes / room_.ranks;
+  }
+
+  double seconds_of(const Config& c, const Topology& topology) const {
+    return of_all_layers(c, [&](const Config& few) {
+      const auto program =
+          record_step(training_config(few), device_, threads_of(few), 0, &topology);
+      return step_time_on(cluster_, program).total();
+    });
+  }
+
+  void price(const Axes& axes) {
+    Config c = with(axes);
+    const auto topology = placed_in(training_config(c).mesh, launched_);
+    for (const auto sharding : {Sharding::full, Sharding::gradients, Sharding::optimizer}) {
+      c.layout.sharding = sharding;
+      price(c, topology);
+      if (axes.shard == 1) return;  // there is nothing to share
+    }
+  }
+
+  void price(const Config& layout, const Topology& topology) {
+    bool has_any = false;
+    for (const auto micro_batch : micro_batches(base_, layout.layout.tensor)) {
+      const auto all = fitting(layout, micro_batch);
+      if (all.empty() && !has_any && layout.layout.sharding == Sharding::full) {
+        const std::lock_guard lock(mutex_);
+        std::ranges::move(tightest(layout), std::back_inserter(too_large_));
+      }
+      if (all.empty()) return;
+      has_any = true;
+      for (const auto& c : all) {
+        Priced priced{c, seconds_of(c, topology)};
+        if (may_keep(c)) priced = with_kept(priced, topology);
+        const std::lock_guard lock(mutex_);
+        priced_.push_back(std::move(priced));
+      }
+    }
+  }
+
+  // What takes least memory of such a layout: with everything in the device's, and, on GPUs, with
+  // what can be in the host's.
+  std::vector<Config> tightest(const Config& layout) const {
+    const auto sizes = micro_batches(base_, layout.layout.tensor);
+    if (sizes.empty()) return {};
+    const auto of = [&](const Offloads& offloads) {
+      return with_attention(with(layout, sizes.front(), Recompute::block, offloads));
+    };
+    if (!may_offload()) return {of({})};
+    return {of({}), of({.optimizer = true}), of({.activations = true}),
+            of({.activations = true, .optimizer = true})};
+  }
+
+  bool may_offload() const {
+    return on_gpus() && base_.train.cuda_graphs != Config::CudaGraphs::on;
+  }
+
+  // Of what was too large, what lacks least.
+  std::vector<MissedLayout> smallest(ThreadPool& pool, std::size_t most) {
+    std::vector<std::pair<std::int64_t, std::size_t>> order(too_large_.size());  // bytes, which
+    pool.run(std::ssize(order), [&](std::int64_t i, int /*thread*/) {
+      const auto which = static_cast<std::size_t>(i);
+      order[which] = {missing(too_large_[which]), which};
+    });
+    std::ranges::sort(order);
+    if (order.size() > most) order.resize(most);
+    std::vector<Config> nearest;
+    for (const auto& [bytes, which] : order)
+      nearest.push_back(too_large_[which]);
+    auto misses = estimated(nearest, pool);
+    std::erase_if(misses, [](const MissedLayout& one) {
+      return one.missing_bytes + one.missing_host_bytes <= 0;
+    });
+    for (auto& one : misses)
+      one.why = str(layout_in_words(one.config), ": ", too_much(one));
+    return misses;
+  }
+
+  // Of the device's memory and of the host's.
+  std::int64_t missing(const Config& c) const {
+    const bool is_known = on_gpus() && room_.host_bytes != MemoryRoom::kUnknown;
+    const auto on_host = is_known ? host_bytes(c) - room_.host_bytes / room_.ranks : 0;
+    return std::max<std::int64_t>(device_bytes(c) - device_room(), 0) +
+           std::max<std::int64_t>(on_host, 0);
+  }
+
+  static bool may_keep(const Config& c) {
+    return c.layout.shard > 1 && c.layout.sharding == Sharding::full;
+  }
+
+  // With as many blocks gathered as there is memory for, where that is faster. Where weights can be
+  // whole all the time, sharding of gradients has them so.
+  Priced with_kept(const Priced& none, const Topology& topology) const {
+    const Config& c = none.config;
+    Config whole = c;
+    whole.layout.sharding = Sharding::gradients;
+    if (device_bytes(whole) <= device_room()) return none;
+    const auto blocks = most_kept(c);
+    if (blocks == 0) return none;
+    const double seconds = seconds_keeping(none, blocks, topology);
+    return seconds < none.seconds ? Priced{keeping(c, blocks), seconds} : none;
+  }
+
+  // Each block that stays spares as much as another.
+  double seconds_keeping(const Priced& none, std::int64_t blocks, const Topology& topology) const {
+    const auto layers = none.config.model.layers;
+    if (layers <= kMore + 1) return seconds_of(keeping(none.config, blocks), topology);
+    const double with_all = seconds_of(keeping(none.config, layers), topology);
+    const double share = static_cast<double>(blocks) / static_cast<double>(layers);
+    return none.seconds + (with_all - none.seconds) * share;
+  }
+
+  // Blocks that can stay gathered. All take less than all but one or two: these share buffers.
+  std::int64_t most_kept(const Config& c) const {
+    const auto layers = c.model.layers;
+    if (device_bytes(keeping(c, layers)) <= device_room()) return layers;
+    if (layers <= kMore + 1) {
+      auto blocks = layers - 1;
+      while (blocks > 0 && device_bytes(keeping(c, blocks)) > device_room())
+        --blocks;
+      return blocks;
+    }
+    const Config few = with_layers(c, kFew);
+    const auto each = device_bytes(keeping(few, 1)) - device_bytes(few);
+    return std::clamp<std::int64_t>((device_room() - device_bytes(c)) / each, 0, layers - 1);
+  }
+
+  // Of each offload the mildest recompute that fits, where it is milder than without.
+  std::vector<Config> fitting(const Config& layout, std::int64_t micro_batch) const {
+    constexpr std::array kAll{Recompute::none, Recompute::cheap, Recompute::block};
+    std::vector<Config> found;
+    std::optional<Recompute> mildest;
+    const auto try_with = [&](const Offloads& offloads) {
+      for (const auto recompute : kAll) {
+        if (mildest && recompute >= *mildest) return;
+        // A link is too slow for all activations of other layers than those that keep one tensor.
+        if (offloads.activations && recompute != Recompute::block) continue;
+        const Config c = with_attention(with(layout, micro_batch, recompute, offloads));
+        if (!fits(c)) continue;
+        mildest = recompute;
+        found.push_back(c);
+        return;
+      }
+    };
+    try_with({});
+    if (!may_offload()) return found;
+    try_with({.optimizer = true});
+    try_with({.activations = true});
+    try_with({.activations = true, .optimizer = true});
+    return found;
+  }
+
+  static std::string why(const FoundLayout& one, const FoundLayout& best) {
+    const double more = one.estimate.time.total() - best.estimate.time.total();
+    if (&one == &best) {
+      const auto masked = masked_sequences(best.config);
+      return str("the fastest that fits",
+                 masked == 0 ? std::string()
+                             : str("; ", masked, " of ", step_split(best.config).computed,
+                                   " sequences masked"));
+    }
+    std::size_t most = 0;
+    double most_seconds = -1;
+    for (std::size_t i = 0; i < kComponents; ++i) {
+      const double part = one.estimate.time.seconds[i] - best.estimate.time.seconds[i];
+      if (part > most_seconds) {
+        most = i;
+        most_seconds = part;
+      }
+    }
+    const auto text = str(difference(one.config, best.config), ": +", human_seconds(more));
+    return most_seconds > 0 ? str(text, " (", in_words(static_cast<Component>(most)), " +",
+                                  human_seconds(most_seconds), ")")
+                            : text;
+  }
+
+  // One setting away from `best`, and milder.
+  std::vector<Config> milder(const Config& best) const {
+    std::vector<Config> all;
+    const auto add = [&](auto&& change) {
+      Config c = best;
+      change(c);
+      if (has_fp8_products(c, c.train.micro_batch)) all.push_back(with_attention(c));
+    };
+    const auto sizes = micro_batches(base_, best.layout.tensor);
+    for (const auto size : sizes)
+      if (size > best.train.micro_batch) add([&](Config& c) { c.train.micro_batch = size; });
+    for (const auto recompute : {Recompute::none, Recompute::cheap})
+      if (recompute < best.train.recompute && !best.train.offload_activations)
+        add([&](Config& c) { c.train.recompute = recompute; });
+    for (const auto sharding : {Sharding::optimizer, Sharding::gradients})
+      if (sharding < best.layout.sharding && best.layout.shard > 1)
+        add([&](Config& c) {
+          c.layout.sharding = sharding;
+          c.layout.keep_gathered = 0;
+        });
+    if (best.train.offloads())
+      add([&](Config& c) { c.train.offload_activations = c.train.offload_optimizer = false; });
+    if (best.layout.shard % 2 == 0)
+      add([&](Config& c) {
+        c.layout.shard /= 2;
+        c.layout.replicate *= 2;
+      });
+    if (best.layout.tensor % 2 == 0)
+      add([&](Config& c) {
+        c.layout.tensor /= 2;
+        c.layout.shard *= 2;
+      });
+    return all;
+  }
+
+  std::vector<MissedLayout> estimated(const std::vector<Config>& configs, ThreadPool& pool) const {
+    std::vector<MissedLayout> misses(configs.size());
+    pool.run(std::ssize(configs), [&](std::int64_t i, int /*thread*/) {
+      auto& miss = misses[static_cast<std::size_t>(i)];
+      miss.config = configs[static_cast<std::size_t>(i)];
+      const auto found = estimate(miss.config, cluster_);
+      miss.missing_bytes = found.missing_bytes();
+      miss.missing_host_bytes = found.missing_host_bytes();
+      miss.step_seconds = found.time.total();
+    });
+    return misses;
+  }
+
+  // "3.1 GiB too much".
+  static std::string too_much(const MissedLayout& one) {
+    const bool is_host = one.missing_bytes == 0;
+    const auto bytes = is_host ? one.missing_host_bytes : one.missing_bytes;
+    return str(human_memory(static_cast<double>(bytes)), " too much",
+               is_host ? " for the host" : "");
+  }
+
+  std::vector<MissedLayout> misses_near(const FoundLayout& best, ThreadPool& pool) const {
+    auto misses = estimated(milder(best.config), pool);
+    const double fastest = best.estimate.time.total();
+    std::erase_if(misses, [&](const MissedLayout& one) {
+      return one.missing_bytes + one.missing_host_bytes <= 0 || one.step_seconds >= fastest;
+    });
+    std::ranges::stable_sort(misses, {}, &MissedLayout::missing_bytes);
+    for (auto& one : misses)
+      one.why = str(difference(one.config, best.config), ": ", too_much(one), ", for ",
+                    human_seconds(fastest - one.step_seconds), " less");
+    return misses;
+  }
+
+  Config base_;
+  const Cluster& cluster_;
+  Device device_;
+  MemoryRoom room_;
+  Topology launched_;
+  std::mutex mutex_;
+  std::vector<Priced> priced_;
+  std::vector<Config> too_large_;
+};
+
+// Twice as many ranks, and so on, until there is room.
+void try_more_nodes(Config config, Cluster cluster, LayoutSearch& found) {
+  while (found.fitting_nodes == 0 && (config.layout.ranks *= 2) <= kMostPlannedRanks) {
+    cluster.nodes = static_cast<int>(divide_up(config.layout.ranks, cluster.ranks_per_node));
+    found.tried_nodes = cluster.nodes;
+    if (Search(config, cluster).has_room()) found.fitting_nodes = cluster.nodes;
+  }
+}
+
+}  // namespace
+
+LayoutSearch search_layouts(const Config& config, const Cluster& cluster, int threads,
+                            std::size_t most) {
+  auto found = Search(config, cluster).run(threads, most);
+  if (found.best.empty()) try_more_nodes(config, cluster, found);
+  return found;
+}
+
+std::string layout_in_words(const Config& c) {
+  const auto& l = c.layout;
+  return str("replicate ", l.replicate, " x shard ", l.shard, " x tensor ", l.tensor,
+             l.shard > 1 ? str(", sharding ", name(l.sharding)) : "",
+             l.keep_gathered > 0 ? str(", keep_gathered ", l.keep_gathered) : "", ", micro-batch ",
+             c.train.micro_batch, ", ", in_words(c.train.recompute),
+             c.train.offloads() ? ", " + offload_in_words(c.train) : "");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+#include "launch/plan/step_time.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Plays the entries of a log, each stream its own in their order.
+class Player {
+ public:
+  Player(const StepProgram& program, const StreamCosts& costs)
+      : entries_(program.log->entries()), costs_(costs) {
+    streams_.resize(program.log->streams().size());
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      streams_[entries_[i].stream].entries.push_back(i);
+      last_event_ = std::max(last_event_, entries_[i].event);
+      if (entries_[i].what == OpLog::What::op) host_ += costs.launch_seconds;
+      issued_.push_back(host_);
+    }
+    done_.resize(static_cast<std::size_t>(last_event_) + 1);
+    for (const auto& stream : streams_)
+      for (const std::size_t i : stream.entries)
+        if (entries_[i].what == OpLog::What::record)
+          done_[static_cast<std::size_t>(entries_[i].event)] = Event{.is_known = true};
+  }
+
+  // Until compute has done its entries below `end`.
+  void play_to(std::size_t end) {
+    for (;;) {
+      while (settle()) {
+      }
+      Track& compute = streams_.front();
+      if (compute.at == compute.entries.size() || compute.entries[compute.at] >= end) return;
+      advance();
+    }
+  }
+
+  const StepTime& time() const { return time_; }
+
+ private:
+  struct Event {
+    bool is_known = false;  // recorded by this step: else it was before, and is done
+    bool is_done = false;
+    Component behind = Component::other;  // what its stream did last
+  };
+  struct Track {
+    std::vector<std::size_t> entries;
+    std::size_t at = 0;
+    bool runs = false;
+    double left = 0;  // seconds alone, of the call that runs
+    Component last = Component::other;
+
+    std::size_t entry() const { return entries[at]; }
+  };
+
+  bool is_collective(const Track& track) const {
+    return entries_[track.entry()].op.kind == Op::Kind::collective;
+  }
+
+  bool may_begin(const Track& track, std::size_t entry) const {
+    if (!costs_.host_computes) return issued_[entry] <= now_ * (1 + 1e-12);
+    const Track& compute = streams_.front();
+    return &track == &compute || compute.at == compute.entries.size() ||
+           compute.entries[compute.at] > entry;
+  }
+
+  // What takes no time; false: nothing was there.
+  bool settle() {
+    bool any = false;
+    for (Track& track : streams_) {
+      while (!track.runs && track.at < track.entries.size()) {
+        const auto& entry = entries_[track.entries[track.at]];
+        auto& event = done_[static_cast<std::size_t>(entry.event)];
+        if (!may_begin(track, track.entries[track.at])) break;
+        if (entry.what == OpLog::What::wait && event.is_known && !event.is_done) break;
+        if (entry.what == OpLog::What::op) {
+          track.runs = true;
+          track.left = costs_.seconds(entry.op) + wait_for_others(track, entry.op);
+          track.last = component_of(entry.op, entry.within);
+          any = true;
+          break;
+        }
+        if (entry.what == OpLog::What::record)
+          event = {.is_known = true, .is_done = true, .behind = track.last};
+        ++track.at;
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  double wait_for_others(const Track& track, const Op& op) {
+    if (&track != &streams_.front() || op.kind != Op::Kind::collective || op.is_nothing()) return 0;
+    return costs_.wait_share * std::exchange(alone_, 0);
+  }
+
+  // Until the next call ends, or the host gives the next one.
+  void advance() {
+    const bool computes = streams_.front().runs;
+    double beside = 1;
+    for (std::size_t s = 1; s < streams_.size(); ++s)
+      if (streams_[s].runs)
+        beside = std::max(beside, costs_.compute_beside(entries_[streams_[s].entry()].op));
+    const auto slower = [&](std::size_t s) {
+      return s == 0 ? beside : (computes ? costs_.other_beside : 1.0);
+    };
+    double next = std::numeric_limits<double>::infinity();
+    for (std::size_t s = 0; s < streams_.size(); ++s) {
+      const Track& track = streams_[s];
+      if (track.runs) {
+        next = std::min(next, track.left * slower(s));
+      } else if (!costs_.host_computes && track.at < track.entries.size() &&
+                 issued_[track.entries[track.at]] > now_) {
+        next = std::min(next, issued_[track.entries[track.at]] - now_);
+      }
+    }
+    LOCKSTEP_CHECK(next < std::numeric_limits<double>::infinity(),
+                   "streams of a recorded step wait for each other");
+    now_ += next;
+    time_[waits_for()] += next;
+    if (computes && !is_collective(streams_.front())) alone_ += next;
+    for (std::size_t s = 0; s < streams_.size(); ++s) {
+      Track& track = streams_[s];
+      if (!track.runs) continue;
+      track.left -= next / slower(s);
+      if (track.left > 1e-15) continue;
+      track.runs = false;
+      ++track.at;
+    }
+  }
+
+  // What compute does, or waits for.
+  Component waits_for() const {
+    const Track& compute = streams_.front();
+    if (compute.runs) return compute.last;
+    if (compute.at == compute.entries.size()) return Component::other;
+    const auto& entry = entries_[compute.entries[compute.at]];
+    if (entry.what != OpLog::What::wait || !may_begin(compute, compute.entries[compute.at]))
+      return Component::other;
+    for (const Track& track : streams_)  // who will say that it is done
+      for (std::size_t i = track.at; i < track.entries.size(); ++i) {
+        const auto& next = entries_[track.entries[i]];
+        if (next.what == OpLog::What::record && next.event == entry.event)
+          return component_before(track, i);
+        if (track.entries[i] > compute.entries[compute.at]) break;
+      }
+    return Component::other;
+  }
+
+  // Of the last collective or copy that a stream has in front of its entry i.
+  Component component_before(const Track& track, std::size_t i) const {
+    while (i-- > 0) {
+      const auto& entry = entries_[track.entries[i]];
+      if (entry.what == OpLog::What::op &&
+          (entry.op.kind == Op::Kind::collective || entry.op.kind == Op::Kind::transfer))
+        return component_of(entry.op, entry.within);
+    }
+    return Component::other;
+  }
+
+  const std::vector<OpLog::Entry>& entries_;
+  const StreamCosts& costs_;
+  std::vector<Track> streams_;
+  std::vector<double> issued_;  // when the host gives each
+  double host_ = 0, now_ = 0;
+  double alone_ = 0;  // of compute, since it last met other ranks
+  std::int64_t last_event_ = 0;
+  std::vector<Event> done_;
+  StepTime time_;
+};
+
+}  // namespace
+
+StepTime step_time(const StepProgram& program, const StreamCosts& costs) {
+  Player player(program, costs);
+  const auto& ends = program.micro_ends;
+  StepTime repeated;  // a middle micro-batch
+  for (std::size_t m = 0; m < ends.size(); ++m) {
+    const StepTime before = player.time();
+    player.play_to(ends[m]);
+    if (ends.size() == 3 && m == 1)
+      for (std::size_t p = 0; p < kComponents; ++p)
+        repeated.seconds[p] = player.time().seconds[p] - before.seconds[p];
+  }
+  player.play_to(program.log->entries().size());
+  StepTime time = player.time();
+  const auto more = program.micro_batches - static_cast<std::int64_t>(ends.size());
+  for (std::size_t p = 0; p < kComponents; ++p)
+    time.seconds[p] += static_cast<double>(more) * repeated.seconds[p];
+  return time;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,232 @@
+#include "launch/preflight/preflight.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "core/gpu.h"
+#include "core/log.h"
+#include "dist/topology_here.h"
+#include "launch/preflight/compute_checks.h"
+#include "launch/preflight/counter_checks.h"
+#include "launch/preflight/link_checks.h"
+#include "launch/preflight/slowdown.h"
+#include "launch/preflight/step_check.h"
+#include "launch/preflight/storage_check.h"
+#include "train/step/memory.h"
+
+namespace lockstep {
+namespace {
+
+// Streams of checks end before their world does, so calls on them are not kept in its ring.
+class RinglessWorld final : public WorldOver {
+ public:
+  using WorldOver::WorldOver;
+  CollectiveRing* ring() override { return nullptr; }
+};
+
+// The fastest link of collectives inside domains, or across them.
+const LinkTime* link_of(const LinkTimes& links, bool is_across) {
+  const LinkTime* best = nullptr;
+  for (const LinkTime& link : links.links())
+    if (link.kind == Collective::all_gather && (link.domains > 1) == is_across &&
+        (best == nullptr || link.bytes_per_second > best->bytes_per_second))
+      best = &link;
+  return best;
+}
+
+// Of what is not in the table: as measured.
+Hardware measured_hardware(const PreflightRank& rank, const ProductRates& rates, double memory,
+                           double host) {
+  const Device device = rank.compute.device();
+  Hardware hardware;
+  hardware.bf16_flops = rates.bf16 > 0 ? rates.bf16 : rates.fp32;
+  hardware.fp32_flops = rates.fp32 > 0 ? rates.fp32 : rates.bf16;
+  hardware.hbm_bytes_per_second = memory;
+  hardware.host_bytes_per_second = host;
+  if (rank.on_gpus()) {
+    const auto gpu = gpu::properties(device.index);
+    hardware.name = gpu.name;
+    hardware.architecture = architecture_of(10 * gpu.major + gpu.minor);
+    hardware.multiprocessors = gpu.multiprocessors;
+    return hardware;
+  }
+  hardware.name = "processors";
+  hardware.hbm_bytes =
+      all_memory_bytes(device) / std::ssize(machine_ranks(rank.topology, rank.world.rank()));
+  return hardware;
+}
+
+// Whether what this rank sends to other hosts goes by its adapter, not by NVLink's switches.
+bool sends_by_adapter(const Topology& topology, int rank) {
+  const auto& domain =
+      topology
+          .domains[static_cast<std::size_t>(topology.domain_of[static_cast<std::size_t>(rank)])];
+  const auto here = machine_ranks(topology, rank);
+  return std::ranges::all_of(
+      domain.ranks, [&](int other) { return std::ranges::find(here, other) != here.end(); });
+}
+
+// hosts: what this rank sends to one, by its adapter; 0: not measured.
+void set_links(Cluster& cluster, double hosts) {
+  const LinkTime* inside = link_of(cluster.links, false);
+  const LinkTime* across = link_of(cluster.links, true);
+  Hardware& hardware = cluster.hardware;
+  if (inside != nullptr) cluster.inside_latency_seconds = inside->latency_seconds;
+  if (across != nullptr) cluster.across_latency_seconds = across->latency_seconds;
+  if (hardware.nic_bytes_per_second == 0)
+    hardware.nic_bytes_per_second = across != nullptr ? across->bytes_per_second : hosts;
+  if (hardware.nvlink_bytes_per_second == 0)
+    hardware.nvlink_bytes_per_second =
+        inside != nullptr ? inside->bytes_per_second : hardware.nic_bytes_per_second;
+}
+
+int largest_domain(const Topology& topology) {
+  std::size_t most = 1;
+  for (const Domain& domain : topology.domains)
+    most = std::max(most, domain.ranks.size());
+  return static_cast<int>(most);
+}
+
+void check_compute(PreflightRank& rank, std::span<const ProductShape> shapes,
+                   const GpuMonitor* monitor, Cluster& cluster) {
+  log_info("preflight: products");
+  const auto rates = check_products(rank, shapes, monitor);
+  log_info("preflight: memory");
+  const double memory = check_memory(rank);
+  const double host = check_host_copies(rank);
+  cluster.hardware =
+      rank.known != nullptr ? *rank.known : measured_hardware(rank, rates, memory, host);
+  if (rank.on_gpus()) {
+    cluster.hardware = calibrated(cluster.hardware, {.memory = memory, .host = host});
+    cluster.hardware.hbm_bytes = gpu::properties(rank.compute.device().index).memory_bytes;
+  }
+  cluster.launch_seconds = launch_seconds(rank.compute);
+}
+
+// Bytes a second that the slowest rank sends to other hosts; 0: there are none.
+double check_links(PreflightRank& rank, const ProductShape& shape, Cluster& cluster) {
+  if (rank.world.size() > 1) log_info("preflight: links");
+  const double hosts = check_hosts(rank);
+  const double longest = largest_of_ranks(rank.world, hosts > 0 ? 1 / hosts : 0);
+  const double slowest = longest > 0 ? 1 / longest : 0;
+  cluster.links = check_collectives(rank, slowest);
+  if (rank.on_gpus() && sends_by_adapter(rank.topology, rank.world.rank()))
+    cluster.hardware = calibrated(cluster.hardware, {.hosts = hosts});
+  set_links(cluster, hosts);
+  if (!cluster.links.links().empty()) {  // else one rank, or hosts that are joined too slowly
+    const auto slowdown = measure_slowdown(rank, shape);
+    cluster.compute_beside = slowdown.compute_beside;
+    cluster.other_beside = slowdown.other_beside;
+  }
+  return slowest;
+}
+
+void check_disks(PreflightRank& rank, const std::filesystem::path& scratch, Cluster& cluster) {
+  log_info("preflight: storage");
+  const auto rates = check_storage(rank, scratch);
+  const auto ranks = static_cast<double>(machine_ranks(rank.topology, rank.world.rank()).size());
+  cluster.storage_read_bytes_per_second = ranks * rates.read;
+  cluster.storage_write_bytes_per_second = ranks * rates.write;
+}
+
+void check_model(PreflightRank& rank, const Config& config, double slowest, Cluster& cluster) {
+  log_info("preflight: steps of the model");
+  auto costs = check_steps(rank, config, slowest);
+  cluster.operators = std::move(costs.operators);
+  cluster.wait_share = costs.wait_share;
+  cluster.constant_bytes = costs.constant_bytes;
+}
+
+void describe(Cluster& cluster, const PreflightOptions& options, const World& world,
+              const Topology& topology) {
+  const auto ranks = static_cast<int>(topology.places.size());
+  cluster.device = options.device.kind;
+  cluster.nodes = static_cast<int>(machines(topology).size());
+  cluster.ranks_per_node = (ranks + cluster.nodes - 1) / cluster.nodes;
+  cluster.threads = options.threads;
+  if (cluster.device == Device::Kind::cuda) cluster.host_memory_bytes = all_memory_bytes(Device{});
+  cluster.hardware.domain_ranks = largest_domain(topology);
+  if (cluster.ranks() != ranks && world.rank() == 0)
+    log_warning("hosts have unequal numbers of ranks: plans for this cluster are for ",
+                cluster.nodes, " hosts of ", cluster.ranks_per_node, "; give --ranks ", ranks);
+  cluster.name = str(cluster.nodes, cluster.nodes == 1 ? " host of " : " hosts of ",
+                     cluster.ranks_per_node, " x ", cluster.hardware.name);
+}
+
+}  // namespace
+
+std::optional<Hardware> expected_hardware(const Hardware* known, const Cluster* file) {
+  const bool is_named = file != nullptr && file->device == Device::Kind::cuda;
+  const bool is_written = is_named && !file->is_measured;
+  if (is_written && known != nullptr && find_hardware(file->hardware.name) != nullptr &&
+      file->hardware.name != known->name)
+    throw ConfigError(str("plan.cluster: expected machines with ", known->name,
+                          ", which are here, found ", file->hardware.name));
+  if (is_written) return file->hardware;
+  if (known == nullptr) return std::nullopt;
+  Hardware gpu = *known;
+  const double nic = is_named ? file->hardware.nic_bytes_per_second : 0;
+  if (nic > 0) gpu.nic_bytes_per_second = std::min(gpu.nic_bytes_per_second, nic);
+  return gpu;
+}
+
+Hardware calibrated(Hardware gpu, const MeasuredRates& rates) {
+  if (rates.memory > 0) gpu.hbm_bytes_per_second = rates.memory / kCopyShare;
+  if (rates.host > 0) gpu.host_bytes_per_second = rates.host;
+  if (rates.hosts > 0) gpu.nic_bytes_per_second = rates.hosts / EngineNumbers().network;
+  return gpu;
+}
+
+std::vector<Who> who_is_who(const Topology& topology) {
+  std::vector<Who> all;
+  std::map<std::string, int> ranks_of;  // a host name, so far: machines may share one
+  for (std::size_t rank = 0; rank < topology.places.size(); ++rank) {
+    const RankPlace& place = topology.places[rank];
+    const int number = ranks_of[place.host]++;
+    const auto gpu = place.gpu < 0 ? std::string() : str(", GPU ", place.gpu);
+    all.push_back({str("host ", place.host, gpu, ", rank ", rank), str(place.host, "/", number)});
+  }
+  return all;
+}
+
+Preflight preflight(const PreflightOptions& options, World& watched, const Topology& topology,
+                    FunctionRef<void(const std::vector<Finding>&)> so_far) {
+  RinglessWorld world(watched);
+  const bool on_gpus = options.device.kind == Device::Kind::cuda;
+  std::optional<GpuMonitor> gpu;
+  if (on_gpus) gpu.emplace(gpu::pci_bus_id(options.device.index));
+  const GpuMonitor* monitor = gpu ? &*gpu : nullptr;
+  const auto counters = read_counters(monitor);
+  Stream compute(options.device, "compute", Stream::Mode::immediate, options.threads);
+  Comms comms = make_comms(world, options.mesh, &topology);
+  const auto known =
+      on_gpus ? expected_hardware(find_hardware(gpu::properties(options.device.index).name),
+                                  options.cluster)
+              : std::nullopt;
+  PreflightRank rank{.world = world,
+                     .topology = topology,
+                     .comms = comms,
+                     .compute = compute,
+                     .known = known ? &*known : nullptr,
+                     .own_bytes_before = resident_memory_bytes(Device{}) - file_memory_bytes()};
+  Preflight result;
+  Cluster& cluster = result.cluster;
+
+  if (options.config != nullptr) require_room_for_steps(rank, *options.config);
+  const auto shapes = product_shapes(options.config, compute, topology, world.rank());
+  check_compute(rank, shapes, monitor, cluster);
+  so_far(rank.findings);
+  const double slowest = check_links(rank, shapes.front(), cluster);
+  so_far(rank.findings);
+  check_disks(rank, options.scratch, cluster);
+  so_far(rank.findings);
+  if (options.config != nullptr) check_model(rank, *options.config, slowest, cluster);
+  check_counters(rank, counters, read_counters(monitor));
+  so_far(rank.findings);
+  describe(cluster, options, world, topology);
+  result.findings = std::move(rank.findings);
+  return result;
+}
+
+}  // namespace lockstep

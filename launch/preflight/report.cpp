@@ -1,0 +1,223 @@
+#include "launch/preflight/report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "core/output.h"
+#include "launch/plan/cluster_file.h"
+#include "launch/plan/residuals.h"
+#include "launch/preflight/preflight.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostReportBytes = 64 << 20;
+
+Baseline read_baseline(const fs::path& file) {
+  if (!path_exists(file)) return {};
+  const Json json = Json::parse(read_text(file, kMostReportBytes), file.string());
+  return in_context([&] { return Baseline::parse(json); }, file.string());
+}
+
+// The file that is written again, for what nothing measures of it.
+std::optional<Cluster> read_cluster(const fs::path& file) {
+  std::error_code unknown;
+  if (!path_exists(file) || fs::is_empty(file, unknown)) return std::nullopt;
+  try {
+    return load_cluster(file);
+  } catch (const AccessError&) {
+    throw;
+  } catch (const DataError& error) {
+    log_warning(error.what(),
+                "; if it says what a GPU costs or how often runs are interrupted, that is lost");
+    return std::nullopt;
+  }
+}
+
+std::string in_column(double value, Finding::Unit unit) {
+  return std::isnan(value) ? "-" : in_words(value, unit);
+}
+
+constexpr const char* kNew = "(other)";  // in the column of the best so far
+
+// A line a check: its worst rank, the median of all, what is expected, the best so far.
+std::string table(const HealthVerdict& verdict) {
+  std::size_t width = 0;
+  for (const auto& row : verdict.rows)
+    width = std::max(width, row.check.size());
+  const auto line = [&](const std::string& check, const std::array<std::string, 5>& columns) {
+    std::string text = check;
+    text.resize(width, ' ');
+    for (const auto& column : columns)
+      text += str("  ", std::string(column.size() < 13 ? 13 - column.size() : 0, ' '), column);
+    return str(text, "\n");
+  };
+  std::string text = line("", {"worst", "median", "limit", "best so far", ""});
+  for (const auto& row : verdict.rows)
+    text += line(row.check,
+                 {in_column(row.worst, row.unit), in_column(row.median, row.unit),
+                  in_column(row.limit, row.unit), row.is_new ? kNew : in_column(row.best, row.unit),
+                  row.is_well ? "ok" : "WRONG"});
+  return text;
+}
+
+// What to do, where that is not said by the name of the check.
+std::string remedies(const HealthVerdict& verdict) {
+  const bool is_busy = std::ranges::any_of(verdict.rows, [](const auto& row) {
+    return row.check == kProcessorShare && is_worse(row.worst, row.limit, row.unit);
+  });
+  return is_busy ? "other programs run there (`top` shows them): end them, or measure with fewer "
+                   "--threads\n"
+                 : "";
+}
+
+std::string in_words(const HealthVerdict& verdict) {
+  std::string text = table(verdict);
+  if (std::ranges::any_of(verdict.rows, &HealthVerdict::Row::is_new))
+    text += str(kNew, ": what is known from before is of another configuration\n");
+  text += "\n";
+  for (const auto& fault : verdict.faults)
+    text += str(fault.whose, ": ", fault.what, "\n");
+  return text + remedies(verdict);
+}
+
+void write_json(WriteFile& file, const Json& json) {
+  const auto text = str(json.dump(1), "\n");
+  file.write(std::as_bytes(std::span(text)));
+}
+
+// How far steps were from plans by an earlier measurement says nothing of plans by this one.
+void set_residuals_aside(const fs::path& cluster) {
+  const auto file = Residuals::file_beside(cluster);
+  if (!path_exists(file)) return;
+  const fs::path aside = str(file.string(), ".before");
+  rename_durably(file, aside);
+  log_info(file.string(), " was of the machines as they were measured before, and is now ",
+           aside.string());
+}
+
+// Both or, where the disk is full, none.
+void write_both(const fs::path& cluster_file, const Cluster& cluster, const fs::path& baseline_file,
+                const Baseline& baseline) {
+  WriteFile first(cluster_file), second(baseline_file);
+  write_json(first, to_json(cluster));
+  write_json(second, baseline.to_json());
+  set_residuals_aside(cluster_file);
+  first.commit();
+  second.commit();
+}
+
+// Before all is measured: what is written at the end.
+void check_output(const char* option, const fs::path& file) {
+  const auto folder = fs::absolute(file).parent_path();
+  if (!directory_exists(folder))
+    throw ConfigError(str(option, " ", file.string(), ": no folder ", folder.string()));
+  if (directory_exists(file)) throw ConfigError(str(option, " ", file.string(), ": is a folder"));
+  const WriteFile probe(file);
+}
+
+bool is_cluster_file(const fs::path& file) {
+  try {
+    return is_cluster(Json::parse(read_text(file, kMostReportBytes), file.string()));
+  } catch (const AccessError&) {
+    throw;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
+// It is written again, but no other file is lost, as the TOML that a person wrote.
+void check_replaceable(const fs::path& cluster) {
+  std::error_code unknown;
+  if (!path_exists(cluster) || fs::is_empty(cluster, unknown) || is_cluster_file(cluster)) return;
+  const auto other =
+      fs::path(cluster).replace_filename(str(cluster.stem().string(), "-measured.json"));
+  throw ConfigError(str("--cluster-out ", cluster.string(),
+                        ": expected no file, or a cluster.json that `lockstep preflight` wrote, "
+                        "found another; name another file, such as --cluster-out ",
+                        other.string()));
+}
+
+PreflightReport::Files checked(const PreflightReport::Files& files) {
+  if (fs::weakly_canonical(files.cluster) == fs::weakly_canonical(files.baseline))
+    throw ConfigError(str("--cluster-out ", files.cluster.string(), " and --baseline ",
+                          files.baseline.string(), " are one file; choose two"));
+  check_output("--cluster-out", files.cluster);
+  check_output("--baseline", files.baseline);
+  check_replaceable(files.cluster);
+  return files;
+}
+
+// What becomes of them where something is wrong.
+std::string left_as_they_are(const PreflightReport::Files& files) {
+  const auto cluster = files.cluster.string(), baseline = files.baseline.string();
+  const bool has_cluster = path_exists(files.cluster), has_baseline = path_exists(files.baseline);
+  if (has_cluster == has_baseline)
+    return str(cluster, " and ", baseline, has_cluster ? " stay as they were" : " are not written");
+  return str(has_cluster ? cluster : baseline, " stays as it was, ",
+             has_cluster ? baseline : cluster, " is not written");
+}
+
+void say(const HealthVerdict& verdict, const std::string& where_well) {
+  write_output(str(in_words(verdict), verdict.faults.empty() ? where_well : ""));
+}
+
+}  // namespace
+
+PreflightReport::PreflightReport(World& world, const Topology& topology, const Files& files)
+    : world_(world),
+      hosts_(machines(topology).size()),
+      who_(who_is_who(topology)),
+      files_(checked(files)),
+      before_(read_baseline(files_.baseline)),
+      cluster_before_(read_cluster(files_.cluster)) {
+  world.set_last_act([this](const auto&, int) { say_so_far(); });
+}
+
+PreflightReport::~PreflightReport() {
+  world_.set_last_act({});
+  say_so_far();
+}
+
+void PreflightReport::hear(std::vector<std::vector<Finding>> by_rank) {
+  const std::lock_guard lock(mutex_);
+  by_rank_ = std::move(by_rank);
+}
+
+void PreflightReport::say_so_far() noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(is_said_, true) && !by_rank_.empty())
+      say(judge(by_rank_, who_, before_), "nothing was wrong up to there\n");
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+}
+
+int PreflightReport::conclude(Cluster cluster, const Cluster* named) {
+  const std::lock_guard lock(mutex_);
+  if (named == nullptr && cluster_before_) named = &*cluster_before_;
+  if (named != nullptr) take_run_costs(cluster, *named);
+  is_said_ = true;
+  const auto verdict = judge(by_rank_, who_, before_);
+  const auto ranks = who_.size();
+  say(verdict, str("nothing is wrong with ", ranks, ranks == 1 ? " rank" : " ranks", " on ", hosts_,
+                   hosts_ == 1 ? " host\n" : " hosts\n"));
+  const int code = verdict.exit_code();
+  if (code == 0) {
+    write_both(files_.cluster, cluster, files_.baseline, baseline_of(by_rank_, who_, before_));
+    log_info("wrote ", files_.cluster.string(), " and ", files_.baseline.string());
+  } else {
+    log_warning(left_as_they_are(files_));
+  }
+  return code;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,176 @@
+#include "launch/preflight/step_check.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "core/file.h"
+#include "core/progress.h"
+#include "core/units.h"
+#include "launch/plan/residuals.h"
+#include "launch/plan/step_program.h"
+#include "launch/preflight/rank_waits.h"
+#include "train/run/run_parts.h"
+#include "train/step/memory.h"
+#include "train/step/training.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kStepsWindow = 30;  // seconds that steps of the model may take
+constexpr double kMostMeeting = 45;  // seconds of one that it may wait for other hosts
+constexpr int kMostSteps = 9;
+constexpr std::int64_t kMostMicroBatches = 3;  // of a step: others are alike
+
+MemoryRoom room_of(const PreflightRank& rank) {
+  const auto ranks = std::ssize(machine_ranks(rank.topology, rank.world.rank()));
+  return room_here(rank.compute.device(), static_cast<int>(ranks));
+}
+
+// Without copies for checkpoints. Throws ConfigError where there is no room for it.
+Arenas::Bytes checked_bytes(const Config& config, const MemoryRoom& room) {
+  const RunBytes bytes = run_bytes(config, room, false);
+  require_room(config, bytes, room);
+  return bytes.training;
+}
+
+// Steps of the configuration's model on random tokens.
+class ModelSteps {
+ public:
+  ModelSteps(const Config& config, PreflightRank& rank)
+      : rank_(rank),
+        config_(config),
+        room_(room_of(rank)),
+        bytes_(checked_bytes(config, room_)),
+        arenas_(rank.compute.device(), bytes_, rank.world.allocate(bytes_.device)),
+        training_(settings(config), rank.compute, arenas_,
+                  make_comms(rank.world, rank.comms.mesh, &rank.topology)),
+        pinned_(rank.compute.device(), Arena::Memory::pinned_host,
+                16 * config.train.micro_batch * config.train.sequence_length + (1 << 12)),
+        batch_(training_.random_batch(pinned_)),
+        micro_batches_(std::min(kMostMicroBatches, step_split(config).micro_batches)) {
+    if (rank.on_gpus()) training_.choose_products({});
+    training_.initialize();
+  }
+
+  // Steps with logs of compute; adds this rank's own seconds, of which no other rank is part. The
+  // first ones warm up; but of a step that fills the window, one is enough.
+  void measure() {
+    if (double seconds = logged_step(); seconds < kStepsWindow) {
+      logs_.clear();
+      if (seconds < kStepsWindow / 3) seconds = warm_step();
+      const int steps = std::clamp(static_cast<int>(kStepsWindow / seconds), 1, kMostSteps);
+      for (int i = 0; i < steps; ++i)
+        logged_step();
+    }
+    rank_.add({.check = "a step's own operators",
+               .unit = Finding::Unit::seconds,
+               .tolerance = rank_.tolerances().steps,
+               .of = residual_key(config_)},
+              [&](Finding& f) { f.value = own_seconds(logs()); });
+  }
+
+  std::vector<const OpLog*> logs() const {
+    std::vector<const OpLog*> all;
+    for (const auto& log : logs_)
+      all.push_back(log.get());
+    return all;
+  }
+
+  // What the process cannot give to its arenas. A GPU's are taken whole, and before them a run
+  // leaves some free; of processors what it had before any check, the code that ran since, and what
+  // checkpoints are written by.
+  std::int64_t constant_bytes() const {
+    const Device device = rank_.compute.device();
+    if (!rank_.on_gpus())
+      return rank_.own_bytes_before + file_memory_bytes() + RangeWriter::kDirectBytes;
+    const auto kept = all_memory_bytes(device) - room_.gpu_bytes;
+    return std::max(resident_memory_bytes(device) - bytes_.device, kept);
+  }
+
+ private:
+  TrainingConfig settings(const Config& config) const {
+    auto settled = config;
+    settled.train.attention = attention_of(config, rank_.compute);
+    auto training = training_config(settled);
+    training.cuda_graphs = false;  // calls are timed one by one
+    return training;
+  }
+
+  // Both: seconds that the slowest rank takes.
+  double warm_step() { return timed_step(nullptr); }
+  double logged_step() { return timed_step(logs_.emplace_back(std::make_unique<OpLog>()).get()); }
+
+  double timed_step(OpLog* log) {
+    const auto begin = Clock::now();
+    step(log);
+    return largest_of_ranks(rank_.world, seconds_since(begin));
+  }
+
+  void step(OpLog* log) {
+    rank_.world.exchange("");
+    rank_.compute.set_op_log(log);
+    training_.begin_step(++number_, 1e-4);
+    for (std::int64_t m = 1; m <= micro_batches_; ++m)
+      training_.micro_step(batch_, m == micro_batches_);
+    training_.finish_step();
+    training_.numbers(number_);
+    rank_.compute.synchronize();
+    rank_.compute.set_op_log(nullptr);
+    if (log != nullptr && rank_.on_gpus()) log->settle();
+    training_.trace().take();
+    made_progress();
+  }
+
+  PreflightRank& rank_;
+  const Config& config_;
+  const MemoryRoom room_;
+  const Arenas::Bytes bytes_;
+  Arenas arenas_;
+  Training training_;
+  Arena pinned_;
+  const Batch batch_;
+  const std::int64_t micro_batches_;
+  std::int64_t number_ = 0;
+  std::vector<std::unique_ptr<OpLog>> logs_;  // of steps that were measured
+};
+
+// Seconds that a step waits for what other hosts send, where `slowest` bytes a second come.
+double meeting_seconds(PreflightRank& rank, const Config& config, double slowest) {
+  if (slowest == 0) return 0;
+  const auto program = record_step(training_config(config), rank.compute.device(),
+                                   rank.compute.threads(), rank.world.rank(), &rank.topology);
+  double bytes = 0;
+  for (const auto& entry : program.log->entries()) {
+    if (entry.what != OpLog::What::op || entry.op.kind != Op::Kind::collective) continue;
+    const auto group = program.groups.find(std::string_view(entry.op.group));
+    if (group != program.groups.end() && group->second.domains > 1)
+      bytes += static_cast<double>(entry.op.bytes);
+  }
+  return largest_of_ranks(rank.world, bytes) / slowest;
+}
+
+}  // namespace
+
+void require_room_for_steps(const PreflightRank& rank, const Config& config) {
+  checked_bytes(config, room_of(rank));
+}
+
+StepCosts check_steps(PreflightRank& rank, const Config& config, double slowest) {
+  if (const double seconds = meeting_seconds(rank, config, slowest); seconds > kMostMeeting) {
+    rank.add_of_all({.check = "a step's own operators",
+                     .failure = str("a step would wait ", human_seconds(seconds),
+                                    " for other hosts, which send ",
+                                    in_words(slowest, Finding::Unit::bytes_per_second),
+                                    ": too long to measure some")});
+    return {};
+  }
+  ModelSteps steps(config, rank);
+  steps.measure();
+  return {.operators = OperatorTimes(steps.logs()),
+          .wait_share = wait_share(rank, steps.logs()),
+          .constant_bytes = steps.constant_bytes()};
+}
+
+}  // namespace lockstep

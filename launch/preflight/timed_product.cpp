@@ -1,0 +1,94 @@
+#include "launch/preflight/timed_product.h"
+
+#include <algorithm>
+#include <map>
+
+#include "kernels/elementwise.h"
+#include "kernels/matmul.h"
+#include "launch/plan/prices.h"
+#include "launch/plan/step_program.h"
+#include "train/run/run_parts.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kSide = 1024, kGpuSide = 8192;  // of the product by which machines compare
+constexpr std::size_t kMostShapes = 4;
+
+// The FLOPs that a step of the configuration spends on each shape.
+std::map<ProductShape, double> flops_by_shape(const Config& config, const Stream& compute,
+                                              const Topology& topology, int rank) {
+  const auto program =
+      record_step(training_config(config), compute.device(), compute.threads(), rank, &topology);
+  std::map<ProductShape, double> flops;
+  for (const auto& entry : program.log->entries())
+    if (entry.what == OpLog::What::op && entry.op.kind == Op::Kind::product) {
+      const auto& [M, N, K, none] = entry.op.sizes;
+      flops[{M, N, K, config.precision.compute}] += entry.op.flops;
+    }
+  return flops;
+}
+
+}  // namespace
+
+double ProductShape::flops() const {
+  return 2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K);
+}
+
+std::string in_words(const ProductShape& s) {
+  return str(s.M, " x ", s.N, " x ", s.K, " ", name(s.dtype));
+}
+
+double price_seconds(const ProductShape& s, const Hardware& hardware) {
+  const auto call = product_call(static_cast<double>(s.M), static_cast<double>(s.N),
+                                 static_cast<double>(s.K), arithmetic_of(s.dtype));
+  return Prices(hardware).product_seconds(call);
+}
+
+std::vector<ProductShape> product_shapes(const Config* config, const Stream& compute,
+                                         const Topology& topology, int rank) {
+  const auto side = compute.is_cuda() ? kGpuSide : kSide;
+  std::vector<ProductShape> shapes{{side, side, side, DType::fp32},
+                                   {side, side, side, DType::bf16}};
+  if (config == nullptr) return shapes;
+  if (compute.is_cuda()) shapes.clear();  // core/system/hardware.h knows what GPUs make of others
+  std::vector<std::pair<double, ProductShape>> ranked;
+  for (const auto& [shape, flops] : flops_by_shape(*config, compute, topology, rank))
+    ranked.emplace_back(flops, shape);
+  std::ranges::sort(ranked, std::greater<>());
+  ranked.resize(std::min(ranked.size(), kMostShapes));
+  for (const auto& [flops, shape] : ranked)
+    shapes.push_back(shape);
+  return shapes;
+}
+
+TimedProduct::TimedProduct(Stream& stream, const ProductShape& shape)
+    : stream_(stream), arena_(stream.device(), Arena::Memory::device, bytes(stream, shape)) {
+  allocate(shape);
+  random_normal(stream, x_, {.seed = 1, .purpose = 1});
+  random_normal(stream, weight_, {.seed = 1, .purpose = 2});
+  stream.synchronize();
+}
+
+TimedProduct::TimedProduct(Stream& measuring)
+    : stream_(measuring), arena_(Arena::measure(measuring.device())) {}
+
+void TimedProduct::make() {
+  matmul_forward(stream_, arena_, y_, x_, weight_);
+}
+
+std::int64_t TimedProduct::bytes(const Stream& stream, const ProductShape& shape) {
+  Stream measuring(stream.device(), "measure", Stream::Mode::measuring, stream.threads());
+  TimedProduct product(measuring);
+  product.allocate(shape);
+  product.make();
+  return product.arena_.peak_bytes();
+}
+
+void TimedProduct::allocate(const ProductShape& s) {
+  x_ = arena_.allocate("x", s.dtype, {s.M, s.K});
+  weight_ = arena_.allocate("weight", s.dtype, {s.N, s.K});
+  y_ = arena_.allocate("y", s.dtype, {s.M, s.N});
+}
+
+}  // namespace lockstep

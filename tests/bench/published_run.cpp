@@ -1,0 +1,430 @@
+#include "tests/bench/published_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Share of the cast's traffic that no neighbour does, with delayed and current scaling; fitted.
+constexpr double kCastDelayed = 0.463, kCastCurrent = 1.04;
+constexpr double kAsyncTensorOverlap = 0.75, kSendOverlap = 0.7;
+constexpr double kBucketBytes = 25e6;  // torch's DistributedDataParallel
+
+struct Product {
+  double M, N, K, times;
+};
+using Products = std::vector<Product>;
+
+// Elements that the products of a layer read and write.
+double elements(const Products& products, bool with_output) {
+  double sum = 0;
+  for (const auto& p : products)
+    sum += (p.M * p.K + (with_output ? p.M * p.N : 0)) * p.times;
+  return sum;
+}
+
+// Of one layer and one micro-batch on one rank.
+struct LayerSeconds {
+  double products = 0, attention = 0, memory = 0, tensor = 0, context = 0, experts = 0;
+  double total() const { return products + attention + memory + tensor + context + experts; }
+};
+
+class Pricer {
+ public:
+  Pricer(const PublishedModel& model, const PublishedLayout& layout, const Hardware& hardware,
+         const PublishedEngine& engine)
+      : model_(model),
+        layout_(layout),
+        hardware_(hardware),
+        engine_(engine),
+        prices_(hardware, engine.numbers),
+        tokens_(static_cast<double>(layout.micro_batch) * real(model.sequence) / layout.context) {
+    set_products();
+    forward_ = forward();
+    backward_ = backward();
+    set_stages();
+    parameters_ = parameters();
+  }
+
+  RunPrice price() const;
+
+ private:
+  static double real(std::int64_t n) { return static_cast<double>(n); }
+
+  void set_products();
+  LayerSeconds forward() const;
+  LayerSeconds backward() const;
+  void set_stages();
+  double parameters() const;
+
+  double seconds(const Products& products, Arithmetic arithmetic) const;
+  double raw_bytes_seconds(double bytes) const {  // of an optimizer, a cast: no engine's factor
+    return prices_.memory_seconds(bytes) / engine_.numbers.memory_bound;
+  }
+  double attention_flops() const;
+  double attention_seconds(bool is_backward) const;
+  double fused_bytes(bool is_backward) const;
+  double cast_seconds() const;
+  double tensor_collective() const;
+  double context_turn() const;
+  double experts_seconds() const;
+  double send_seconds() const;
+
+  struct DataSeconds {
+    double micro_batch = 0, step = 0;
+  };
+  DataSeconds data_ranks(double compute) const;
+  DataSeconds fully_sharded(double compute, double slow, int inside) const;
+  double reduced_once(double compute, double slow, int inside) const;
+  double beside(double alone, double window, double slow) const;
+  double optimizer_seconds() const;
+  double cast_weights_seconds() const;
+  double accumulate_seconds() const;
+
+  const PublishedModel& model_;
+  const PublishedLayout& layout_;
+  const Hardware& hardware_;
+  const PublishedEngine& engine_;
+  Prices prices_;
+  double tokens_;  // of a rank's micro-batch
+  Products products_, again_;
+  LayerSeconds forward_, backward_;
+  double parameters_ = 0;  // of the fullest rank, before data ranks divide them
+  // Of a micro-batch: head, the mean and the slowest stage, and its forward.
+  double head_ = 0, mean_ = 0, slowest_ = 0, slowest_forward_ = 0;
+};
+
+Arithmetic arithmetic_of(PublishedPrecision precision) {
+  if (precision == PublishedPrecision::bf16) return Arithmetic::bf16;
+  return precision == PublishedPrecision::fp8_rowwise ? Arithmetic::fp8_rowwise : Arithmetic::fp8;
+}
+
+// ------------------------------------------------------------------------------------- a layer
+
+void Pricer::set_products() {
+  const double n = tokens_, t = layout_.tensor, D = real(model_.width), F = real(model_.mlp);
+  const double up = model_.is_gated ? 2 : 1;
+  products_ = {{n, model_.qkv_columns() / t, D, 1},
+               {n, D, real(model_.heads * model_.head_size) / t, 1}};
+  if (const auto& e = model_.experts) {
+    const double each = n * e->a_token / e->a_rank;  // tokens of an expert, balanced
+    products_.push_back({each, up * e->mlp, D, e->a_rank});
+    products_.push_back({each, D, e->mlp, e->a_rank});
+  } else {
+    products_.push_back({n, up * F / t, D, 1});
+    products_.push_back({n, D, F / t, 1});
+  }
+  switch (layout_.recompute) {
+    case PublishedRecompute::none:
+    case PublishedRecompute::attention: break;
+    case PublishedRecompute::save_qkv: again_ = {products_[1], products_[2]}; break;
+    case PublishedRecompute::full: again_ = products_; break;
+    case PublishedRecompute::half:
+      again_ = products_;
+      for (auto& p : again_)
+        p.times /= 2;
+      break;
+  }
+}
+
+double Pricer::seconds(const Products& products, Arithmetic arithmetic) const {
+  double sum = 0;
+  for (const auto& p : products)
+    sum += p.times * prices_.product_seconds(product_call(p.M, p.N, p.K, arithmetic));
+  return sum;
+}
+
+double Pricer::attention_flops() const {  // forward, below the diagonal
+  const double s = real(model_.sequence);
+  const double window = model_.experts && model_.experts->has_window ? 0.5 : 1.0;
+  return 2.0 * layout_.micro_batch * s * s * real(model_.heads * model_.head_size) /
+         (layout_.tensor * layout_.context) * window;
+}
+
+double Pricer::attention_seconds(bool is_backward) const {
+  const double flops = attention_flops(), s = real(model_.sequence), c = layout_.context;
+  if (!engine_.fuses_attention) {  // the full square, and passes over the scores
+    const double scores = layout_.micro_batch * s * s * real(model_.heads) / (layout_.tensor * c);
+    return (is_backward ? 4 : 2) * flops / (0.7 * prices_.product_rate(Arithmetic::bf16)) +
+           prices_.memory_seconds((is_backward ? 17 : 13) * scores);
+  }
+  const double uneven = 1 + engine_.context_imbalance * (c - 1) / c;
+  return uneven * prices_.attention_seconds({
+                      .flops = (is_backward ? 2.5 : 1) * flops,
+                      .sequence = c > 1 ? s / (2 * c) : s,  // of one step of the ring
+                      .head_size = real(model_.head_size),
+                      .is_backward = is_backward,
+                  });
+}
+
+// Of fused kernels in bf16: norms and residual additions, positions, activation.
+double Pricer::fused_bytes(bool is_backward) const {
+  const double t = layout_.tensor, D = real(model_.width);
+  const auto& e = model_.experts;
+  const double active = e ? e->a_token * e->mlp * t : real(model_.mlp);
+  const double moved = e ? 8 * D * e->a_token * t : 0;  // to the experts' order, and back
+  const bool is_rotary = model_.is_gated || !model_.has_learned_positions;
+  const double rotary =
+      is_rotary ? 4.0 * real((model_.heads + model_.kv_heads) * model_.head_size) : 0;
+  const double activation = is_backward ? (model_.is_gated ? 10 : 6) : (model_.is_gated ? 6 : 4);
+  return tokens_ / t * ((is_backward ? 30 : 20) * D + rotary + activation * active + moved);
+}
+
+// Inputs and gradients of products: two bytes read, one written twice.
+double Pricer::cast_seconds() const {
+  if (layout_.precision == PublishedPrecision::bf16) return 0;
+  const double bytes = 4 * elements(products_, true) + 4 * elements(again_, false);
+  return raw_bytes_seconds(bytes) *
+         (layout_.precision == PublishedPrecision::fp8 ? kCastDelayed : kCastCurrent);
+}
+
+// Exposed of one gather or scatter of a layer's activations.
+double Pricer::tensor_collective() const {
+  const int t = layout_.tensor;
+  double hidden = engine_.overlap;
+  if (layout_.has_async_tensor) hidden = std::max(hidden, kAsyncTensorOverlap);
+  if (t > hardware_.domain_ranks) hidden = 0;
+  return prices_.gather_seconds(2 * tokens_ * real(model_.width), t, hardware_.domain_ranks) *
+         (1 - hidden);
+}
+
+// Keys and values go round the ranks of a context once.
+double Pricer::context_turn() const {
+  const int c = layout_.context, t = layout_.tensor;
+  const double rate = c * t <= hardware_.domain_ranks
+                          ? hardware_.nvlink_bytes_per_second
+                          : hardware_.nic_bytes_per_second * engine_.numbers.network;
+  const double bytes = 4 * tokens_ * real(model_.kv_heads * model_.head_size) / t;
+  return (c - 1) * (bytes / rate + 20e-6);
+}
+
+// There and back, 30 % hidden.
+double Pricer::experts_seconds() const {
+  if (!model_.experts) return 0;
+  const auto& e = *model_.experts;
+  const double rate = e.ranks * layout_.tensor <= hardware_.domain_ranks
+                          ? 0.8 * hardware_.nvlink_bytes_per_second
+                          : hardware_.nic_bytes_per_second;
+  return 0.7 * 2 * 2 * tokens_ / layout_.tensor * real(model_.width) * e.sent / rate;
+}
+
+LayerSeconds Pricer::forward() const {
+  const double attention = attention_seconds(false), turn = context_turn();
+  return {.products = seconds(products_, arithmetic_of(layout_.precision)),
+          .attention = attention,
+          .memory = prices_.memory_seconds(fused_bytes(false)) + 0.4 * cast_seconds(),
+          .tensor = 4 * tensor_collective(),
+          .context = std::max(0.0, turn - 0.8 * attention) + 0.15 * turn,
+          .experts = experts_seconds()};
+}
+
+LayerSeconds Pricer::backward() const {
+  Products products = again_;
+  for (const auto& p : products_) {
+    products.push_back({p.M, p.K, p.N, p.times});
+    products.push_back({p.K, p.N, p.M, p.times});
+  }
+  // of forward, again: attention, share of memory-bound bytes, tensor-parallel collectives
+  struct Again {
+    double attention, memory, collectives;
+  };
+  constexpr std::array kAgain{Again{0, 0, 0}, Again{1, 0, 0}, Again{0, 0.7, 2}, Again{1, 0.7, 2},
+                              Again{1, 1, 4}};
+  const Again& again = kAgain[static_cast<std::size_t>(layout_.recompute)];
+  const double attention = attention_seconds(true), turn = context_turn();
+  const double bytes = fused_bytes(true) + again.memory * fused_bytes(false);
+  return {.products = seconds(products, arithmetic_of(layout_.precision)),
+          .attention = attention + again.attention * forward_.attention,
+          .memory = prices_.memory_seconds(bytes) + 0.6 * cast_seconds(),
+          .tensor = (6 + again.collectives) * tensor_collective(),
+          .context = std::max(0.0, 2 * turn - 0.8 * attention) + 0.3 * turn,
+          .experts = 2 * experts_seconds()};
+}
+
+// -------------------------------------------------------------------------------- a micro-batch
+
+// Table and head count as layers where layers alone do not divide and with them do.
+void Pricer::set_stages() {
+  const double n = tokens_, V = real(model_.vocabulary), D = real(model_.width);
+  const double t = layout_.tensor, layer = forward_.total() + backward_.total();
+  const std::int64_t p = layout_.pipeline, stages = p * layout_.chunks;
+  head_ = seconds({{n, V / t, D, 1}, {n, D, V / t, 1}, {D, V / t, n, 1}}, Arithmetic::bf16) +
+          prices_.memory_seconds(16 * n * V / t + 12 * n * D);
+  const double table = prices_.memory_seconds(14 * n * D / t);
+  mean_ = (real(model_.layers) * layer + head_ + table) / real(p);
+  if (p > 1 && model_.layers % stages != 0 && (model_.layers + 2) % stages == 0) {
+    const double each = real((model_.layers + 2) / p);
+    slowest_ = std::max(each * layer, (each - 1) * layer + head_);
+    slowest_forward_ = each * forward_.total();
+    return;
+  }
+  const double each = real((model_.layers + p - 1) / p);
+  slowest_ = each * layer + head_ + (p == 1 ? table : 0);
+  slowest_forward_ = each * forward_.total() + head_ / 3;
+}
+
+double Pricer::parameters() const {
+  const double p = layout_.pipeline;
+  if (model_.experts) return model_.experts->parameters / p / model_.experts->ranks;
+  const double tables = layout_.pipeline > 1 || model_.is_tied ? 1 : 2;
+  return (real(model_.layers) / p * model_.layer_parameters() +
+          tables * real(model_.vocabulary * model_.width)) /
+         layout_.tensor;
+}
+
+double Pricer::accumulate_seconds() const {  // gradients, in fp32
+  const bool is_full = layout_.sharding == PublishedSharding::full;
+  return prices_.memory_seconds(is_full ? 8 * parameters_ / layout_.group() : 6 * parameters_);
+}
+
+// Sends of a micro-batch, of which interleaved stages hide most.
+double Pricer::send_seconds() const {
+  const int t = layout_.tensor, p = layout_.pipeline, v = layout_.chunks;
+  if (p == 1) return 0;
+  const bool is_inside = t * layout_.data_ranks() * p <= hardware_.domain_ranks;
+  const double one = prices_.collective_seconds({.kind = Collective::send_receive,
+                                                 .bytes = 2 * tokens_ * real(model_.width) / t,
+                                                 .ranks = 2,
+                                                 .inside = is_inside ? 2 : 1});
+  return 2 * v * one * (v == 1 ? 1 : 1 - kSendOverlap);
+}
+
+// ----------------------------------------------------------------------------- of the data ranks
+
+// What `alone` takes beside `window` of compute, which it slows.
+double Pricer::beside(double alone, double window, double slow) const {
+  const double hidden = engine_.data_overlap * std::min(alone, window);
+  return alone - hidden + slow * hidden;
+}
+
+Pricer::DataSeconds Pricer::data_ranks(double compute) const {
+  const int d = layout_.data_ranks(), t = layout_.tensor;
+  const int inside = t <= hardware_.domain_ranks ? std::min(hardware_.domain_ranks / t, d) : 1;
+  // a slow ring takes few multiprocessors, and little of HBM
+  const double slow = hardware_.slowdown * prices_.ring(layout_.group(), inside).bytes_per_second /
+                      hardware_.nvlink_bytes_per_second;
+  if (layout_.sharding == PublishedSharding::full && layout_.pipeline == 1)
+    return fully_sharded(compute, slow, inside);
+  if (d == 1) return {};
+  if (layout_.sharding != PublishedSharding::none)
+    return {.micro_batch = 0, .step = reduced_once(compute, slow, inside)};
+  const double alone =
+      prices_.all_reduce_seconds(engine_.gradient_bytes * parameters_, d, inside, kBucketBytes);
+  return {.micro_batch = 0, .step = beside(alone, compute - slowest_forward_, slow)};
+}
+
+// Each layer is gathered for forward and for backward, and reduced; the first gather and the last
+// reduction have nothing beside them.
+Pricer::DataSeconds Pricer::fully_sharded(double compute, double slow, int inside) const {
+  const double units = real(model_.layers);
+  const int group = layout_.group(), copies = layout_.data_ranks() / group;
+  const double one = units * prices_.gather_seconds(2 * parameters_ / units, group, inside);
+  const double gather = one * (layout_.precision == PublishedPrecision::fp8_current ? 0.6 : 1.0);
+  const double reduce = one * engine_.reduced_bytes / 2;
+  const double all = 2 * gather + reduce;
+  const double more = std::max(compute + slow * std::min(all, compute), all) - compute;
+  return {.micro_batch = more + (gather + reduce) / units,
+          .step = prices_.gather_seconds(2 * parameters_ / group, copies, 1)};
+}
+
+// Gradients are scattered beside the last backward, weights gathered beside the first forward.
+double Pricer::reduced_once(double compute, double slow, int inside) const {
+  const int d = layout_.data_ranks();
+  const double calls = engine_.calls > 0
+                           ? engine_.calls
+                           : std::ceil(parameters_ / std::max(40e6, 1e6 * d));  // Megatron's
+  const bool is_fp8 = engine_.gathers_fp8 && layout_.precision != PublishedPrecision::bf16;
+  const double scatter =
+      prices_.gather_seconds(engine_.gradient_bytes * parameters_, d, inside, calls);
+  const double gather = prices_.gather_seconds((is_fp8 ? 1 : 2) * parameters_, d, inside, calls);
+  return beside(scatter, compute - slowest_forward_, slow) + beside(gather, slowest_forward_, slow);
+}
+
+// ---------------------------------------------------------------------------------------- a step
+
+double Pricer::optimizer_seconds() const {  // 30 bytes of state a parameter, 4 of gradient to norm
+  const bool is_full = layout_.sharding == PublishedSharding::full;
+  const double gradients = is_full ? layout_.group() : 1;
+  const double states = layout_.sharding == PublishedSharding::none ? 1
+                        : is_full                                   ? layout_.group()
+                                                                    : layout_.data_ranks();
+  return raw_bytes_seconds(30 * parameters_ / states + 4 * parameters_ / gradients);
+}
+
+double Pricer::cast_weights_seconds() const {  // once a step, or as often as they are gathered
+  if (layout_.precision == PublishedPrecision::bf16) return 0;
+  const bool is_each = layout_.sharding == PublishedSharding::full &&
+                       layout_.precision == PublishedPrecision::fp8_current;
+  return prices_.memory_seconds(4 * parameters_) * (is_each ? layout_.micro_batches() : 1);
+}
+
+RunPrice Pricer::price() const {
+  const double m = layout_.micro_batches(), p = layout_.pipeline, v = layout_.chunks;
+  const double accumulate = accumulate_seconds(), cast = cast_weights_seconds();
+  const double compute = slowest_ + accumulate, send = send_seconds();
+  const DataSeconds data = data_ranks(compute);
+  const double layers = real(model_.layers) / p * m;
+  RunPrice price;
+  const auto both = [&](double LayerSeconds::*part) {
+    return layers * (forward_.*part + backward_.*part);
+  };
+  price[RunPart::products] = both(&LayerSeconds::products);
+  price[RunPart::attention] = both(&LayerSeconds::attention);
+  price[RunPart::memory] = both(&LayerSeconds::memory);
+  price[RunPart::tensor] = both(&LayerSeconds::tensor);
+  price[RunPart::context] = both(&LayerSeconds::context);
+  price[RunPart::experts] = both(&LayerSeconds::experts);
+  price[RunPart::head] = m * head_ / p;
+  price[RunPart::uneven] = m * (slowest_ - mean_);
+  price[RunPart::bubble] = (p - 1) / v * (mean_ + send / v);  // fills and drains
+  price[RunPart::send] = m * send;
+  price[RunPart::data] = m * data.micro_batch + data.step;
+  price[RunPart::accumulate] = m * accumulate + cast;
+  price[RunPart::optimizer] = optimizer_seconds();
+  price[RunPart::constant] = engine_.step_seconds;
+  price.step_seconds = m * (compute + send + data.micro_batch) + price[RunPart::bubble] +
+                       data.step + price[RunPart::optimizer] + cast + engine_.step_seconds;
+  const double tokens =
+      m * layout_.micro_batch * layout_.data * real(model_.sequence) / layout_.gpus;
+  price.tokens_per_second = tokens / price.step_seconds;
+  return price;
+}
+
+constexpr std::array<const char*, kRunParts> kPartNames{
+    "products", "attention", "memory", "tensor", "context",    "experts",   "head",
+    "uneven",   "bubble",    "send",   "data",   "accumulate", "optimizer", "constant"};
+
+}  // namespace
+
+double PublishedModel::qkv_columns() const {
+  return static_cast<double>(qkv > 0 ? qkv : (heads + 2 * kv_heads) * head_size);
+}
+
+double PublishedModel::layer_parameters() const {
+  return static_cast<double>(width) * qkv_columns() +
+         static_cast<double>(heads * head_size * width + (is_gated ? 3 : 2) * width * mlp);
+}
+
+double PublishedModel::flops_a_token() const {
+  const auto count = static_cast<double>(layers);
+  return 6 * (count * layer_parameters() + static_cast<double>(vocabulary * width)) +
+         12 * count * static_cast<double>(heads * head_size * sequence);
+}
+
+int PublishedLayout::micro_batches() const {
+  const int each = data * micro_batch;
+  return std::max(1, (global_batch + each - 1) / each);
+}
+
+const char* name(RunPart part) {
+  return kPartNames[static_cast<std::size_t>(part)];
+}
+
+RunPrice price_run(const PublishedModel& model, const PublishedLayout& layout,
+                   const Hardware& hardware, const PublishedEngine& engine) {
+  return Pricer(model, layout, hardware, engine).price();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// PublishedRun: the throughput of a run of another engine, from its model and layout as papers and
+// tables describe them. Nothing is recorded: operators are what such a layer must do. With it the
+// prices that `plan` rests on are held against what others measured (docs/planning.md).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "tests/bench/published_engine.h"
+
+namespace lockstep {
+
+struct PublishedModel {
+  struct Experts {            // in place of each layer's feed-forward
+    double a_token = 0;       // experts that a token goes to
+    double sent = 0;          // copies of it that travel
+    double mlp = 0;           // of one
+    double a_rank = 0;        // experts
+    int ranks = 1;            // that the experts are spread over
+    double parameters = 0;    // of the model
+    bool has_window = false;  // every second layer looks back a little only
+  };
+
+  std::int64_t layers = 0, width = 0, mlp = 0, heads = 0, kv_heads = 0, head_size = 0;
+  std::int64_t vocabulary = 0, sequence = 0;  // tokens
+  bool is_gated = true;                       // SwiGLU and rotary positions; else two products
+  bool has_learned_positions = false;
+  bool is_tied = false;
+  std::int64_t qkv = 0;  // columns of the first product, where heads do not give them
+  std::optional<Experts> experts = std::nullopt;
+
+  double qkv_columns() const;
+  double layer_parameters() const;
+  // As most sources count: six a parameter but the table's, attention over the full square.
+  double flops_a_token() const;
+};
+
+// What of a layer's forward is computed again: attention (Megatron's selective); half of the
+// products (torchtitan's); all but q, k and v and the last product (JAX); or all.
+enum class PublishedRecompute : std::uint8_t { none, attention, half, save_qkv, full };
+// What data ranks divide: nothing; the optimizer's state, and perhaps gradients (ZeRO-1, 2); or
+// weights too (ZeRO-3).
+enum class PublishedSharding : std::uint8_t { none, optimizer, full };
+// Of a layer's products. fp8: with delayed scaling; or with the scale of the tensor itself.
+enum class PublishedPrecision : std::uint8_t { bf16, fp8, fp8_current, fp8_rowwise };
+
+struct PublishedLayout {
+  int gpus = 1, data = 1, tensor = 1, pipeline = 1, context = 1;
+  int chunks = 1;                         // of a pipeline rank: interleaved stages
+  int micro_batch = 1, global_batch = 1;  // sequences
+  int shard_group = 0;                    // ranks that divide a weight; 0: data x context
+  PublishedRecompute recompute = PublishedRecompute::none;
+  PublishedSharding sharding = PublishedSharding::optimizer;
+  PublishedPrecision precision = PublishedPrecision::bf16;
+  bool has_async_tensor = false;  // collectives in pieces beside the products
+
+  int data_ranks() const { return data * context; }
+  int group() const { return shard_group > 0 ? shard_group : data_ranks(); }
+  int micro_batches() const;
+};
+
+// Of a step's seconds. uneven: the slowest stage over the mean; data: what is exposed of the data
+// ranks' collectives, and what they slow.
+enum class RunPart : std::uint8_t {
+  products,
+  attention,
+  memory,
+  tensor,
+  context,
+  experts,
+  head,
+  uneven,
+  bubble,
+  send,
+  data,
+  accumulate,
+  optimizer,
+  constant
+};
+inline constexpr std::size_t kRunParts = 14;
+const char* name(RunPart part);
+
+struct RunPrice {
+  double tokens_per_second = 0;  // a GPU
+  double step_seconds = 0;
+  std::array<double, kRunParts> seconds{};
+  double& operator[](RunPart part) { return seconds[static_cast<std::size_t>(part)]; }
+  double operator[](RunPart part) const { return seconds[static_cast<std::size_t>(part)]; }
+};
+
+RunPrice price_run(const PublishedModel& model, const PublishedLayout& layout,
+                   const Hardware& hardware, const PublishedEngine& engine);
+
+}  // namespace lockstep

@@ -1,0 +1,221 @@
+#include "dist/job/watch.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/wording.h"
+
+namespace lockstep::testing::watch_test {
+
+using std::chrono::seconds;
+
+// Eight ranks, two a host, that beat every second but those that a test leaves out.
+struct Ward {
+  Ward() {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      watch.introduce(rank, {str("n", rank / 2), 100 + rank});
+      watch.joined(rank, now);
+    }
+  }
+  void beats(const Beat& beat, const std::vector<int>& silent = {}) {
+    for (int rank = 0; rank < kRanks; ++rank)
+      if (std::find(silent.begin(), silent.end(), rank) == silent.end())
+        watch.beat(rank, beat, now);
+  }
+  std::string verdict() const { return watch.verdict(now).value_or(Verdict{}).text; }
+  // It is the message `name`, which holds `pins`.
+  void expect_verdict(const std::string& name, std::initializer_list<std::string> pins) const {
+    const auto text = verdict();
+    for (const auto& pin : pins)
+      expect_contains(text, pin);
+    expect_wording("dist/watch", name, text);
+  }
+
+  static constexpr int kRanks = 8;
+  Deadline now = Deadline() + seconds(1000);
+  Watch watch{kRanks, Timing{}};
+};
+
+Beat at(std::uint64_t collectives, bool inside, Milliseconds still = {},
+        std::string_view unit = "layer 7") {
+  Beat beat;
+  beat.activity.step = 120;
+  beat.activity.collectives = collectives;
+  beat.activity.inside = inside;
+  beat.activity.collective = Activity::name("all_gather");
+  beat.activity.unit = Activity::name(unit);
+  beat.still = still;
+  beat.watched = true;
+  return beat;
+}
+
+TEST(Watch, has_nothing_to_say_of_ranks_that_beat) {
+  Ward ward;
+  for (int second = 0; second < 200; ++second) {
+    EXPECT_EQ(ward.verdict(), "");
+    ward.now += seconds(1);
+    ward.beats(at(4711, true, seconds(49)));
+  }
+}
+
+TEST(Watch, names_who_is_silent_and_who_waits) {
+  Ward ward;
+  ward.beats(at(4711, true));
+  ward.watch.beat(5, at(4710, false, {}, "layer 6"), ward.now);
+  const auto last = ward.now;
+  while (ward.now - last < Milliseconds(5000)) {
+    ward.now += seconds(1);
+    ward.beats(at(4711, true), {5});
+    EXPECT_EQ(ward.verdict(), "") << "after " << (ward.now - last).count();
+  }
+  ward.now += Milliseconds(200);
+  ward.expect_verdict("one is silent", {"rank 5 (host n2, pid 105)", "5.2 s", "step 120",
+                                        "all_gather 4711", "layer 7", "ranks 0-4, 6, 7"});
+}
+
+TEST(Watch, names_all_ranks_of_a_host_that_is_gone) {
+  Ward ward;
+  ward.beats(at(9, true));
+  ward.now += Milliseconds(600);
+  ward.watch.beat(7, at(9, true), ward.now);
+  for (int second = 0; second < 5; ++second) {
+    ward.now += seconds(1);
+    ward.beats(at(9, true), {6, 7});
+  }
+  ward.expect_verdict("two are silent",
+                      {"rank 6 (host n3, pid 106)", "5.6 s", "rank 7 (host n3, pid 107)", "5 s"});
+}
+
+TEST(Watch, stays_short_when_very_many_are_gone) {
+  constexpr int kMany = 1000;
+  Watch watch(kMany, Timing{});
+  for (int rank = 0; rank < kMany; ++rank) {
+    watch.introduce(rank, {"n", 1});
+    watch.joined(rank, Deadline());
+  }
+  const auto text = watch.verdict(Deadline() + seconds(6)).value_or(Verdict{}).text;
+  EXPECT_LT(text.size(), 1000u);
+  expect_contains(text, "992");
+  expect_wording("dist/watch", "very many are silent", text);
+}
+
+TEST(Watch, names_who_closed_its_connection_at_once) {
+  Ward ward;
+  ward.beats(at(3, false));
+  ward.watch.closed(2);
+  ward.expect_verdict("one died",
+                      {"rank 2 (host n1, pid 102)", "step 120", "all_gather 3", "layer 7"});
+}
+
+TEST(Watch, does_not_mind_a_rank_that_said_goodbye) {
+  Ward ward;
+  ward.watch.left(2);
+  ward.watch.closed(2);
+  for (int second = 0; second < 20; ++second) {
+    ward.now += seconds(1);
+    ward.beats(at(3, false), {2});
+  }
+  EXPECT_EQ(ward.verdict(), "");
+}
+
+TEST(Watch, tells_the_message_of_a_rank_that_failed_and_who_was_silent_then) {
+  Ward ward;
+  ward.beats(at(3, true));
+  ward.now += Milliseconds(2500);
+  ward.beats(at(3, true), {6});
+  ward.watch.failed(1, "no bytes are left", 65);
+  ward.expect_verdict("one failed", {"rank 1 (host n0, pid 101)", "no bytes are left",
+                                     "rank 6 (host n3, pid 106)", "2.5 s", "all_gather 3"});
+}
+
+TEST(Watch, blames_a_stall_on_who_is_furthest_behind) {
+  Ward ward;
+  ward.beats(at(4711, true, seconds(50)));
+  ward.watch.beat(3, at(4709, false, seconds(51), "layer 5"), ward.now);
+  ward.watch.beat(4, at(4710, true, seconds(51), "layer 6"),
+                  ward.now);  // waits for 3, as the others
+  ward.expect_verdict("a stall", {"rank 3 (host n1, pid 103)", "51 s", "step 120",
+                                  "all_gather 4710", "layer 6", "ranks 0-2, 4-7"});
+}
+
+TEST(Watch, does_not_end_a_rank_that_is_only_slow) {
+  Ward ward;
+  ward.beats(at(4711, true, seconds(500)));
+  ward.watch.beat(3, at(4710, false, seconds(1)), ward.now);
+  EXPECT_EQ(ward.verdict(), "");
+}
+
+TEST(Watch, blames_nobody_where_all_stand_at_one_place) {
+  Ward ward;
+  ward.beats(at(4711, true, seconds(60)));
+  ward.expect_verdict("a stall of all", {"60 s", "step 120", "all_gather 4711", "layer 7"});
+}
+
+// As where some have copied their files of a checkpoint, and one has more of them.
+TEST(Watch, sees_no_stall_while_one_of_those_at_one_place_goes_on) {
+  Ward ward;
+  ward.beats(at(4711, false, seconds(60)), {5});
+  ward.watch.beat(5, at(4711, false, seconds(1)), ward.now);
+  EXPECT_EQ(ward.verdict(), "");
+}
+
+TEST(Watch, blames_no_stall_while_a_rank_is_silent) {
+  Ward ward;
+  ward.beats(at(4711, true, seconds(46)));
+  for (int second = 0; second < 5; ++second) {
+    ward.now += seconds(1);
+    ward.beats(at(4711, true, seconds(47 + second)), {5});
+    EXPECT_EQ(ward.verdict(), "") << second;
+  }
+  ward.now += Milliseconds(1);
+  EXPECT_EQ(ward.verdict().find("rank 5 (host n2, pid 105) stopped answering 5"), 0u);
+}
+
+TEST(Watch, waits_for_the_first_report_before_it_sees_stalls) {
+  Ward ward;
+  Beat unwatched;
+  unwatched.still = seconds(500);
+  ward.beats(unwatched);
+  EXPECT_EQ(ward.verdict(), "");
+  ward.beats(at(1, true, seconds(60)), {4});
+  ward.expect_verdict("a stall before the first step", {"rank 4 (host n2, pid 104)", "500 s"});
+}
+
+TEST(Watch, sees_no_stall_where_that_is_turned_off) {
+  Ward ward;
+  ward.watch = Watch(8, {.stall = Milliseconds(0)});
+  for (int rank = 0; rank < 8; ++rank)
+    ward.watch.joined(rank, ward.now);
+  ward.beats(at(4711, true, seconds(5000)));
+  EXPECT_EQ(ward.verdict(), "");
+}
+
+TEST(Watch, blames_nobody_for_its_own_sleep) {
+  Ward ward;
+  ward.now += seconds(100);
+  ward.watch.slept(seconds(99), ward.now);
+  EXPECT_EQ(ward.verdict(), "");
+}
+
+TEST(Watch, reads_beats_as_they_were_written) {
+  const auto beat = at(4711, true, Milliseconds(1234));
+  const auto bytes = encode(beat);
+  const auto again = decode_beat(bytes);
+  EXPECT_EQ(again.activity.step, 120);
+  EXPECT_EQ(again.activity.collectives, 4711u);
+  EXPECT_TRUE(again.activity.inside);
+  EXPECT_EQ(again.activity.collective, beat.activity.collective);
+  EXPECT_EQ(again.activity.unit, beat.activity.unit);
+  EXPECT_EQ(again.still, beat.still);
+  EXPECT_TRUE(again.watched);
+  for (std::size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_THROW(decode_beat(std::span(bytes).first(n)), DataError) << n;
+  auto longer = bytes;
+  longer.push_back({});
+  EXPECT_THROW(decode_beat(longer), DataError);
+}
+
+TEST(Watch, cuts_long_names) {
+  EXPECT_EQ(Activity::name(std::string(100, 'x')).back(), '\0');
+}
+
+}  // namespace lockstep::testing::watch_test

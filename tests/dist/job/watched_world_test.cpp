@@ -1,0 +1,98 @@
+#include "dist/job/watched_world.h"
+
+#include <csignal>
+
+#include "core/file.h"
+#include "tests/dist/job.h"
+#include "tests/files.h"
+#include "tests/support/thread_world.h"
+#include "tests/testing.h"
+
+namespace lockstep::testing::watched_world_test {
+
+// Beats and looks all the time.
+const WatchOptions kBusy{
+    .timing = {.interval = Milliseconds(1), .missed = 20'000, .stall = Milliseconds(0)}};
+
+TEST(WatchedWorld, is_the_world_that_it_watches) {
+  run_thread_ranks(3, [](World& world) {
+    WatchedWorld watched(world, kBusy);
+    EXPECT_EQ(watched.rank(), world.rank());
+    EXPECT_EQ(watched.size(), 3);
+    EXPECT_EQ(watched.exchange(std::to_string(world.rank())),
+              (std::vector<std::string>{"0", "1", "2"}));
+  });
+}
+
+// Communicators write into the ring while the watch reads it.
+TEST(WatchedWorld, sees_the_collectives_of_its_groups) {
+  run_thread_ranks(4, [](World& world) {
+    WatchedWorld watched(world, kBusy);
+    auto comms = make_comms(watched, Mesh{{1, 2, 2}});
+    Bench bench{.threads = 1, .host_bytes = std::int64_t{1} << 20};
+    Stream queued(Device{}, "gathers", Stream::Mode::queued);
+    const auto x = bench.poisoned({4}, DType::fp32), y = bench.poisoned({8}, DType::fp32),
+               z = bench.poisoned({4}, DType::fp32);
+    for (int step = 1; step <= 200; ++step) {
+      watched.ring()->begin_step(step);
+      comms.gathers->all_gather(y, x, queued);
+      comms.tensor->all_reduce(z, ReduceOp::sum, bench.stream);
+      queued.synchronize();
+    }
+    const auto now = watched.ring()->activity();
+    EXPECT_EQ(now.step, 200);
+    EXPECT_EQ(now.collectives, 400u);
+    EXPECT_FALSE(now.inside);
+    expect_contains(watched.ring()->in_words(), "all_reduce    tensor");
+    watched.ring()->forget_events();
+  });
+}
+
+// Rank 0 only sees a connection break; the disk of rank 1 is what all end with, and say, and what
+// the last act is told, which mpirun's signal does not cut short.
+TEST(WatchedWorldDeathTest, what_others_caused_yields_to_the_cause) {
+  const TemporaryDirectory run;
+  const auto breaks = [&] {
+    run_thread_ranks(2, [&](World& world) {
+      WatchedWorld watched(world,
+                           {.timing = {.interval = Milliseconds(1000)}, .directory = run.path()});
+      if (world.rank() == 0) {
+        watched.set_last_act([&](const std::string& why, int exit_code) {
+          std::raise(SIGTERM);
+          spit(run / "last_act", str(exit_code, " ", why));
+        });
+        watched.abort("the connection to rank 1 is lost", TransientError("").exit_code());
+      } else {
+        std::this_thread::sleep_for(Milliseconds(100));
+        watched.abort("the disk is full", 65);
+      }
+    });
+  };
+  EXPECT_EXIT(breaks(), ::testing::ExitedWithCode(65), "rank 1 .*the disk is full");
+  expect_contains(read_text(run / "ended/rank-00000.txt", 100'000), "the disk is full");
+  expect_contains(read_text(run / "last_act", 1000), "65 rank 1 ");
+}
+
+TEST(WatchedWorldDeathTest, leaves_nothing_in_a_directory_that_replaced_its_own) {
+  const TemporaryDirectory parent;
+  const auto run = parent / "run", moved = parent / "moved";
+  std::filesystem::create_directory(run);
+  const auto breaks = [&] {
+    run_thread_ranks(2, [&](World& world) {
+      WatchedWorld watched(world, {.timing = {.interval = Milliseconds(1000)}, .directory = run});
+      world.exchange("");
+      if (world.rank() == 0) {
+        std::filesystem::rename(run, moved);
+        std::filesystem::create_directory(run);
+      }
+      world.exchange("");
+      if (world.rank() == 1) watched.abort("the disk is full", 74);
+      std::this_thread::sleep_for(std::chrono::seconds(30));
+    });
+  };
+  EXPECT_EXIT(breaks(), ::testing::ExitedWithCode(74), "the disk is full");
+  EXPECT_TRUE(std::filesystem::is_empty(run));
+  EXPECT_FALSE(std::filesystem::is_empty(moved / "ended"));
+}
+
+}  // namespace lockstep::testing::watched_world_test

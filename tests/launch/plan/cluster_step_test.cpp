@@ -1,0 +1,74 @@
+#include "launch/plan/cluster_step.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/launch/plan/cluster_rig.h"
+
+namespace lockstep::testing::cluster_step_test {
+
+constexpr int kRanks = 16;
+constexpr std::int64_t kComputed = std::int64_t{64} << 30;  // 24 ms of HBM
+
+// A rank that computes, and receives so many bytes beside it from ranks of so many machines.
+StepTime time_beside(const Cluster& cluster, Collective kind, int machines, std::int64_t bytes) {
+  StepProgram program;
+  program.log = std::make_unique<OpLog>();
+  Stream compute{Device{}, "compute", Stream::Mode::measuring};
+  Stream gathers{Device{}, "gathers", Stream::Mode::measuring};
+  for (Stream* stream : {&compute, &gathers}) {
+    stream->set_op_log(program.log.get());
+    stream->record();
+  }
+  Op gather;
+  gather.name = name(kind);
+  gather.kind = Op::Kind::collective;
+  gather.bytes = bytes;
+  gather.ranks = kRanks;
+  gather.group = "shard gathers";
+  program.groups["shard gathers"] = {.ranks = kRanks, .domains = machines};
+  { const OpLog::Call call(gathers, gather); }
+  Op norm;
+  norm.name = "rmsnorm_forward";
+  norm.kind = Op::Kind::memory;
+  norm.bytes = kComputed;
+  { const OpLog::Call call(compute, norm); }
+  program.micro_ends = {program.log->entries().size()};
+  return step_time_on(cluster, program);
+}
+
+double computed_alone(const Cluster& cluster) {
+  return Prices(cluster.hardware).memory_seconds(static_cast<double>(kComputed));
+}
+
+// While it runs, compute does 1 - lost of what it does alone.
+TEST(StepTimeOn, a_collective_costs_compute_its_share_of_the_time_that_it_takes) {
+  const Cluster cluster = h100s(2);
+  const Prices prices(cluster.hardware);
+  const double alone = computed_alone(cluster);
+  for (const auto kind : {Collective::all_gather, Collective::all_to_all, Collective::all_reduce})
+    for (const std::int64_t bytes : {1 << 10, 1 << 20, 1 << 28}) {
+      const CollectiveCall call{
+          .kind = kind, .bytes = static_cast<double>(bytes), .ranks = kRanks, .inside = kRanks / 2};
+      const double lost = prices.lost_share(call) * prices.collective_seconds(call);
+      EXPECT_NEAR(time_beside(cluster, kind, 2, bytes).total(), alone + lost, 1e-9 * alone)
+          << name(kind) << " of " << bytes;
+    }
+}
+
+TEST(StepTimeOn, a_slowdown_that_was_measured_comes_before_the_one_that_is_known) {
+  Cluster cluster = h100s(2);
+  cluster.compute_beside = 1.5;
+  const double alone = computed_alone(cluster);
+  const double gather = Prices(cluster.hardware)
+                            .collective_seconds({.kind = Collective::all_gather,
+                                                 .bytes = 1 << 28,
+                                                 .ranks = kRanks,
+                                                 .inside = kRanks / 2});
+  EXPECT_NEAR(time_beside(cluster, Collective::all_gather, 2, 1 << 28).total(), alone + gather / 3,
+              1e-9 * alone);
+  cluster.compute_beside = 1;  // measured too
+  EXPECT_NEAR(time_beside(cluster, Collective::all_gather, 2, 1 << 28).total(), alone,
+              1e-9 * alone);
+}
+
+}  // namespace lockstep::testing::cluster_step_test

@@ -1,0 +1,89 @@
+// What plans say of the configurations that are here.
+#include <algorithm>
+#include <filesystem>
+#include <gtest/gtest.h>
+
+#include "launch/config.h"
+#include "launch/plan/cluster_file.h"
+#include "launch/plan/estimate.h"
+#include "launch/plan/layout_search.h"
+#include "launch/plan/run_costs.h"
+#include "tests/files.h"
+
+namespace lockstep::testing::plan_test {
+
+const std::filesystem::path kConfigs = std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "configs";
+
+std::vector<Config> all_configs() {
+  std::vector<Config> all;
+  for (const auto& entry : std::filesystem::directory_iterator(kConfigs))
+    if (entry.path().extension() == ".toml") {
+      const auto alone =
+          std::vector{parse_setting("layout.shard=1"), parse_setting("layout.tensor=1")};
+      all.push_back(load_config(entry.path(), alone).values);
+    }
+  return all;
+}
+
+// What the code that trains multiplies, counted as it is recorded; and what it allocates.
+TEST(Plan, counts_of_every_configuration_are_those_of_the_code) {
+  const auto all = all_configs();
+  EXPECT_GE(all.size(), 7u);
+  struct {
+    int tied = 0, ungated = 0, normed = 0, padded = 0;
+  } kinds;
+  for (Config c : all) {
+    c.train.micro_batch = 1;
+    c.train.recompute = Recompute::none;
+    c.train.batch_tokens = 3 * c.train.sequence_length;  // micro-batches that are all recorded
+    const auto program = record_step(training_config(c), Device{}, 1);
+    double products = 0, attention = 0;
+    for (const auto& entry : program.log->entries())
+      (entry.op.kind == Op::Kind::product ? products : attention) += entry.op.flops;
+    const auto& m = c.model;
+    const auto tokens = static_cast<double>(c.train.batch_tokens);
+    const auto T = static_cast<double>(c.train.sequence_length);
+    const auto square = static_cast<double>(m.layers * m.attention_width()) * T;
+    const auto flops = flops_per_token(m, c.train.sequence_length);
+    // Rows that pad the vocabulary are multiplied too: to whole 128, of a small one to 16.
+    const std::int64_t rows = m.vocabulary >= 4096 ? 128 : 16;
+    const double padding = 6.0 * static_cast<double>((rows - m.vocabulary % rows) % rows * m.width);
+    EXPECT_DOUBLE_EQ(products / tokens, flops.causal - 6 * square + padding);
+    kinds.tied += m.tied_head ? 1 : 0;
+    kinds.ungated += m.is_gated() ? 0 : 1;
+    kinds.normed += m.qk_norm ? 1 : 0;
+    kinds.padded += padding > 0 ? 1 : 0;
+    // Backward computes the scores once more: 7 products where the count has 6, and T + 1 of T.
+    EXPECT_DOUBLE_EQ(attention / tokens, 7 * square * (T + 1) / T);
+    const auto moments = program.peak_by_purpose[static_cast<std::size_t>(Purpose::moments)];
+    EXPECT_GE(moments, 8 * parameter_count(m));
+    EXPECT_LT(static_cast<double>(moments), 1.005 * 8 * static_cast<double>(parameter_count(m)));
+  }
+  for (const int found : {kinds.tied, kinds.ungated, kinds.normed, kinds.padded})
+    EXPECT_GE(found, 1);
+}
+
+TEST(Plan, every_configuration_is_planned_on_every_cluster) {
+  for (const auto& file : std::filesystem::directory_iterator(kConfigs / "clusters"))
+    for (const auto& config : std::filesystem::directory_iterator(kConfigs)) {
+      if (config.path().extension() != ".toml") continue;
+      Cluster cluster = load_cluster(file.path());
+      cluster.nodes = 64 / cluster.ranks_per_node;
+      const auto c =
+          load_config(config.path(),
+                      {parse_setting("layout.shard=64"), parse_setting("layout.tensor=1")}, 64)
+              .values;
+      const auto found = estimate(c, cluster);
+      SCOPED_TRACE(config.path().string() + " on " + file.path().string());
+      EXPECT_TRUE(std::isfinite(found.time.total()) && found.time.total() > 0);
+      EXPECT_GT(found.mfu.causal, 0);
+      EXPECT_LT(found.mfu.causal, 1);
+      EXPECT_GE(found.mfu.square, found.mfu.causal);
+      for (const double seconds : found.time.seconds)
+        EXPECT_TRUE(std::isfinite(seconds) && seconds >= 0);
+      const auto costs = run_costs(planned_on(cluster, c), cluster, found);
+      EXPECT_TRUE(costs.goodput >= 0 && costs.goodput <= 1);
+    }
+}
+
+}  // namespace lockstep::testing::plan_test

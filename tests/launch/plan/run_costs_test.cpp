@@ -1,0 +1,263 @@
+#include "launch/plan/run_costs.h"
+
+#include <cctype>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "tests/model/published.h"
+#include "tests/launch/plan/cluster_rig.h"
+
+namespace lockstep::testing::run_costs_test {
+
+// The value of an expression of + - * / ( ) sqrt exp expm1 max, numbers and names.
+class Expression {
+ public:
+  Expression(const std::string& text, const std::vector<Formula::Input>& inputs)
+      : text_(text), inputs_(inputs) {}
+  double value() {
+    const double found = sum();
+    EXPECT_EQ(at_, text_.size()) << text_;
+    return found;
+  }
+
+ private:
+  char next() {
+    while (at_ < text_.size() && text_[at_] == ' ')
+      ++at_;
+    return at_ < text_.size() ? text_[at_] : '\0';
+  }
+  bool take(char c) {
+    if (next() != c) return false;
+    ++at_;
+    return true;
+  }
+  double sum() {
+    double value = product();
+    for (;;) {
+      if (take('+')) {
+        value += product();
+      } else if (take('-')) {
+        value -= product();
+      } else {
+        return value;
+      }
+    }
+  }
+  double product() {
+    double value = factor();
+    for (;;) {
+      if (take('*')) {
+        value *= factor();
+      } else if (take('/')) {
+        value /= factor();
+      } else {
+        return value;
+      }
+    }
+  }
+  double factor() {
+    if (take('(')) {
+      const double value = sum();
+      EXPECT_TRUE(take(')')) << text_;
+      return value;
+    }
+    std::string word;
+    next();
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
+                                  text_[at_] == '_' || text_[at_] == '.'))
+      word += text_[at_++];
+    if (word == "sqrt" || word == "exp" || word == "expm1" || word == "max") {
+      EXPECT_TRUE(take('('));
+      double value = sum();
+      if (word == "sqrt") value = std::sqrt(value);
+      if (word == "exp") value = std::exp(value);
+      if (word == "expm1") value = std::expm1(value);
+      while (take(','))
+        value = std::max(value, sum());
+      EXPECT_TRUE(take(')'));
+      return value;
+    }
+    for (const auto& input : inputs_)
+      if (input.name == word) return input.value;
+    EXPECT_TRUE(!word.empty() && std::isdigit(static_cast<unsigned char>(word[0])) != 0)
+        << "'" << word << "' in " << text_;
+    return word.empty() ? 0 : std::stod(word);
+  }
+
+  const std::string& text_;
+  const std::vector<Formula::Input>& inputs_;
+  std::size_t at_ = 0;
+};
+
+Cluster costly() {
+  Cluster cluster = h100s(1);
+  cluster.storage_read_bytes_per_second = 1e9;
+  cluster.storage_write_bytes_per_second = 2e6;
+  cluster.watts = 1275;
+  cluster.price_per_gpu_hour = 3;
+  return cluster;
+}
+
+TEST(RunCosts, every_formula_has_the_value_that_its_inputs_give) {
+  std::set<std::string> names;
+  // With fp8, saves that take longer than they may, data that are waited for, no room for copies.
+  for (const int kind : {0, 1, 2, 3}) {
+    Config config = small_run(8);
+    config.precision.compute = DType::bf16;
+    if (kind == 1) config.precision.fp8 = Fp8Products::tensor;
+    config.checkpoint.every_steps = kind == 0 ? 1'000'000 : 7;
+    auto cluster = costly();
+    if (kind == 2) cluster.storage_read_bytes_per_second = 1e4;
+    if (kind == 3) cluster.host_memory_bytes = 1 << 20;
+    const auto found = estimate(config, cluster);
+    EXPECT_EQ(found.save.copies, kind != 3);
+    EXPECT_EQ(found.time[Component::data] > 0, kind == 2);
+    for (const auto& formula : explain(config, cluster, found)) {
+      names.insert(formula.name);
+      Expression expression(formula.text, formula.inputs);
+      EXPECT_NEAR(expression.value(), formula.value, 1e-9 * std::abs(formula.value))
+          << formula.name << " = " << formula.text;
+    }
+  }
+  std::istringstream expected(
+      "parameters flops_per_token flops_per_token_square data step_seconds "
+      "step_without_checkpoints "
+      "hidden_seconds interval_seconds mfu device_bytes checkpoint_bytes save_copy_seconds "
+      "save_write_seconds save_stall_seconds write_bytes_per_second interruption_seconds "
+      "best_interval_seconds goodput best_goodput run_seconds wall_seconds cache_bytes_per_token "
+      "energy_joules price");
+  for (std::string name; expected >> name;)
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
+// 64 GPUs, saves of 2 s that take 60 s to write, 300 s to start again, by hand: to first order,
+// which M is far larger than all of, 1 - C / T - (T / 2 + W + R) / M and sqrt(2 C M) - C.
+TEST(RunCosts, checkpoints_by_hand) {
+  Config config = small_run(1);
+  config.train.steps = 100'000;
+  Cluster cluster = h100s(8);
+  cluster.restart_seconds = 300;
+  Estimate estimate;
+  estimate.ranks = 64;
+  estimate.time[Component::products] = 1.5;
+  estimate.save = {.bytes = 112'000'000'000,
+                   .write_seconds = 60,
+                   .interval_steps = 1000,
+                   .interval_seconds = 1500,
+                   .update_stall_seconds = 2};
+  const auto costs = run_costs(config, cluster, estimate);
+  EXPECT_NEAR(costs.interruption_seconds, 2'851'875, 1);  // 50,700 h x 3600 / 64
+  EXPECT_NEAR(costs.best_interval_seconds, 3376.2, 0.1);  // sqrt(11407500) (1 + 0.0002) - 2
+  EXPECT_EQ(costs.best_interval_steps, 2251);             // of 1.5 s, rounded up
+  EXPECT_NEAR(costs.goodput, 1 - 2 / 1500.0 - 1110 / 2'851'875.0, 3e-6);
+  EXPECT_NEAR(costs.best_goodput, 1 - 2 / 3376.2 - (1688.1 + 360) / 2'851'875, 3e-6);
+  EXPECT_NEAR(costs.write_bytes_per_second, 74'666'666.7, 0.1);
+  EXPECT_DOUBLE_EQ(costs.run_seconds, 150'000);
+  EXPECT_DOUBLE_EQ(costs.wall_seconds, 150'000 / costs.goodput);
+}
+
+// What many starts of a run get done, each of which is interrupted after a random time: steps of
+// `interval` seconds at a time, saves that take C seconds of it and are whole S after they began.
+double simulated_goodput(double interval, double C, double S, double R, double M) {
+  std::mt19937_64 random(1);
+  std::exponential_distribution<double> until(1 / M);
+  double done = 0, passed = 0;
+  for (int start = 0; start < 300'000; ++start) {
+    const double seconds = until(random);
+    passed += seconds;
+    done += interval * std::max(std::floor((seconds - R - S + C) / (interval + C)), 0.0);
+  }
+  return done / passed;
+}
+
+// From runs that are hardly ever interrupted to those that are between most saves.
+TEST(RunCosts, goodput_is_what_a_simulation_gets_done) {
+  for (const auto& [interval, C, W, hours] : {std::tuple{1500.0, 2.0, 60.0, 50'700.0},
+                                              {1500.0, 2.0, 60.0, 100.0},
+                                              {24.0, 24.0, 20.0, 50'700.0},
+                                              {2000.0, 300.0, 600.0, 10.0},
+                                              {2000.0, 3000.0, 3000.0, 10.0},  // in no copy
+                                              {9000.0, 5.0, 5.0, 10.0}}) {
+    SCOPED_TRACE(str("interval ", interval, ", C ", C, ", W ", W, ", hours ", hours));
+    Cluster cluster = h100s(1);
+    cluster.gpu_hours_per_interruption = 8 * hours;
+    Estimate estimate;
+    estimate.ranks = 8;
+    estimate.time[Component::products] = 1;
+    estimate.save = {.bytes = 1,
+                     .write_seconds = W,
+                     .interval_steps = 1,
+                     .interval_seconds = interval,
+                     .update_stall_seconds = C};
+    const auto costs = run_costs(small_run(8), cluster, estimate);
+    const double found =
+        simulated_goodput(interval, C, W, cluster.restart_seconds, costs.interruption_seconds);
+    EXPECT_NEAR(costs.goodput, found, 0.01 * found + 0.002);
+  }
+}
+
+TEST(RunCosts, what_is_never_interrupted_loses_what_its_saves_cost) {
+  Cluster cluster = h100s(1);
+  cluster.gpu_hours_per_interruption = 1e15;
+  Estimate estimate;
+  estimate.ranks = 8;
+  estimate.time[Component::products] = 1;
+  estimate.save = {
+      .bytes = 1, .interval_steps = 9, .interval_seconds = 9, .update_stall_seconds = 1};
+  EXPECT_NEAR(run_costs(small_run(8), cluster, estimate).goodput, 0.9, 1e-9);
+}
+
+// Whatever interval is set: that of a save which costs 3 s, and of one that takes longer than a
+// mean time between interruptions.
+TEST(RunCosts, the_best_interval_is_the_best_and_depends_on_none_that_is_set) {
+  for (const auto& [write, host_bytes] :
+       {std::pair{3.0, 1}, {7e5, 1}, {3.0, 1 << 20}, {7e5, 1 << 20}}) {  // 1: no room for copies
+    SCOPED_TRACE(str("written in ", write, " s, hosts of ", host_bytes, " bytes"));
+    Config config = small_run(1024);
+    Cluster cluster = h100s(128);
+    cluster.host_memory_bytes = host_bytes;
+    const auto bytes = static_cast<double>(estimate(config, cluster).save.bytes);
+    cluster.storage_write_bytes_per_second = bytes / 128 / write;
+    const auto with_every = [&](std::int64_t steps) {
+      config.checkpoint.every_steps = steps;
+      config.train.steps = std::int64_t{1} << 40;
+      return run_costs(config, cluster, estimate(config, cluster));
+    };
+    const auto best = with_every(1000);
+    EXPECT_EQ(estimate(config, cluster).save.copies, host_bytes > 1);
+    EXPECT_GT(best.best_interval_steps, 1);
+    for (const double factor : {0.5, 0.8, 1.0, 1.25, 2.0}) {
+      const auto steps =
+          static_cast<std::int64_t>(factor * static_cast<double>(best.best_interval_steps));
+      const auto other = with_every(std::max<std::int64_t>(steps, 1));
+      EXPECT_EQ(other.best_interval_steps, best.best_interval_steps) << factor;
+      EXPECT_LE(other.goodput, best.best_goodput * (1 + 1e-6)) << factor;
+    }
+  }
+}
+
+// A run that saves more rarely than it has steps saves at its end.
+TEST(RunCosts, an_interval_is_no_longer_than_the_run) {
+  Config config = small_run(8);
+  config.train.steps = 200;
+  config.checkpoint.every_steps = 1'000'000;
+  const auto found = estimate(config, h100s(1));
+  EXPECT_EQ(found.save.interval_steps, 200);
+  EXPECT_GT(run_costs(config, h100s(1), found).goodput, 0.99);
+}
+
+TEST(RunCosts, parameters_and_flops_are_those_that_papers_state) {
+  Config config = small_run(1);
+  const auto m = config.model = llama3_8b();
+  EXPECT_EQ(parameter_count(m), 8'030'261'248);
+  EXPECT_NEAR(flops_per_token(m, 8192).square, 57.9e9, 0.05e9);
+  EXPECT_NEAR(flops_per_token(m, 8192).causal, 51.5e9, 0.05e9);
+  Estimate estimate;
+  estimate.time[Component::products] = 1;
+  EXPECT_EQ(run_costs(config, h100s(1), estimate).cache_bytes_per_token, 2 * 32 * 8 * 128 * 4);
+}
+
+}  // namespace lockstep::testing::run_costs_test

@@ -1,0 +1,153 @@
+#include "launch/plan/step_program.h"
+
+#include <gtest/gtest.h>
+#include <numeric>
+#include <set>
+
+#include "launch/plan/step_time.h"
+#include "tests/dist/ring_world.h"
+#include "tests/train/layout_rig.h"
+
+namespace lockstep::testing::step_program_test {
+
+constexpr double kForward = 2, kTraining = 6;  // FLOPs of a weight and token
+
+TrainingConfig one_rank() {
+  TrainingConfig config = tiny();
+  config.model.vocabulary = 128;  // without padding
+  return config;
+}
+
+struct Sums {
+  double products = 0, attention = 0;
+};
+
+Sums flops_of(const StepProgram& program) {
+  Sums sums;
+  for (const auto& entry : program.log->entries()) {
+    if (entry.op.kind == Op::Kind::product) sums.products += entry.op.flops;
+    if (entry.op.kind == Op::Kind::attention) sums.attention += entry.op.flops;
+  }
+  return sums;
+}
+
+TEST(StepProgram, has_the_flops_that_the_model_counts) {
+  TrainingConfig config = one_rank();
+  for (const std::int64_t micro_batches : {1, 2, 3}) {
+    config.global_batch_sequences = micro_batches * config.micro_batch_sequences;
+    const auto program = record_step(config, Device{}, 1);
+    const auto tokens = static_cast<double>(config.step_tokens());
+    const auto weights = static_cast<double>(matmul_parameters(config.model));
+    const auto sums = flops_of(program);
+    EXPECT_DOUBLE_EQ(sums.products, kTraining * weights * tokens);
+    const auto& m = config.model;
+    const auto T = static_cast<double>(config.sequence_length);
+    // Seven products of T (T + 1) / 2 elements; the model counts six of T^2 / 2.
+    EXPECT_DOUBLE_EQ(sums.attention, 7.0 * static_cast<double>(m.layers * m.heads * m.head_size) *
+                                         (T + 1) * tokens);
+  }
+}
+
+TEST(StepProgram, computes_blocks_again_where_they_are_recomputed) {
+  TrainingConfig config = one_rank();
+  const auto all = flops_of(record_step(config, Device{}, 1)).products;
+  config.recompute = Recompute::block;
+  const auto again = flops_of(record_step(config, Device{}, 1)).products;
+  const auto& m = config.model;
+  const auto head = static_cast<double>(m.vocabulary) * static_cast<double>(m.width);
+  const auto tokens = static_cast<double>(config.step_tokens());
+  const auto blocks = static_cast<double>(matmul_parameters(m)) - head;
+  EXPECT_NEAR(again - all, kForward * blocks * tokens, 0.2 * kForward * blocks * tokens);
+  EXPECT_GT(again, all);
+}
+
+TEST(StepProgram, has_the_collectives_that_volume_derives) {
+  for (const Layout& layout : all_layouts()) {
+    TrainingConfig config = one_rank();
+    config.model.kv_heads = 4;
+    config.model.heads = 8;
+    if (layout.mesh.size(Axis::tensor) == 8) config.model.kv_heads = 8;
+    config.mesh = layout.mesh;
+    config.sharding = layout.sharding;
+    config.global_batch_sequences = 32;  // micro-batches: 2 to 16, of which three are recorded
+    const auto topology = topology_of_neighbours(config.mesh.world(), 4);
+    for (const int rank : {0, config.mesh.world() - 1}) {
+      auto program = record_step(config, Device{}, 1, rank, &topology);
+      StepShape step = program.shape;
+      EXPECT_EQ(step.micro_batches, program.micro_batches);
+      step.micro_batches = std::ssize(program.micro_ends);
+      std::map<std::pair<std::string, std::string>, Communicator::Traffic> found, expected;
+      for (const auto& entry : program.log->entries()) {
+        if (entry.op.kind != Op::Kind::collective) continue;
+        auto& traffic = found[{entry.op.group, entry.op.name}];
+        ++traffic.calls;
+        traffic.bytes += entry.op.bytes;
+      }
+      LoneWorld world(rank, config.mesh.world());
+      const Comms comms = make_comms(world, config.mesh, &topology);
+      for (const auto& term : step_volume(step)) {
+        auto& traffic = expected[{group_of(comms, term.group).name(), name(term.kind)}];
+        traffic.calls += term.traffic.calls;
+        traffic.bytes += term.traffic.bytes;
+      }
+      EXPECT_EQ(found, expected) << name_of(layout) << " rank " << rank;
+    }
+  }
+}
+
+// Sums across have one rank a domain, but where domains hold unequal numbers of them: all then.
+TEST(StepProgram, knows_how_many_domains_a_group_has) {
+  TrainingConfig config = one_rank();
+  config.mesh = Mesh{{1, 8, 1}};
+  config.global_batch_sequences = 8;
+  const auto across = [&](int per_domain) {
+    const auto topology = topology_of_neighbours(8, per_domain);
+    const auto program = record_step(config, Device{}, 1, 0, &topology);
+    const auto& place = program.groups.at("shard scatters across");
+    return std::pair(place.ranks, place.domains);
+  };
+  EXPECT_EQ(across(4), std::pair(2, 2));
+  EXPECT_EQ(across(5), std::pair(8, 2));
+  EXPECT_EQ(across(1), std::pair(8, 8));
+}
+
+TEST(StepProgram, peaks_where_a_run_does) {
+  TrainingConfig config = one_rank();
+  config.sample_tokens = 8;
+  const auto program = record_step(config, Device{}, 1);
+  const auto whole = measure_training(config, Device{}, 1);
+  EXPECT_EQ(program.peak.device, whole.device);
+  EXPECT_EQ(program.peak.pinned, whole.pinned);
+  const auto sum = std::accumulate(program.peak_by_purpose.begin(), program.peak_by_purpose.end(),
+                                   std::int64_t{0});
+  EXPECT_EQ(sum, program.peak.device);
+}
+
+std::set<std::string> components_of(const StepTime& time) {
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < kComponents; ++i)
+    if (time.seconds[i] > 0 && static_cast<Component>(i) != Component::other)
+      names.insert(name(static_cast<Component>(i)));
+  return names;
+}
+
+TEST(StepProgram, and_a_step_that_runs_go_to_the_same_components) {
+  for (const Layout& layout : all_layouts()) {
+    if (layout.mesh.world() > 4) continue;
+    TrainingConfig config = one_rank();
+    config.model.heads = config.model.kv_heads = 4;
+    config.global_batch_sequences = 8;
+    config.mesh = layout.mesh;
+    config.sharding = layout.sharding;
+    const auto planned = step_time(
+        record_step(config, Device{}, 1),
+        {.seconds = [](const Op& op) { return op.kind == Op::Kind::collective ? 1.0 : 0.01; },
+         .host_computes = true});
+    train_on(layout, config, 1, {.behind = [&](LayoutRank& rank) {
+               const StepTime measured = rank.training().trace().take();
+               EXPECT_EQ(components_of(measured), components_of(planned)) << name_of(layout);
+             }});
+  }
+}
+
+}  // namespace lockstep::testing::step_program_test

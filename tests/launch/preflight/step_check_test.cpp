@@ -1,0 +1,49 @@
+#include "launch/preflight/step_check.h"
+
+#include "tests/launch/preflight/preflight_rig.h"
+#include "tests/wording.h"
+
+namespace lockstep::testing::step_check_test {
+
+struct Checked {
+  std::vector<StepCosts> costs;  // of each rank
+  std::vector<std::vector<Finding>> findings;
+};
+
+// By each rank of two hosts, of which the slower one sends so many bytes a second.
+Checked steps_on_two_hosts(double bytes_per_second) {
+  const Config config = small_run(2, 1);
+  Checked all{.costs = std::vector<StepCosts>(2), .findings = {}};
+  all.findings = on_ranks(pretend_hosts({1, 1}), Mesh{{1, 2, 1}}, [&](PreflightRank& rank) {
+    all.costs[static_cast<std::size_t>(rank.world.rank())] =
+        check_steps(rank, config, bytes_per_second);
+  });
+  return all;
+}
+
+TEST(StepCheck, each_rank_measures_its_operators) {
+  const auto all = steps_on_two_hosts(1e9);
+  for (const auto& costs : all.costs) {
+    EXPECT_GT(costs.operators.times().size(), 10u);
+    EXPECT_GT(costs.constant_bytes, 0);
+  }
+  for (const auto& findings : all.findings) {
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings.front().failure, "");
+    EXPECT_GT(findings.front().value, 0);
+  }
+}
+
+// A model of some 70,000 parameters in fp32: gathers, and the sum of gradients.
+TEST(StepCheck, where_steps_would_take_minutes_for_the_network_they_are_a_fault_of_all_hosts) {
+  const auto all = steps_on_two_hosts(5e3);
+  EXPECT_TRUE(all.costs[0].operators.times().empty());
+  ASSERT_EQ(all.findings[0].size(), 1u);
+  const Finding& fault = all.findings[0].front();
+  expect_contains(fault.failure, "5.00 kB/s");
+  expect_wording("train/preflight", "steps over a slow network", fault.failure);
+  EXPECT_EQ(fault.whose, "hosts n1, n2");
+  EXPECT_TRUE(all.findings[1].empty());
+}
+
+}  // namespace lockstep::testing::step_check_test

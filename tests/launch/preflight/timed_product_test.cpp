@@ -1,0 +1,23 @@
+#include "launch/preflight/timed_product.h"
+
+#include "tests/launch/preflight/preflight_rig.h"
+
+namespace lockstep::testing::timed_product_test {
+
+// Of small_run(1), by hand: most FLOPs are in gate and up (2 x 128 columns), and in the head of 256
+// tokens: forward, and backward for inputs and weights, of 64 tokens.
+TEST(TimedProduct, shapes_are_those_that_a_step_spends_most_on) {
+  const Config config = small_run(1, 1);
+  Stream compute(Device{}, "compute");
+  const auto shapes = product_shapes(&config, compute, pretend_hosts({1}), 0);
+  ASSERT_EQ(shapes.size(), 6u);
+  for (const ProductShape& shape : {ProductShape{1024, 1024, 1024, DType::fp32},
+                                    {1024, 1024, 1024, DType::bf16},
+                                    {64, 256, 64, DType::fp32},
+                                    {64, 64, 256, DType::fp32},
+                                    {256, 64, 64, DType::fp32}})
+    EXPECT_NE(std::find(shapes.begin(), shapes.end(), shape), shapes.end())
+        << shape.M << " x " << shape.N << " x " << shape.K;
+}
+
+}  // namespace lockstep::testing::timed_product_test

@@ -1,0 +1,234 @@
+#include "tests/support/thread_world.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "dist/host_reduce.h"
+
+namespace lockstep {
+
+// A barrier at which ranks show each other where their memory is.
+class ThreadRanks::Meeting {
+ public:
+  explicit Meeting(int size) : shown_(static_cast<std::size_t>(size)) {}
+
+  // Returns when all ranks came. What each showed can be read until all met again.
+  void meet(int rank, const void* memory) {
+    std::unique_lock lock(mutex_);
+    shown_[static_cast<std::size_t>(rank)] = memory;
+    meet(lock);
+  }
+  void meet() {
+    std::unique_lock lock(mutex_);
+    meet(lock);
+  }
+  template <class T>
+  T* shown(int rank) const {
+    return static_cast<T*>(const_cast<void*>(shown_[static_cast<std::size_t>(rank)]));
+  }
+
+  void abort(const std::string& why) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (aborted_.empty()) aborted_ = why;
+    }
+    came_.notify_all();
+  }
+
+ private:
+  void meet(std::unique_lock<std::mutex>& lock) {
+    if (!aborted_.empty()) throw Error(aborted_);
+    const auto round = round_;
+    if (++here_ == static_cast<int>(shown_.size())) {
+      here_ = 0;
+      ++round_;
+      came_.notify_all();
+      return;
+    }
+    came_.wait(lock, [&] { return round_ != round || !aborted_.empty(); });
+    if (round_ == round) throw Error(aborted_);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::vector<const void*> shown_;
+  int here_ = 0;
+  std::int64_t round_ = 0;
+  std::string aborted_;
+};
+
+namespace {
+
+using Meeting = ThreadRanks::Meeting;
+
+void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+// Each call ends with a meeting: nobody changes what others still read.
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(const std::string& name, int rank, int size, std::shared_ptr<Meeting> meeting)
+      : Communicator(name, rank, size), meeting_(std::move(meeting)) {}
+
+ private:
+  // Rank r adds up range r of all, then each takes the sums where they are.
+  void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) override {
+    stream.enqueue([this, inout, op](Stream&) {
+      const auto n = inout.elements(), bytes = bytes_per_element(inout.dtype);
+      const auto begin = [&](int r) { return n * r / size(); };
+      meeting_->meet(rank(), inout.data);
+      std::vector<const std::byte*> all;
+      for (int r = 0; r < size(); ++r)
+        all.push_back(meeting_->shown<const std::byte>(r));
+      reduce_range(inout, op, all, begin(rank()), begin(rank() + 1));
+      meeting_->meet();
+      for (int r = 0; r < size(); ++r)
+        copy_bytes(inout.data + begin(r) * bytes,
+                   all[static_cast<std::size_t>(r)] + begin(r) * bytes,
+                   (begin(r + 1) - begin(r)) * bytes);
+      meeting_->meet();
+    });
+  }
+
+  void do_all_gather(Tensor out, ConstTensor in, Stream& stream) override {
+    stream.enqueue([this, out, in](Stream&) {
+      meeting_->meet(rank(), in.data);
+      for (int r = 0; r < size(); ++r)
+        copy_bytes(out.data + r * in.bytes(), meeting_->shown<const std::byte>(r), in.bytes());
+      meeting_->meet();
+    });
+  }
+
+  void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
+    stream.enqueue([this, out, in](Stream&) {
+      const auto piece = in.bytes() / size();
+      meeting_->meet(rank(), in.data);
+      for (int r = 0; r < size(); ++r)
+        copy_bytes(out.data + r * piece, meeting_->shown<const std::byte>(r) + rank() * piece,
+                   piece);
+      meeting_->meet();
+    });
+  }
+
+  void do_broadcast(Tensor inout, int root, Stream& stream) override {
+    stream.enqueue([this, inout, root](Stream&) {
+      meeting_->meet(rank(), inout.data);
+      copy_bytes(inout.data, meeting_->shown<const std::byte>(root), inout.bytes());
+      meeting_->meet();
+    });
+  }
+
+  void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
+                       Stream& stream) override {
+    stream.enqueue([this, received, from, sent, to](Stream&) {
+      const Message message{to, sent};
+      meeting_->meet(rank(), &message);
+      const auto& other = *meeting_->shown<const Message>(from);
+      const bool agreed = other.to == rank() && other.sent.bytes() == received.bytes();
+      if (agreed) copy_bytes(received.data, other.sent.data, received.bytes());
+      meeting_->meet();
+      LOCKSTEP_CHECK(agreed, "rank ", rank(), " expects a message of rank ", from,
+                     ", which sends to rank ", other.to);
+    });
+  }
+
+  void do_barrier(Stream& stream) override {
+    stream.enqueue([this](Stream&) { meeting_->meet(); });
+  }
+
+  struct Message {
+    int to;
+    ConstTensor sent;
+  };
+  std::shared_ptr<Meeting> meeting_;
+};
+
+}  // namespace
+
+std::shared_ptr<Meeting> ThreadRanks::meeting(const std::string& name,
+                                              const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  auto& meeting = meetings_[{name, ranks}];
+  if (!meeting) meeting = std::make_shared<Meeting>(static_cast<int>(ranks.size()));
+  if (!aborted_.empty()) meeting->abort(aborted_);
+  return meeting;
+}
+
+void ThreadRanks::abort(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_.empty()) aborted_ = why;
+  for (auto& [group, meeting] : meetings_)
+    meeting->abort(aborted_);
+}
+
+std::unique_ptr<Communicator> ThreadWorld::connect(const GroupConfig& group) {
+  const auto place = std::find(group.ranks.begin(), group.ranks.end(), rank_);
+  return std::make_unique<ThreadCommunicator>(
+      group.name, static_cast<int>(place - group.ranks.begin()),
+      static_cast<int>(group.ranks.size()), ranks_.meeting(group.name, group.ranks));
+}
+
+std::vector<std::string> ThreadWorld::exchange(const std::string& mine) {
+  return tell("exchange", mine);
+}
+
+std::vector<std::string> ThreadWorld::gather(const std::string& tag, const std::string& mine) {
+  auto said = tell("gather " + tag, mine);
+  return rank_ == 0 ? said : std::vector<std::string>();
+}
+
+std::string ThreadWorld::broadcast(const std::string& tag, const std::string& text) {
+  return tell("broadcast " + tag, text).front();
+}
+
+std::vector<std::string> ThreadWorld::tell(const std::string& what, const std::string& mine) {
+  std::vector<int> everyone(static_cast<std::size_t>(size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const auto meeting = ranks_.meeting(what, everyone);
+  meeting->meet(rank_, &mine);
+  std::vector<std::string> texts;
+  for (const int rank : everyone)
+    texts.push_back(*meeting->shown<const std::string>(rank));
+  meeting->meet();
+  return texts;
+}
+
+void ThreadWorld::abort(const std::string& why, int /*exit_code*/) noexcept {
+  try {
+    ranks_.abort(str("rank ", rank_, " failed: ", why));
+  } catch (...) {
+    std::terminate();  // without memory for a sentence the others would wait forever
+  }
+}
+
+void run_thread_ranks(int size, const std::function<void(World&)>& body) {
+  ThreadRanks ranks(size);
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto run = [&](int rank) {
+    ThreadWorld world(ranks, rank);
+    try {
+      body(world);
+    } catch (const std::exception& error) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      world.abort(error.what(), 1);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back(run, rank);
+  for (auto& thread : threads)
+    thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace lockstep

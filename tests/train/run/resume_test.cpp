@@ -1,0 +1,200 @@
+// What a checkpoint says of a run, and what may go on from it.
+#include "train/run/resume.h"
+
+#include <array>
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpointer.h"
+#include "model/families.h"
+#include "tests/support/thread_world.h"
+#include "tests/train/log.h"
+#include "tests/train/training_rig.h"
+#include "train/step/numerics.h"
+
+namespace lockstep::testing::resume_test {
+
+constexpr const char* kReader = "train/resume";
+
+ModelConfig model_of(Family family) {
+  ModelConfig m = small_model(family, 64, 4);
+  m.layers = 8;
+  m.vocabulary = 257;
+  return m;
+}
+
+const DataHistory kHistory{
+    {.length = 32,
+     .sources = {{.name = "a", .fingerprint = "f", .seed = 1, .weight = 1, .counter = 0}}}};
+
+constexpr auto kSameRows = [](const Stretch::Source& source, std::int64_t /*length*/) {
+  return source.counter;
+};
+
+constexpr Family kFamilies[] = {Family::gpt2, Family::llama3, Family::qwen2, Family::qwen3,
+                                Family::smollm3};
+
+struct Resume : ::testing::Test {
+  Resume() { config.model = model_of(Family::qwen3); }
+
+  std::string log_of_changes(const Json& before) {
+    return stderr_of([&] { log_changes(before, facts); });
+  }
+
+  Config config;
+  Json settings = Json::Object{};
+  RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
+};
+
+TEST_F(Resume, progress_comes_back_bit_for_bit) {
+  RunProgress progress{
+      .step = 7, .first_sample = 1234, .tokens_seen = 99, .good_step = 5, .statistics = {}};
+  for (int i = 0; i < 200; ++i) {
+    progress.statistics.loss.add(1.0 / (3 + i));
+    progress.statistics.grad_norm.add(i * 0.1);
+  }
+  const Json about = Json::parse(describe_run(progress, facts).dump(2), "about");
+  check_resume(about, facts, kSameRows, false);
+  RunProgress back = progress_in(about);
+  EXPECT_EQ(back.step, 7);
+  EXPECT_EQ(back.first_sample, 1234);
+  EXPECT_EQ(back.tokens_seen, 99);
+  EXPECT_EQ(back.good_step, 5);
+  for (int i = 0; i < 200; ++i) {
+    StepReport a;
+    a.loss = 3 + 0.1 * i;
+    a.grad_norm = 1.0 / (1 + i);
+    StepReport b = a;
+    progress.statistics.observe(a);
+    back.statistics.observe(b);
+    ASSERT_EQ(a.loss_z, b.loss_z) << i;
+    ASSERT_EQ(a.grad_norm_z, b.grad_norm_z) << i;
+  }
+}
+
+// Of a shared file system ranks may see different states.
+TEST_F(Resume, imported_weights_are_there_where_rank_0_sees_them) {
+  const TemporaryDirectory temporary;
+  Json about;
+  about.set("imported_from", "elsewhere");
+  Checkpointer(temporary / "imported", {}).save(0, about);
+  Checkpointer(temporary / "trained", {}).save(0, Json::Object{});
+  const auto found = [&](const char* of_rank_0, const char* of_rank_1) {
+    std::array<bool, 2> is_there{};
+    run_thread_ranks(2, [&](World& world) {
+      const auto path = temporary / (world.rank() == 0 ? of_rank_0 : of_rank_1);
+      const auto weights = imported_weights(path, world);
+      EXPECT_EQ(weights.value_or(checkpoint_path(path, 0)), checkpoint_path(path, 0));
+      is_there[static_cast<std::size_t>(world.rank())] = weights.has_value();
+    });
+    return is_there;
+  };
+  using Both = std::array<bool, 2>;
+  EXPECT_EQ(found("imported", "imported"), (Both{true, true}));
+  EXPECT_EQ(found("imported", "nothing"), (Both{true, true}));
+  EXPECT_EQ(found("nothing", "imported"), (Both{false, false}));
+  EXPECT_EQ(found("trained", "imported"), (Both{false, false}));
+}
+
+TEST_F(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
+  EXPECT_EQ(describe_run({}, facts).at("numerics").find("products"), nullptr);
+  const NumericsRecord record{.device = "NVIDIA H200",
+                              .driver = "13.0",
+                              .nccl = "",
+                              .products = {.cublaslt = 130002, .algorithms = {{"a", "00ff"}}}};
+  facts.device = record.device;
+  facts.numerics = &record;
+  const Json numerics = describe_run({}, facts).at("numerics");
+  EXPECT_EQ(numerics.at("threads").as_integer(), 2);
+  const auto back = numerics_in(numerics);
+  EXPECT_EQ(back.device, record.device);
+  EXPECT_EQ(back.products.cublaslt, record.products.cublaslt);
+  EXPECT_EQ(back.products.algorithms, record.products.algorithms);
+}
+
+// Two runs of the same settings differ in their bits where one took cuDNN and the other did not.
+TEST_F(Resume, another_computer_or_attention_is_warned_of) {
+  facts.device = "NVIDIA H200";
+  const auto before = describe_run({}, facts);
+  EXPECT_EQ(before.at("numerics").at("attention").as_string(), "own kernels");
+  EXPECT_EQ(log_of_changes(before), "");
+  facts.attention = "cuDNN 9.19.0";
+  expect_log(kReader, "another attention", {"NVIDIA H200", "own kernels", "cuDNN 9.19.0"},
+             [&] { log_changes(before, facts); });
+}
+
+TEST_F(Resume, a_longer_schedule_that_learns_faster_again_is_warned_of) {
+  config.schedule.kind = Config::Decay::cosine;
+  config.schedule.decay_fraction = 1;
+  config.train.steps = 100;
+  settings.set("train.steps", 100);
+  RunProgress progress;
+  progress.step = 100;
+  const auto before = describe_run(progress, facts);
+  EXPECT_EQ(log_of_changes(before), "");
+  config.train.steps = 200;
+  expect_log(kReader, "a longer schedule", {"100", "200"}, [&] { log_changes(before, facts); });
+  config.schedule.kind = Config::Decay::constant;
+  EXPECT_EQ(log_of_changes(before), "");
+  // Within the warmup it grows.
+  config.schedule.warmup_steps = 1000;
+  config.train.steps = 100;
+  EXPECT_EQ(log_of_changes(before), "");
+}
+
+TEST_F(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {
+  Json about;
+  about.set("step", 0);
+  expect_refusal<ConfigError>(kReader, "weights alone", {"--init-from"},
+                              [&] { check_resume(about, facts, kSameRows, false); });
+}
+
+TEST(SameModel, every_family_is_the_same_as_what_its_checkpoint_says) {
+  for (const auto family : kFamilies) {
+    auto here = model_of(family);
+    const auto there = config_from_huggingface(config_to_huggingface(here), "file");
+    check_same_model(there, here, "a file holds");
+    here.init_std = 0.5f;  // what weights start from is no part of a model
+    check_same_model(there, here, "a file holds");
+    here.max_positions = 32;
+    if (family == Family::gpt2) {
+      EXPECT_THROW(check_same_model(there, here, "a file holds"), ConfigError);
+    } else {
+      check_same_model(there, here, "a file holds");
+    }
+  }
+}
+
+TEST(SameModel, what_is_said_otherwise_is_the_same) {
+  auto here = model_of(Family::smollm3), there = here;
+  here.no_rope_every = 0;
+  there.no_rope_every = there.layers + 1;  // `transformers` may write 4 for three layers
+  check_same_model(there, here, "a file holds");
+  check_same_model(here, there, "a file holds");
+  there.rope_scaling = RopeScaling{.factor = 1, .original_context = 64};
+  check_same_model(there, here, "a file holds");
+  there.no_rope_every = there.layers;
+  expect_refusal<ConfigError>(kReader, "no_rope_every of as many as layers", {"no_rope_every = "},
+                              [&] { check_same_model(there, here, "a file holds"); });
+}
+
+TEST(SameModel, any_difference_is_refused_by_key) {
+  const auto here = model_of(Family::llama3);
+  using Change = void (*)(ModelConfig&);
+  const std::pair<const char*, Change> changes[] = {
+      {"family", [](auto& m) { m.family = Family::qwen3; }},
+      {"heads", [](auto& m) { m.heads = 2; }},
+      {"rope_theta", [](auto& m) { m.rope_theta = 7; }},
+      {"no_rope_every", [](auto& m) { m.no_rope_every = 4; }},
+      {"norm_epsilon", [](auto& m) { m.norm_epsilon = 0.5f; }},
+      {"tied_head", [](auto& m) { m.tied_head = !m.tied_head; }},
+      {"rope_scaling_factor", [](auto& m) { m.rope_scaling = RopeScaling{.factor = 3}; }},
+      {"qkv_bias", [](auto& m) { m.qkv_bias = true; }}};
+  for (const auto& [key, change] : changes) {
+    auto there = here;
+    change(there);
+    expect_refusal<ConfigError>(kReader, key, {str("model.", key)},
+                                [&] { check_same_model(there, here, "a file holds"); });
+  }
+}
+
+}  // namespace lockstep::testing::resume_test

@@ -1,0 +1,24 @@
+#include "train/step/rank_times.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/train/layout_rig.h"
+
+namespace lockstep::testing::rank_times_test {
+
+TEST(RankTimes, each_rank_hears_what_all_said_in_their_order) {
+  for (const Layout& layout : {Layout{}, Layout{Mesh{{2, 1, 1}}}, Layout{Mesh{{1, 2, 2}}}}) {
+    train_on(layout, layout_config(Family::llama3), 0, {.behind = [&](LayoutRank& rank) {
+               auto& times = rank.training().rank_times();
+               for (const double begin : {0.25, 8.0}) {
+                 times.enqueue(rank.stream(), begin + rank.world().rank());
+                 std::vector<double> expected;
+                 for (int r = 0; r < rank.world().size(); ++r)
+                   expected.push_back(begin + r);
+                 EXPECT_EQ(times.read(), expected);
+               }
+             }});
+  }
+}
+
+}  // namespace lockstep::testing::rank_times_test

@@ -1,0 +1,99 @@
+// Reading Hugging Face directories.
+#include "core/file.h"
+#include "core/json.h"
+#include "data/odd_input.h"
+#include "model/families.h"
+#include "train/interop/foreign_models.h"
+#include "train/interop/huggingface.h"
+#include "train/interop/unread_tensors.h"
+#include "train/interop/weight_files.h"
+#include "train/interop/weight_parts.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostJsonBytes = 100'000'000;
+constexpr char kConfig[] = "config.json";
+
+Json read_json(const fs::path& path) {
+  return Json::parse(with_quoted_not_numbers(read_text(path, kMostJsonBytes)), path.string());
+}
+
+// Parameters that lie in the file as they lie here, one behind the other.
+void read_straight(const FoundTensor& found, const HuggingFaceTensor& tensor,
+                   const WeightParts& parts) {
+  std::int64_t first = 0;
+  for (const auto& parameter : tensor.parameters) {
+    for (const auto* slice : parts.of(parameter))
+      visit_runs(*slice, [&](std::int64_t whole, std::int64_t count, std::int64_t at) {
+        found.file->read(*found.stored, first + whole, slice->local.rows(at, count));
+      });
+    first += parts.shape(parameter).elements();
+  }
+}
+
+// From [inputs, all outputs] in the file to [outputs, inputs] of each parameter, some inputs at a
+// time: what is read stays in a cache while it is turned.
+template <class T>
+void read_turned(const FoundTensor& found, const HuggingFaceTensor& tensor,
+                 const WeightParts& parts) {
+  constexpr std::int64_t kInputs = 64;
+  const std::int64_t inputs = tensor.shape[0], outputs = tensor.shape[1];
+  std::vector<T> rows(static_cast<std::size_t>(kInputs * outputs));
+  for (std::int64_t first = 0; first < inputs; first += kInputs) {
+    const auto last = std::min(first + kInputs, inputs);
+    found.file->read(*found.stored, first * outputs,
+                     {reinterpret_cast<std::byte*>(rows.data()),
+                      {(last - first) * outputs},
+                      dtype_of<T>::value,
+                      {}});
+    std::int64_t column = 0;
+    for (const auto& parameter : tensor.parameters) {
+      for (const auto* slice : parts.of(parameter))
+        visit_inputs(
+            *slice, first, last,
+            [&](std::int64_t output, std::int64_t input, std::int64_t count, std::int64_t at) {
+              const T* from = rows.data() + (input - first) * outputs + column + output;
+              T* to = slice->local.template as<T>() + at;
+              for (std::int64_t i = 0; i < count; ++i)
+                to[i] = from[i * outputs];
+            });
+      column += parts.shape(parameter)[0];
+    }
+  }
+}
+
+}  // namespace
+
+bool is_huggingface_directory(const fs::path& path) {
+  return path_exists(path / kConfig);
+}
+
+ModelConfig huggingface_config(const fs::path& directory) {
+  const auto path = directory / kConfig;
+  const Json json = read_json(path);
+  auto config = config_from_huggingface(json, path.string());
+  require_plain_weights(directory, json);
+  return config;
+}
+
+void import_huggingface(const fs::path& directory, const ModelConfig& config,
+                        std::span<const StateSlice> weights) {
+  const WeightFiles files(directory, config);
+  const WeightParts parts(weights);
+  check_unread(files, config, parts);
+  for (const auto& tensor : huggingface_tensors(config)) {
+    const auto& found = files[tensor];
+    const DType dtype = parts.of(tensor.parameters.front()).front()->local.dtype;
+    if (!tensor.transposed)
+      read_straight(found, tensor, parts);
+    else if (dtype == DType::fp32)
+      read_turned<float>(found, tensor, parts);
+    else
+      read_turned<BFloat16>(found, tensor, parts);
+  }
+}
+
+}  // namespace lockstep

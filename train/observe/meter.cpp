@@ -1,0 +1,74 @@
+#include "train/observe/meter.h"
+
+#include <algorithm>
+
+#include "train/step/memory.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMemorySteps = 20;
+
+// Of a token.
+double seconds_at_peak(const Meter::Config& c, double flops) {
+  const double fp8 = c.fp8_flops_per_token;
+  return (flops - fp8) / c.peak_flops + (fp8 > 0 ? fp8 / c.fp8_peak_flops : 0.0);
+}
+
+double per_step(double seconds, std::int64_t every_steps) {
+  return every_steps > 0 ? seconds / static_cast<double>(every_steps) : 0.0;
+}
+
+}  // namespace
+
+StepReport Meter::step(std::int64_t step, double seconds) {
+  StepReport report;
+  report.step = step;
+  report.steps = config_.steps;
+  report.step_seconds = seconds;
+  report.tokens_per_second = static_cast<double>(config_.step_tokens) / seconds;
+  const auto utilization = config_.utilization(report.tokens_per_second);
+  report.model_flops_utilization = utilization.causal;
+  report.model_flops_utilization_square = utilization.square;
+  report.peak_is_too_low = config_.is_peak_too_low(report.tokens_per_second);
+  // A GPU's driver takes its time to say it, and a run's memory is taken before its first step.
+  if (config_.device.kind == Device::Kind::cpu || measured_steps_ % kMemorySteps == 0)
+    used_bytes_ = used_memory_bytes(config_.device);
+  report.peak_bytes = used_bytes_;
+  report.limit_bytes = config_.limit_bytes;
+
+  // The first step warms caches and touches memory: the second one replaces what it said.
+  ++measured_steps_;
+  const double weight = measured_steps_ <= 2
+                            ? 1.0
+                            : std::max(1.0 / 20, 1.0 / static_cast<double>(measured_steps_ - 1));
+  smooth_step_seconds_ += weight * (seconds - smooth_step_seconds_);
+  report.eta_seconds = eta_seconds(step);
+  return report;
+}
+
+void Meter::spent_evaluating(double seconds, std::int64_t every_steps) {
+  evaluation_seconds_per_step_ = per_step(seconds, every_steps);
+}
+
+void Meter::spent_saving(double seconds, std::int64_t every_steps) {
+  checkpoint_seconds_per_step_ = per_step(seconds, every_steps);
+}
+
+Utilization Meter::Config::utilization(double tokens_per_second) const {
+  if (!(peak_flops > 0) || is_peak_too_low(tokens_per_second)) return {};
+  return {.causal = tokens_per_second * seconds_at_peak(*this, flops_per_token),
+          .square = tokens_per_second * seconds_at_peak(*this, flops_per_token_square)};
+}
+
+bool Meter::Config::is_peak_too_low(double tokens_per_second) const {
+  return peak_flops > 0 &&
+         tokens_per_second * seconds_at_peak(*this, flops_per_token) > kMostUtilization;
+}
+
+double Meter::eta_seconds(std::int64_t step) const {
+  return static_cast<double>(config_.steps - step) *
+         (smooth_step_seconds_ + evaluation_seconds_per_step_ + checkpoint_seconds_per_step_);
+}
+
+}  // namespace lockstep

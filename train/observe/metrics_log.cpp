@@ -1,0 +1,157 @@
+#include "train/observe/metrics_log.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "core/wall_clock.h"
+#include "data/source.h"
+#include "train/step/weight_hash.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kFirst = "{\"step\":";
+
+class Line {
+ public:
+  void add(std::string_view key, double value) {
+    if (!std::isfinite(value)) return add_text(key, "null");
+    char digits[32];
+    add_text(key, {digits, std::to_chars(digits, digits + sizeof digits, value).ptr});
+  }
+  void add(std::string_view key, std::int64_t value) { add_text(key, std::to_string(value)); }
+  void add(std::string_view key, const std::string& text) { add_text(key, str('"', text, '"')); }
+  void add(std::string_view key, bool value) { add_text(key, value ? "true" : "false"); }
+  std::string text() const { return text_ + "}\n"; }
+
+ private:
+  void add_text(std::string_view key, std::string_view value) {
+    text_ += text_.empty() ? "{\"" : ",\"";
+    (text_ += key) += "\":";
+    text_ += value;
+  }
+  std::string text_;
+};
+
+std::optional<std::int64_t> step_of(std::string_view line) {
+  if (line.substr(0, kFirst.size()) != kFirst) return std::nullopt;
+  std::int64_t step = 0;
+  const auto* begin = line.data() + kFirst.size();
+  const auto read = std::from_chars(begin, line.data() + line.size(), step);
+  return read.ec == std::errc{} ? std::optional(step) : std::nullopt;
+}
+
+}  // namespace
+
+std::string to_json_line(const StepReport& r, double time_seconds) {
+  Line line;
+  line.add("step", r.step);
+  line.add("loss", r.loss);
+  line.add("grad_norm", r.grad_norm);
+  line.add("learning_rate", r.learning_rate);
+  line.add("step_seconds", r.step_seconds);
+  line.add("tokens_per_second", r.tokens_per_second);
+  line.add("mfu", r.model_flops_utilization);
+  line.add("mfu_square", r.model_flops_utilization_square);
+  line.add("data_wait_seconds", r.data_wait_seconds);
+  line.add("loss_z", r.loss_z);
+  line.add("grad_norm_z", r.grad_norm_z);
+  line.add("skipped", r.skipped);
+  line.add("valid_tokens", r.valid_tokens);
+  line.add("tokens_seen", r.tokens_seen);
+  line.add("peak_bytes", r.peak_bytes);
+  for (std::size_t i = 0; i < kComponents; ++i)
+    line.add(str(name(static_cast<Component>(i)), "_seconds"), r.time.seconds[i]);
+  line.add("evaluation_seconds", r.evaluation_seconds);
+  line.add("eta_seconds", r.eta_seconds);
+  line.add("time_seconds", time_seconds);
+  if (r.gpu) {
+    line.add("gpu_clock_mhz", r.gpu->clock_mhz);
+    line.add("gpu_power_watts", r.gpu->power_watts);
+    line.add("gpu_temperature_celsius", r.gpu->temperature_celsius);
+    if (r.gpu->power_capped) {
+      line.add("gpu_power_capped", *r.gpu->power_capped);
+      line.add("gpu_slowed_by", joined(r.gpu->slowed_by));
+    }
+    line.add("energy_joules", r.gpu->step_joules);
+    line.add("joules_per_token", r.joules_per_token);
+  }
+  if (r.slowest) {
+    line.add("slowest_rank", std::int64_t{r.slowest->rank});
+    line.add("slowest_rank_ratio", r.slowest->ratio());
+  }
+  if (r.shards) {
+    line.add("shard_files_fetched", r.shards->fetched);
+    line.add("shard_files_from_cache", r.shards->hits);
+    line.add("shard_files_waited_for", r.shards->misses);
+    line.add("shard_files_removed", r.shards->evicted);
+    line.add("shard_fetched_bytes", r.shards->fetched_bytes);
+    line.add("shard_fetching_seconds", r.shards->fetching_seconds);
+    line.add("shard_waited_seconds", r.shards->waited_seconds);
+  }
+  if (r.validation_loss) line.add("validation_loss", *r.validation_loss);
+  if (r.weight_hash) line.add("weight_hash", hex_of(*r.weight_hash));
+  return line.text();
+}
+
+bool operator==(const RecordedStep& a, const RecordedStep& b) {
+  const auto same = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
+  return a.step == b.step && a.learning_rate == b.learning_rate && same(a.loss, b.loss) &&
+         same(a.grad_norm, b.grad_norm) && a.weight_hash == b.weight_hash;
+}
+
+std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std::int64_t after) {
+  std::vector<RecordedStep> steps;
+  if (!path_exists(path)) return steps;
+  int number = 0;
+  for_each_line(ReadFile(path), [&](std::string_view line) {
+    ++number;
+    if (step_of(line).value_or(after) <= after) return true;
+    const Json json = Json::parse(line, str(path.string(), ", line ", number));
+    const auto value = [&](const char* key) {
+      const Json& found = json.at(key);
+      return found.is_null() ? std::numeric_limits<double>::quiet_NaN() : found.as_double();
+    };
+    RecordedStep& step = steps.emplace_back();
+    step.step = json.at("step").as_integer();
+    step.learning_rate = value("learning_rate");
+    step.loss = value("loss");
+    step.grad_norm = value("grad_norm");
+    if (const Json* hash = json.find("weight_hash")) step.weight_hash = hash->as_string();
+    return true;
+  });
+  return steps;
+}
+
+// The bytes up to the first line past `resumed_step`, or to the end of the last whole line.
+MetricsLog::Kept MetricsLog::kept(const std::filesystem::path& path, std::int64_t resumed_step) {
+  Kept kept;
+  for_each_line(ReadFile(path), [&](std::string_view line) {
+    const auto step = step_of(line).value_or(kept.step);
+    if (step > resumed_step) return false;
+    if (step > kept.step) ++kept.steps;
+    kept.step = step;
+    kept.bytes += static_cast<std::int64_t>(line.size()) + 1;
+    return true;
+  });
+  return kept;
+}
+
+MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step)
+    : file_(path, AppendFile::Mode::keep) {
+  const auto stays = kept(path, resumed_step);
+  file_.truncate(stays.bytes);
+  kept_step_ = stays.step;
+  kept_steps_ = stays.steps;
+}
+
+void MetricsLog::append(const StepReport& report) {
+  file_.append(to_json_line(report, seconds_since_1970()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+#include "train/observe/metrics_page.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "core/wall_clock.h"
+#include "train/observe/metrics_reader.h"
+
+namespace lockstep {
+namespace {
+
+// At once the new text or the old one to who reads it. What a power failure leaves is no matter: it
+// is written again soon, and an fsync a second is more than numbers are worth.
+void replace_text(const std::filesystem::path& path, std::string_view text) {
+  const std::filesystem::path temporary = str(path.string(), ".tmp-", getpid());
+  {
+    RangeWriter writer(temporary, path, RangeWriter::Way::cached, RangeWriter::Start::empty);
+    writer.write(std::as_bytes(std::span(text)));
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0)
+    fail_io(path, str("cannot rename ", temporary.filename().string(), " to it"), errno);
+}
+
+double known(double seconds) {
+  return std::isfinite(seconds) ? seconds : 0;
+}
+
+std::optional<StepMetrics> last_step(const std::filesystem::path& metrics) {
+  constexpr std::int64_t kMostBytes = 64 << 10;
+  const auto line = last_line(metrics, kMostBytes);
+  return line ? std::optional(parse_metrics_line(*line)) : std::nullopt;
+}
+
+StepReport report_of(const StepMetrics& metrics) {
+  StepReport report;
+  report.step = metrics.step;
+  report.loss = metrics[Metric::loss];
+  report.grad_norm = metrics[Metric::grad_norm];
+  report.learning_rate = metrics[Metric::learning_rate];
+  report.step_seconds = metrics[Metric::step_seconds];
+  report.tokens_per_second = metrics[Metric::tokens_per_second];
+  report.model_flops_utilization = metrics[Metric::mfu];
+  report.peak_bytes = std::llround(known(metrics[Metric::peak_bytes]));
+  return report;
+}
+
+}  // namespace
+
+MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps)
+    : run_(run),
+      file_(config.prometheus_file.empty() ? "" : run.path() / config.prometheus_file),
+      plan_(run.plan()),
+      is_in_run_(std::filesystem::path(config.prometheus_file).is_relative()) {
+  exposed_.run = run_name(run.path());
+  exposed_.steps = steps;
+  exposed_.last_step_time_seconds = seconds_since_1970();
+  if (!file_.empty() || config.metrics_port != 0) recall(run);
+  if (config.metrics_port == 0) return;
+  try {
+    server_.emplace(config.metrics_address, static_cast<std::uint16_t>(config.metrics_port));
+    server_->set(prometheus_text(exposed_));
+    log_info("metrics for Prometheus: http://", server_->address(), "/metrics");
+  } catch (const TransientError& error) {
+    log_warning(error.what(), "; the run goes on, and nothing answers there");
+  }
+}
+
+// Files that are damaged have nothing to show: who goes on with them says so.
+void MetricsPage::recall(const RunDirectory& run) {
+  try {
+    if (const auto last = last_step(run.metrics())) {
+      exposed_.step = last->step;
+      exposed_.report = report_of(*last);
+    }
+  } catch (const Error&) {
+  }
+  try {
+    if (const auto lines = read_ledger(run.ledger()); !lines.empty())
+      exposed_.goodput = goodput_of(lines);
+  } catch (const Error&) {
+  }
+}
+
+void MetricsPage::begin(std::int64_t step, const std::optional<Goodput>& goodput) {
+  exposed_.step = step;
+  if (exposed_.report && exposed_.report->step != step) exposed_.report.reset();
+  if (goodput) exposed_.goodput = goodput;
+  publish();
+}
+
+void MetricsPage::count(const StepReport& r) {
+  exposed_.report = r;
+  if (exposed_.planned && !std::isnan(r.planned_utilization))  // by the peak of this step
+    exposed_.planned->mfu = r.planned_utilization;
+  exposed_.step = r.step;
+  exposed_.last_step_time_seconds = seconds_since_1970();
+  exposed_.tokens += std::llround(known(r.tokens_per_second * r.step_seconds));
+  exposed_.skipped_steps += r.skipped ? 1 : 0;
+  exposed_.data_wait_seconds += known(r.data_wait_seconds);
+  exposed_.checkpoint_seconds += known(r.time[Component::checkpoint]);
+  exposed_.evaluation_seconds += known(r.evaluation_seconds);
+  if (!std::isnan(r.time[Component::other])) exposed_.time = r.time;
+  if (r.slowest) exposed_.slowest = r.slowest;
+  if (r.validation_loss) exposed_.validation_loss = r.validation_loss;
+  if (!r.gpu) return;
+  exposed_.gpu = r.gpu;
+  exposed_.energy_joules += known(r.gpu->energy_joules);
+}
+
+bool MetricsPage::show(const StepReport& report, const std::optional<Goodput>& goodput) {
+  if (file_.empty() && !server_) return false;
+  count(report);
+  const auto now = Clock::now();
+  if (now < next_) return false;
+  next_ = now + std::chrono::seconds(1);
+  exposed_.goodput = goodput;
+  if (!std::exchange(knows_plan_, true))
+    if (auto plan = read_plan_file(plan_)) exposed_.planned = plan->step.without_checkpoints();
+  publish();
+  return true;
+}
+
+void MetricsPage::end(const std::optional<Goodput>& goodput, double checkpoint_seconds) {
+  exposed_.checkpoint_seconds += checkpoint_seconds;
+  if (goodput) exposed_.goodput = goodput;
+  exposed_.is_running = false;
+  publish();
+}
+
+void MetricsPage::publish() {
+  const auto text = prometheus_text(exposed_);
+  if (server_) server_->set(text);
+  if (file_.empty()) return;
+  if (is_in_run_) run_.check();
+  replace_text(file_, text);
+}
+
+}  // namespace lockstep

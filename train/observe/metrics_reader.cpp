@@ -1,0 +1,345 @@
+#include "train/observe/metrics_reader.h"
+
+#include <algorithm>
+#include <bitset>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "core/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<const char*, kMetrics> kNames{"loss",
+                                                   "validation_loss",
+                                                   "grad_norm",
+                                                   "learning_rate",
+                                                   "skipped",
+                                                   "step_seconds",
+                                                   "tokens_per_second",
+                                                   "mfu",
+                                                   "mfu_square",
+                                                   "data_wait_seconds",
+                                                   "tokens_seen",
+                                                   "peak_bytes",
+                                                   "eta_seconds",
+                                                   "time_seconds",
+                                                   "products",
+                                                   "attention",
+                                                   "memory_bound",
+                                                   "communication",
+                                                   "communication_tensor",
+                                                   "communication_shard",
+                                                   "communication_replicate",
+                                                   "communication_ranks",
+                                                   "communication_host",
+                                                   "optimizer",
+                                                   "data",
+                                                   "checkpoint",
+                                                   "other"};
+
+bool is_part_of_step(int metric) {
+  return metric >= static_cast<int>(Metric::products);
+}
+
+// The metric whose member is called `key`; -1: none. `hint`: the one that probably is.
+int metric_of(std::string_view key, int hint) {
+  if (key == "gemm_seconds") return static_cast<int>(Metric::products);
+  constexpr std::string_view kSeconds = "_seconds";
+  const bool in_seconds = key.ends_with(kSeconds);
+  const auto stem = in_seconds ? key.substr(0, key.size() - kSeconds.size()) : key;
+  for (int i = 0; i < kMetrics; ++i) {
+    const int metric = (hint + i) % kMetrics;
+    const std::string_view name = kNames[static_cast<std::size_t>(metric)];
+    if (is_part_of_step(metric) ? in_seconds && stem == name : key == name) return metric;
+  }
+  return -1;
+}
+
+bool is_digit(char c) {
+  return '0' <= c && c <= '9';
+}
+
+// One flat object of JSON (RFC 8259).
+class LineParser {
+ public:
+  explicit LineParser(std::string_view line)
+      : begin_(line.data()), at_(line.data()), end_(line.data() + line.size()) {}
+
+  StepMetrics parse() {
+    expect('{');
+    skip_space();
+    if (at_ < end_ && *at_ == '}') fail("the object has no member \"step\"");
+    do {
+      parse_member();
+      skip_space();
+    } while (take(','));
+    expect('}');
+    skip_space();
+    if (at_ < end_) fail("expected the end of the line behind the object");
+    if (metrics_.step == 0) fail("the object has no member \"step\"");
+    return metrics_;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(str("at byte ", at_ - begin_, ": ", what));
+  }
+
+  void skip_space() {
+    while (at_ < end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\n' || *at_ == '\r'))
+      ++at_;
+  }
+  bool take(char c) {
+    if (at_ == end_ || *at_ != c) return false;
+    ++at_;
+    return true;
+  }
+  void expect(char c) {
+    skip_space();
+    if (!take(c)) fail(str("expected ", c));
+  }
+
+  void parse_member() {
+    skip_space();
+    const auto key = parse_string();
+    expect(':');
+    skip_space();
+    if (key == "step") return parse_step();
+    const int metric = metric_of(key, hint_);
+    if (metric < 0) return skip_value();
+    if (seen_[static_cast<std::size_t>(metric)]) fail(str("\"", key, "\" is there twice"));
+    seen_.set(static_cast<std::size_t>(metric));
+    hint_ = metric + 1;
+    auto& value = metrics_.values[static_cast<std::size_t>(metric)];
+    if (take_word("null")) return;
+    if (static_cast<Metric>(metric) == Metric::skipped) {
+      if (take_word("true"))
+        value = 1;
+      else if (take_word("false"))
+        value = 0;
+      else
+        fail("\"skipped\" is neither true nor false");
+      return;
+    }
+    if (at_ == end_ || (*at_ != '-' && !is_digit(*at_))) fail(str("\"", key, "\" is no number"));
+    value = parse_number();
+  }
+
+  void parse_step() {
+    if (metrics_.step != 0) fail("\"step\" is there twice");
+    const char* first = at_;
+    if (at_ == end_ || !is_digit(*at_)) fail("\"step\" is no number from 1 on");
+    parse_number();
+    const auto read = std::from_chars(first, at_, metrics_.step);
+    constexpr std::int64_t kMost = 1'000'000'000'000;
+    if (read.ec != std::errc() || read.ptr != at_ || metrics_.step < 1 || metrics_.step > kMost)
+      fail("\"step\" is no whole number from 1 on");
+  }
+
+  void skip_value() {
+    if (at_ == end_) fail("the line ends where a value is expected");
+    if (*at_ == '"')
+      parse_string();
+    else if (*at_ == '-' || is_digit(*at_))
+      parse_number();
+    else if (!take_word("null") && !take_word("true") && !take_word("false"))
+      fail("expected a number, a string, true, false or null");
+  }
+
+  bool take_word(std::string_view word) {
+    if (std::string_view(at_, static_cast<std::size_t>(end_ - at_)).substr(0, word.size()) != word)
+      return false;
+    at_ += word.size();
+    return true;
+  }
+
+  // What stands between the quotes, escapes as they are.
+  std::string_view parse_string() {
+    if (!take('"')) fail("expected a string");
+    const char* first = at_;
+    for (; at_ < end_ && *at_ != '"'; ++at_) {
+      if (static_cast<unsigned char>(*at_) < 0x20) fail("a control character in a string");
+      if (*at_ == '\\') skip_escape();
+    }
+    if (at_ == end_) fail("the line ends in a string");
+    return {first, static_cast<std::size_t>(at_++ - first)};
+  }
+
+  // At the backslash; ends at the escape's last byte.
+  void skip_escape() {
+    if (++at_ == end_) fail("the line ends in a string");
+    if (std::string_view("\"\\/bfnrt").find(*at_) != std::string_view::npos) return;
+    if (*at_ != 'u') fail("an escape that JSON does not have");
+    for (int i = 0; i < 4; ++i)
+      if (++at_ == end_ || !(is_digit(*at_) || ('a' <= (*at_ | 0x20) && (*at_ | 0x20) <= 'f')))
+        fail("expected four hexadecimal digits behind \\u");
+  }
+
+  void skip_digits() {
+    if (at_ == end_ || !is_digit(*at_)) fail("expected a digit");
+    while (at_ < end_ && is_digit(*at_))
+      ++at_;
+  }
+
+  double parse_number() {
+    const char* first = at_;
+    take('-');
+    if (!take('0')) skip_digits();
+    if (take('.')) skip_digits();
+    if (at_ < end_ && (*at_ | 0x20) == 'e') {
+      ++at_;
+      if (!take('+')) take('-');
+      skip_digits();
+    }
+    double value = 0;
+    if (std::from_chars(first, at_, value).ec != std::errc()) fail("a number that no double holds");
+    return value;
+  }
+
+  const char *begin_, *at_, *end_;
+  StepMetrics metrics_;
+  std::bitset<kMetrics> seen_;
+  int hint_ = 0;
+};
+
+}  // namespace
+
+const char* name(Metric metric) {
+  return kNames[static_cast<std::size_t>(metric)];
+}
+
+StepMetrics parse_metrics_line(std::string_view line) {
+  return LineParser(line).parse();
+}
+
+void MetricsReader::forget() {
+  *this = MetricsReader(std::move(path_), most_bytes_);
+}
+
+void MetricsReader::leave_out(std::int64_t line, const std::string& why) {
+  if (left_out_++ == 0) first_left_out_ = str("line ", line, ": ", why);
+}
+
+bool MetricsReader::continues(std::istream& file) const {
+  std::string now(before_.size(), '\0');
+  file.seekg(offset_ - std::ssize(now));
+  file.read(now.data(), std::ssize(now));
+  const bool same = file.gcount() == std::ssize(now) && now == before_;
+  file.clear();
+  return same;
+}
+
+void MetricsReader::take_line(std::string_view line, FunctionRef<void(const StepMetrics&)> act) {
+  ++lines_;
+  if (std::exchange(in_long_line_, false) || std::ssize(line) > kMostLineBytes)
+    return leave_out(lines_, str("longer than ", kMostLineBytes, " bytes"));
+  StepMetrics metrics;
+  try {
+    metrics = parse_metrics_line(line);
+    if (metrics.step <= step_)
+      throw DataError(str("step ", metrics.step, " stands behind step ", step_));
+    if (const auto last = held_back_ ? held_back_->step : step_;
+        last > 0 && metrics.step > last + kMostHole)
+      throw DataError(str("step ", metrics.step, " is too far behind step ", last));
+  } catch (const DataError& error) {  // who looks at a run can do without a line
+    return leave_out(lines_, error.what());
+  }
+  if (held_back_ && metrics.step > held_back_->step)
+    accept(*held_back_, held_back_line_, act);
+  else if (held_back_)
+    leave_out(held_back_line_,
+              str("step ", held_back_->step, " stands in front of step ", metrics.step));
+  held_back_.reset();
+  if (is_jump(metrics.step, lines_)) {
+    held_back_ = metrics;
+    held_back_line_ = lines_;
+  } else {
+    accept(metrics, lines_, act);
+  }
+}
+
+std::string MetricsReader::why_held_back() const {
+  return str("step ", held_back_->step,
+             step_ == 0 ? std::string(" is the first") : str(" is far behind step ", step_),
+             ", and no line goes on from it");
+}
+
+// Whether a step is farther from the last one than lines between them explain.
+bool MetricsReader::is_jump(std::int64_t step, std::int64_t line) const {
+  return step - step_ > stride_ * (line - line_);
+}
+
+// One hole says nothing of the lines behind it; two jumps, one behind the other, do.
+void MetricsReader::accept(const StepMetrics& metrics, std::int64_t line,
+                           FunctionRef<void(const StepMetrics&)> act) {
+  const bool jumps = is_jump(metrics.step, line);
+  if (line == line_ + 1 && (!jumps || is_behind_jump_)) stride_ = metrics.step - step_;
+  is_behind_jump_ = jumps;
+  step_ = metrics.step;
+  line_ = line;
+  act(metrics);
+}
+
+// Bytes from offset_ on: takes the whole lines of them, and what cannot become one.
+void MetricsReader::take(std::string_view bytes, FunctionRef<void(const StepMetrics&)> act) {
+  constexpr std::size_t kRemembered = 256;
+  std::size_t taken = 0;
+  for (std::size_t end = 0; (end = bytes.find('\n', taken)) != bytes.npos; taken = end + 1)
+    take_line(bytes.substr(taken, end - taken), act);
+  if (std::ssize(bytes) - static_cast<std::int64_t>(taken) > kMostLineBytes) {
+    in_long_line_ = true;
+    taken = bytes.size();
+  }
+  if (taken == 0) return;
+  before_.append(bytes.substr(taken - std::min(taken, kRemembered), std::min(taken, kRemembered)));
+  before_.erase(0, before_.size() - std::min(before_.size(), kRemembered));
+  offset_ += static_cast<std::int64_t>(taken);
+}
+
+bool MetricsReader::poll(FunctionRef<void()> begin_anew,
+                         FunctionRef<void(const StepMetrics&)> act) {
+  const auto anew = [&] {
+    const bool had = lines_ > 0 || offset_ > 0;
+    forget();
+    if (had) begin_anew();
+  };
+  if (!path_exists(path_)) {
+    anew();
+    return false;
+  }
+  if (std::error_code unknown; !std::filesystem::is_regular_file(path_, unknown))
+    throw DataError(str(path_.string(), ": is no regular file"));
+  errno = 0;
+  std::ifstream file(path_, std::ios::binary);
+  if (!file) fail_io(path_, "cannot open", errno);
+  if (!continues(file)) anew();
+  file.seekg(0, std::ios::end);
+  const std::int64_t size = file.tellg();
+  file.seekg(offset_);
+  constexpr std::int64_t kChunk = 1 << 20;
+  std::string bytes;  // from offset_ on
+  share_read_ = 1;
+  for (std::int64_t read = 0;; read += kChunk) {
+    if (const auto at = offset_ + std::ssize(bytes); read >= most_bytes_ && at < size) {
+      share_read_ = static_cast<double>(at) / static_cast<double>(size);
+      break;
+    }
+    const auto had = bytes.size();
+    bytes.resize(had + kChunk);
+    file.read(bytes.data() + had, kChunk);
+    bytes.resize(had + static_cast<std::size_t>(file.gcount()));
+    if (bytes.size() == had) break;
+    const auto before = offset_;
+    take(bytes, act);
+    bytes.erase(0, static_cast<std::size_t>(offset_ - before));
+  }
+  if (file.bad()) throw StorageError(str(path_.string(), ": at byte ", offset_, ": cannot read"));
+  unfinished_bytes_ = std::ssize(bytes);
+  return true;
+}
+
+}  // namespace lockstep

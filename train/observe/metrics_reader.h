@@ -1,0 +1,126 @@
+// MetricsReader: reads metrics.jsonl (train/observe/metrics_log.h), also while a run goes on
+// writing it. A line is believed or left out as a whole; what is left out is counted, and the first
+// said. One that jumps forward, or begins behind step 1, is held back until the next: where that
+// goes on from before, the jump was damage.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "core/function_ref.h"
+
+namespace lockstep {
+
+// What a line says of its step: the members of its object, in the units of docs/formats.md. Those
+// from `products` to `other` are the parts of a step (core/component.h); older lines call the
+// first gemm_seconds, and have all communication as one.
+enum class Metric : std::uint8_t {
+  loss,
+  validation_loss,
+  grad_norm,
+  learning_rate,
+  skipped,  // 1 or 0
+  step_seconds,
+  tokens_per_second,
+  mfu,
+  mfu_square,
+  data_wait_seconds,
+  tokens_seen,
+  peak_bytes,
+  eta_seconds,
+  time_seconds,
+  products,
+  attention,
+  memory_bound,
+  communication,
+  communication_tensor,
+  communication_shard,
+  communication_replicate,
+  communication_ranks,
+  communication_host,
+  optimizer,
+  data,
+  checkpoint,
+  other
+};
+inline constexpr int kMetrics = 27;
+
+const char* name(Metric metric);  // without "_seconds" for the parts of a step
+
+struct StepMetrics {
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+  std::int64_t step = 0;
+  std::array<double, kMetrics> values;  // NaN: absent, or null
+
+  StepMetrics() { values.fill(kUnknown); }
+  double operator[](Metric metric) const { return values[static_cast<std::size_t>(metric)]; }
+  double& operator[](Metric metric) { return values[static_cast<std::size_t>(metric)]; }
+};
+
+// A line without its newline: one flat object of JSON with a "step" of at least 1. Members that
+// are not in Metric may be of any flat kind. Throws DataError "at byte N: ..." on anything else, as
+// a member that is no number, or is there twice.
+StepMetrics parse_metrics_line(std::string_view line);
+
+class MetricsReader {
+ public:
+  static constexpr std::int64_t kMostLineBytes = 1 << 20;
+  // A step may be so many behind the one before: where a log had holes. More is damage.
+  static constexpr std::int64_t kMostHole = 1'000'000;
+
+  static constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+
+  // `most_bytes`: of one poll(), at least 2 kMostLineBytes.
+  explicit MetricsReader(std::filesystem::path path, std::int64_t most_bytes = kAll)
+      : path_(std::move(path)), most_bytes_(most_bytes) {}
+
+  // Calls act for each whole line behind those of the last call, as far as most_bytes reach. Where
+  // the file is not any more what was read (a run went on from an earlier step, and cut it), calls
+  // begin_anew first, and act for all of it. False where there is no file. Throws DataError where
+  // it cannot be read.
+  bool poll(FunctionRef<void()> begin_anew, FunctionRef<void(const StepMetrics&)> act);
+
+  std::int64_t lines() const { return lines_; }                          // whole ones
+  std::int64_t left_out() const { return left_out_; }                    // of them
+  const std::string& first_left_out() const { return first_left_out_; }  // "line 17: ..."
+  const std::optional<StepMetrics>& held_back() const { return held_back_; }
+  std::string why_held_back() const;  // where it is: "step 600 is far behind step 3, and ..."
+  double share_read() const { return share_read_; }  // of the file; 1: all that is there
+  std::int64_t unfinished_bytes() const { return unfinished_bytes_; }  // behind the last newline
+
+ private:
+  bool continues(std::istream& file) const;
+  void forget();
+  void take(std::string_view bytes, FunctionRef<void(const StepMetrics&)> act);
+  void take_line(std::string_view line, FunctionRef<void(const StepMetrics&)> act);
+  void leave_out(std::int64_t line, const std::string& why);
+  bool is_jump(std::int64_t step, std::int64_t line) const;
+  void accept(const StepMetrics& metrics, std::int64_t line,
+              FunctionRef<void(const StepMetrics&)> act);
+
+  std::filesystem::path path_;
+  std::int64_t most_bytes_;
+  double share_read_ = 1;
+  std::int64_t offset_ = 0;    // of what was not taken yet
+  std::string before_;         // the last bytes in front of it
+  bool in_long_line_ = false;  // whose begin was dropped
+  std::int64_t unfinished_bytes_ = 0;
+  std::int64_t step_ = 0;        // the last; 0: none yet
+  std::int64_t line_ = 0;        // its
+  bool is_behind_jump_ = false;  // it was one itself
+  std::int64_t stride_ = 1;      // from a line to the next
+  std::optional<StepMetrics> held_back_;
+  std::int64_t held_back_line_ = 0;
+  std::int64_t lines_ = 0, left_out_ = 0;
+  std::string first_left_out_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,316 @@
+#include "train/run/prepare.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "core/cpu.h"
+#include "core/file.h"
+#include "core/gpu.h"
+#include "core/hash.h"
+#include "core/log.h"
+#include "core/units.h"
+#include "data/remote/remote.h"
+#include "data/source.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_files.h"
+#include "dist/job/agreement.h"
+#include "dist/topology_here.h"
+#include "train/interop/model_source.h"
+#include "train/interop/model_tokenizer.h"
+#include "train/run/resume.h"
+#include "train/run/run_parts.h"
+#include "train/step/numerics.h"
+
+namespace lockstep {
+namespace {
+
+std::string name_of_device(const Stream& compute) {
+  if (compute.is_cuda()) return gpu::properties(compute.device().index).name;
+  return str(cpu_name(), " (", name(cpu_level()), ", ", compute.threads(),
+             compute.threads() == 1 ? " thread)" : " threads)");
+}
+
+void check_held_out(const Config& config, const Sources& sources, const Dataset& held_out) {
+  for (std::size_t s = 0; s < sources.count(); ++s)
+    if (const auto why = difference_of_tokenizers(sources.dataset(s), held_out); !why.empty())
+      throw ConfigError(str("data.validation: ", joined(config.data.validation), " and ",
+                            sources.name(s), " are of two tokenizers: ", why));
+  for (std::size_t s = 0; s < sources.count(); ++s)
+    if (held_out.fingerprint() == sources.dataset(s).fingerprint())
+      log_warning("data.validation is ",
+                  sources.count() == 1 ? "data.train" : str("data.source ", sources.name(s)),
+                  ": its loss says nothing of other text");
+}
+
+void check_data(const Config& config, const Sources& sources, World& world, ShardFiles& files) {
+  const Dataset& training = sources.dataset(0);
+  if (training.tokenizer_vocabulary() == ByteTokenizer::kVocabulary &&
+      config.model.vocabulary > ByteTokenizer::kVocabulary)
+    log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
+                ByteTokenizer::kVocabulary, "): ids beyond mean nothing");
+  for (std::size_t s = 0; s < sources.count(); ++s) {
+    const Dataset& dataset = sources.dataset(s);
+    const auto ids = dataset.format().vocabulary;
+    if (dataset.tokenizer_vocabulary() > 0 || ids <= config.model.vocabulary) continue;
+    log_warning(sources.name(s), " is ", dataset.format().name, ", whose ids go up to ", ids - 1,
+                ", but model.vocabulary is ", config.model.vocabulary,
+                ": an id that it does not hold ends the run");
+    break;
+  }
+  Fields fields;
+  for (std::size_t s = 0; s < sources.count(); ++s)
+    fields.emplace_back(sources.count() == 1 ? "data.train" : str("data.source ", s + 1),
+                        sources.dataset(s).fingerprint());
+  if (!config.data.validation.empty()) {
+    const Dataset held_out(config.data.validation, &files);
+    check_held_out(config, sources, held_out);
+    fields.emplace_back("data.validation", held_out.fingerprint());
+  }
+  agree(world, "data, of which these are the fingerprints", fields);
+}
+
+// What rows of documents leave of them.
+void log_rows(const Sources& sources) {
+  for (std::size_t s = 0; s < sources.count(); ++s) {
+    const auto& rows = sources.rows(s);
+    log_info("rows: ", with_commas(rows.documents()), " documents of ", sources.name(s), " are ",
+             with_commas(rows.count()), " rows, ", name(sources.row_kind()), ", with ",
+             three_digits(100 * rows.padding()), "% padding",
+             rows.cut_documents() == 0 ? ""
+                                       : str("; ", with_commas(rows.cut_documents()),
+                                             " documents are longer than a row and are cut"));
+  }
+}
+
+// Who computes a GPU's attention depends on it, before anything is loaded.
+RowKind rows_of(const Config::Data& data, ShardFiles& files) {
+  std::deque<Dataset> datasets;
+  for (const auto& source : data.sources())
+    datasets.emplace_back(source.paths, &files);
+  return automatic_rows(datasets);
+}
+
+std::string fp8_counts(const Meter::Config& c) {
+  if (c.fp8_flops_per_token == 0) return "";
+  return str("; of them ", human_count(c.fp8_flops_per_token),
+             " FLOP a token are of fp8 and count by its ", human_count(c.fp8_peak_flops),
+             " FLOP/s");
+}
+
+}  // namespace
+
+RunDirectory open_run(const std::filesystem::path& path, World& world) {
+  std::optional<RunDirectory> made;
+  if (world.rank() == 0) {
+    made.emplace(path);
+    std::error_code unknown;  // what an earlier start left
+    std::filesystem::remove_all(path / "ended", unknown);
+  }
+  world.exchange("");
+  if (!made) made.emplace(path, /*takes_lock=*/false);
+  return std::move(*made);
+}
+
+Config with_rows(Config config, const Loader& training) {
+  config.data.rows = training.sources().row_kind();
+  config.data.document_mask = training.document_mask();
+  return config;
+}
+
+Config settled(Config config, Stream& compute, World& world, ShardFiles& files) {
+  auto& data = config.data;
+  if (compute.is_cuda() && data.rows == RowKind::automatic) data.rows = rows_of(data, files);
+  data.document_mask = data.document_mask || data.rows == RowKind::packed;
+  config.train.attention = attention_of(config, compute);
+  if (compute.is_cuda() && world.size() > 1)
+    agree(world, "numerics",
+          fields_of(numerics_here(compute, world.size()), in_words(config.train.attention)));
+  return config;
+}
+
+RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
+                         const std::string& others) {
+  const auto& m = config.model;
+  log_info(name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))),
+           " parameters, ", m.layers, m.layers == 1 ? " layer, width " : " layers, width ", m.width,
+           "; ", name(config.precision.compute),
+           config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ",
+           name_of_device(compute));
+  require_fp8(config, compute);
+  const auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
+  auto bytes = run_bytes(config, room);
+  require_room(config, bytes, room);
+  // None takes its memory while another still looks whether there is enough. All copy, or none
+  // does.
+  const std::string no_copies = "no copies";
+  bool copies = bytes.copies == HostState::Copies::owned;
+  const auto said = world.exchange(copies ? "" : no_copies);
+  if (copies && std::find(said.begin(), said.end(), no_copies) != said.end()) {
+    bytes = run_bytes(config, room, /*may_copy=*/false);
+    copies = false;
+  }
+  const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };
+  const bool on_gpu = compute.is_cuda();
+  log_info("memory: ", words(bytes.training.device), world.size() > 1 ? " a rank" : "",
+           " for weights, optimizer and activations",
+           on_gpu   ? str(", ", words(bytes.sum().pinned), " of the host's beside it")
+           : copies ? str(", ", words(bytes.host_state), " for checkpoints under way")
+                    : "",
+           copies ? ""
+                  : str(", and too little ", on_gpu ? "of the host's " : "",
+                        "for a copy of what is saved: an update waits while a checkpoint is "
+                        "written"));
+  if (world.rank() == 0) {
+    const auto more = keepable_blocks(config, room, bytes.copies);
+    if (more.blocks > 0)
+      log_info("layout.keep_gathered = ", more.blocks, " would fit too, in ",
+               human_memory(static_cast<double>(more.bytes.device)), " a rank; it gathers ",
+               human_memory(static_cast<double>(more.gathered_bytes)),
+               " of weights in a step then, not ",
+               human_memory(static_cast<double>(more.gathered_bytes_before)));
+  }
+  return bytes;
+}
+
+// What lies beside a distant dataset, to where the run keeps its tokenizer. Whether any is distant.
+bool bring_tokenizer(const Sources& training, const RunDirectory& run, World& world,
+                     ShardFiles& files) {
+  const auto bytes = ByteTokenizer().about().hash;
+  bool is_distant = false;
+  for (std::size_t s = 0; s < training.count(); ++s)
+    for (const auto& list : training.dataset(s).lists()) {
+      if (!is_remote(list.directory.string()) || list.tokenizer_hash == bytes) continue;
+      is_distant = true;
+      if (world.rank() == 0 && !path_exists(run.tokenizer()))
+        fetch_tokenizer(list.directory.string(), files, run.tokenizer());
+    }
+  if (is_distant) world.exchange("");
+  return is_distant;
+}
+
+// Of a dataset that names its tokenizer, which does not lie there.
+void warn_of_missing_tokenizer(const Sources& training, const std::string& hash) {
+  for (std::size_t s = 0; s < training.count(); ++s)
+    for (const auto& list : training.dataset(s).lists())
+      if (list.tokenizer_hash == hash)
+        return log_warning("no tokenizer lies in ", list.directory.string(), ", whose tokens ",
+                           "are of ", list.format.name, " (", hash,
+                           "): `generate` and `eval` will need it by --tokenizer; copy it there "
+                           "before the run starts, and the run keeps it");
+}
+
+RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run,
+                           World& world, ShardFiles& files) {
+  RunTokenizer known;
+  const bool is_distant = bring_tokenizer(training, run, world, files);
+  std::string hash;  // of all data, as far as it is known
+  for (std::size_t s = 0; s < training.count() && hash.empty(); ++s)
+    hash = training.dataset(s).tokenizer_hash();
+  std::string of_data = hash == ByteTokenizer().about().hash ? "bytes" : "";
+  for (const auto& source : config.data.sources())
+    for (const auto& path : source.paths)
+      if (of_data.empty() && !is_remote(path) && tokenizer_in(path)) of_data = path;
+  known.what = tokenizer_in(run.tokenizer()) ? run.tokenizer().string() : of_data;
+  const bool is_models = known.what.empty() && !config.train.init_from.empty();
+  if (is_models) known.what = tokenizer_of(find_model(config.train.init_from));
+  if (known.what.empty() && config.model.vocabulary == ByteTokenizer::kVocabulary)
+    known.what = "bytes";
+  if (known.what.empty()) {
+    if (!hash.empty() && !is_distant) warn_of_missing_tokenizer(training, hash);
+    return known;
+  }
+  try {
+    known.tokenizer = open_tokenizer(known.what);
+  } catch (const DataError& error) {  // training needs none
+    log_warning("samples are token ids, for the tokenizer cannot be used: ", error.what());
+    return known;
+  }
+  require_tokens_of(config.model, *known.tokenizer);
+  if (!is_models && !hash.empty() && hash != known.tokenizer->about().hash)  // else see start()
+    log_warning("the training data are not of the tokenizer that the run has, ", known.what);
+  return known;
+}
+
+std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer& known) {
+  const auto& text = config.log.sample_prompt;
+  if (config.log.sample_every_steps == 0) return {};
+  if (known.tokenizer == nullptr) {
+    if (text.empty()) return {0};
+    throw ConfigError(
+        "log.sample_prompt: no tokenizer is known, by which it would be tokens; "
+        "neither the training data nor the model the run starts from have one");
+  }
+  auto prompt = in_context([&] { return known.tokenizer->encode(text); }, "log.sample_prompt");
+  const auto document = known.tokenizer->about().document_token;
+  if (document >= 0) prompt.insert(prompt.begin(), document);
+  if (prompt.empty()) prompt.push_back(0);
+  if (std::ssize(prompt) >= config.model.max_positions)
+    throw ConfigError(str("log.sample_prompt is ", prompt.size(), " tokens, expected fewer than ",
+                          "model.max_positions (", config.model.max_positions, ")"));
+  return prompt;
+}
+
+std::optional<Loader> held_out(const Config& config, const Sources& training, World& world,
+                               const DataPlace& place, Arena& pinned, ShardFiles& files) {
+  check_data(config, training, world, files);
+  if (config.data.validation.empty()) return std::nullopt;
+  return std::optional<Loader>(std::in_place, validation_loader(config, files),
+                               static_cast<int>(config.train.micro_batch), place.rank, place.ranks,
+                               pinned);
+}
+
+void log_sources(const Config& config, const Sources& sources, std::int64_t end) {
+  constexpr double kManyEpochs = 4;  // Muennighoff et al. 2023: up to four are as good as new text
+  if (config.data.source.empty()) return;
+  const Stretch& now = sources.history().back();
+  const auto counters = sources.counters(end);
+  double sum = 0;
+  for (const auto& source : now.sources)
+    sum += static_cast<double>(source.weight);
+  for (std::size_t i = 0; i < counters.size(); ++i) {
+    const auto& source = now.sources[i];
+    for (std::size_t s = 0; s < sources.count(); ++s) {
+      if (sources.dataset(s).fingerprint() != source.fingerprint) continue;
+      const double epochs =
+          static_cast<double>(counters[i]) / static_cast<double>(sources.rows(s).count());
+      log_info("data.source ", sources.name(s), ": ",
+               three_digits(100 * static_cast<double>(source.weight) / sum), "% of the samples, ",
+               human_count(static_cast<double>(sources.dataset(s).tokens())),
+               " tokens, of which the run makes ", three_digits(epochs), " epochs");
+      if (epochs > kManyEpochs)
+        log_warning("data.source ", sources.name(s), " is read ", three_digits(epochs),
+                    " times; beyond ", kManyEpochs, " a model learns little more from it");
+    }
+  }
+}
+
+void log_step(const Config& config, const Loader& loader, int ranks, const Meter::Config& meter) {
+  const bool on_gpu = meter.device.kind == Device::Kind::cuda;
+  const auto data_ranks = ranks / config.layout.tensor;
+  const auto flops = flops_per_token(config.model, config.train.sequence_length);
+  const Sources& sources = loader.sources();
+  log_info("data: ", sources.count() == 1 ? sources.name(0) : str("a mixture of ", sources.count()),
+           ", ", human_count(static_cast<double>(sources.total_tokens())), " tokens; a step takes ",
+           config.train.batch_tokens, " of them in ", loader.micro_steps(),
+           loader.micro_steps() == 1 ? " micro-batch of " : " micro-batches of ",
+           config.train.micro_batch, " x ", config.train.sequence_length,
+           ranks > 1 ? str(" on each of ", data_ranks, " ranks that read data") : "");
+  if (const auto masked = masked_in_words(config); !masked.empty()) log_warning(masked);
+  if (sources.row_kind() != RowKind::windows) log_rows(sources);
+  log_info("MFU = tokens/s x ", human_count(flops.causal),
+           " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
+           " over the full square) / ", human_count(meter.peak_flops), " FLOP/s, the ",
+           on_gpu ? "" : "measured ", "peak of ", ranks > 1 ? str(ranks, " ranks in ") : "",
+           name(config.precision.compute), " multiply-adds", fp8_counts(meter),
+           on_gpu ? ""
+                  : "; it is too low if the machine did other work meanwhile, so it is measured "
+                    "again at the first evaluation or save. MFU above 105% is n/a");
+  if (config.train.cuda_graphs == Config::CudaGraphs::on && !on_gpu)
+    log_info("train.cuda_graphs says nothing here: the run is on the CPU");
+  if (config.train.offloads() && !on_gpu)
+    log_info("train.offload_", config.train.offload_activations ? "activations" : "optimizer",
+             " says nothing here: the run is on the CPU");
+}
+
+}  // namespace lockstep

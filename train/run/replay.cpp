@@ -1,0 +1,80 @@
+#include "train/run/replay.h"
+
+#include <map>
+
+#include "checkpoint/directory.h"
+#include "core/json.h"
+#include "core/log.h"
+
+namespace lockstep {
+
+std::optional<Replay> find_replay(const std::filesystem::path& metrics,
+                                  std::span<const std::int64_t> checkpoints, std::int64_t most) {
+  if (checkpoints.empty()) return std::nullopt;
+  std::map<std::int64_t, RecordedStep> recorded;
+  for (auto& step : recorded_steps(metrics, checkpoints.front()))
+    recorded[step.step] = std::move(step);
+  Replay best;
+  for (std::size_t i = checkpoints.size(); i-- > 0 && std::ssize(best.steps) < most;) {
+    Replay replay{.from = checkpoints[i], .steps = {}};
+    for (auto next = recorded.find(replay.from + 1);
+         next != recorded.end() && next->first == replay.from + std::ssize(replay.steps) + 1 &&
+         std::ssize(replay.steps) < most;
+         ++next)
+      replay.steps.push_back(next->second);
+    if (replay.steps.size() > best.steps.size()) best = std::move(replay);
+  }
+  return best.steps.empty() ? std::nullopt : std::optional(std::move(best));
+}
+
+void check_again(const RecordedStep& recorded, const RecordedStep& now) {
+  if (recorded == now) return;
+  if (recorded.learning_rate != now.learning_rate)
+    throw ConfigError(str("--verify-resume: step ", now.step, " has the learning rate ",
+                          now.learning_rate, ", but had ", recorded.learning_rate,
+                          ": verify with the settings that the run had, then change them"));
+  const auto words = [](const RecordedStep& s) {
+    std::ostringstream out;
+    out.precision(17);
+    out << "loss " << s.loss << ", gradient norm " << s.grad_norm;
+    if (s.weight_hash) out << ", weight hash " << *s.weight_hash;
+    return std::move(out).str();
+  };
+  throw Error(str("step ", recorded.step, " does not come again as it was: ", words(now),
+                  "; the run recorded ", words(recorded),
+                  "; nothing was changed. The log says above what differs from the run that was "
+                  "saved; if nothing does, this machine or the one before computes wrongly"));
+}
+
+void replay_steps(const RunDirectory& run, std::int64_t most, World& world,
+                  FunctionRef<void(std::int64_t step, std::int64_t steps)> load,
+                  FunctionRef<std::optional<RecordedStep>()> compute) {
+  std::optional<Replay> found;
+  if (world.rank() == 0)
+    found = find_replay(run.metrics(), checkpoint_steps(run.checkpoints()), most);
+  Json mine;
+  mine.set("from", found ? found->from : -1);
+  mine.set("steps", found ? std::ssize(found->steps) : 0);
+  const Json agreed = Json::parse(world.exchange(mine.dump()).front(), "rank 0");
+  const auto from = agreed.at("from").as_integer(), count = agreed.at("steps").as_integer();
+  if (count == 0)
+    throw ConfigError(str("--verify-resume: ", run.metrics().string(),
+                          " has no step behind a checkpoint of this run; raise "
+                          "checkpoint.keep_last, so that one stays from before its end"));
+  load(from, count);
+  int hashes = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    auto now = compute();
+    if (!now) return;
+    if (!found) continue;
+    const auto& recorded = found->steps[static_cast<std::size_t>(i)];
+    if (!recorded.weight_hash) now->weight_hash.reset();
+    check_again(recorded, *now);
+    hashes += recorded.weight_hash ? 1 : 0;
+  }
+  log_info("computed steps ", from + 1, " to ", from + count, " again from the checkpoint of step ",
+           from, ": losses, gradient norms and ", hashes,
+           " weight hashes are bit for bit what the run recorded");
+}
+
+}  // namespace lockstep

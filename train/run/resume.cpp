@@ -1,0 +1,240 @@
+#include "train/run/resume.h"
+
+#include <algorithm>
+
+#include "checkpoint/checkpointer.h"
+#include "core/cpu.h"
+#include "core/log.h"
+#include "model/families.h"
+#include "train/schedule.h"
+#include "train/step/numerics.h"
+
+namespace lockstep {
+namespace {
+
+Json to_json(const SlidingWindow& window) {
+  Json::Array values;
+  for (const double value : window.values())
+    values.emplace_back(value);
+  return values;
+}
+
+SlidingWindow window_in(const Json& json) {
+  SlidingWindow window;
+  for (const auto& value : json.as_array())
+    window.add(value.as_double());
+  return window;
+}
+
+template <class Value>
+void check_same(const char* key, const Value& before, const Value& now, std::int64_t step,
+                const char* why) {
+  if (before != now)
+    throw ConfigError(str(key, " is ", now, ", but was ", before, " up to step ", step, "; ", why,
+                          ": set it back, or start another run with --init-from"));
+}
+
+// What remains of a model when all that may differ is made equal.
+ModelConfig essence(ModelConfig model) {
+  const ModelConfig neutral = family_defaults(model.family);
+  model.init_std = neutral.init_std;
+  model.scale_residual_init = neutral.scale_residual_init;
+  if (!model.learned_positions) {
+    model.max_positions = neutral.max_positions;
+    if (model.no_rope_every > model.layers) model.no_rope_every = 0;  // never comes
+    if (model.rope_scaling && model.rope_scaling->factor == 1) model.rope_scaling.reset();
+    return model;
+  }
+  model.rope_theta = neutral.rope_theta;
+  model.rope_scaling = neutral.rope_scaling;
+  model.no_rope_every = neutral.no_rope_every;
+  return model;
+}
+
+void log_other_sources(const std::vector<Stretch::Source>& before,
+                       const std::vector<Stretch::Source>& now) {
+  using Source = Stretch::Source;
+  const auto is_in = [](const std::vector<Source>& sources, const Source& source) {
+    return std::ranges::find(sources, source.fingerprint, &Source::fingerprint) != sources.end();
+  };
+  for (const auto& source : before)
+    if (!is_in(now, source)) log_warning("data: ", source.name, " is not read any more");
+  for (const auto& source : now)
+    if (!is_in(before, source))
+      log_warning("data: ", source.name, " was not read before; it begins at its sample ",
+                  source.counter);
+}
+
+void log_other_length(std::int64_t before, std::int64_t now, RowKind kind) {
+  if (before == now) return;
+  log_info("data: rows have ", now, " tokens from here on, ", before, " before",
+           kind == RowKind::packed ? "; packed anew, their next epoch begins"
+           : kind == RowKind::windows
+               ? "; they are in an order of their own, so that of what the epoch has left some "
+                 "tokens came already, and some that did not come are left out"
+               : "");
+}
+
+// A run that is made longer learns faster again: its schedule is over train.steps.
+void log_jump(std::int64_t step, const Json& before, const Config& config) {
+  const Json* steps = before.find("train.steps");
+  if (steps == nullptr || step == 0 || steps->as_integer() == config.train.steps) return;
+  auto schedule = config.schedule;
+  if (const Json* warmup = before.find("schedule.warmup_steps"))
+    schedule.warmup_steps = warmup->as_integer();
+  const double peak = config.optimizer.learning_rate;
+  constexpr double kJump = 1.1;
+  const double then = learning_rate(schedule, peak, step, steps->as_integer());
+  const double now = learning_rate(config.schedule, peak, step + 1, config.train.steps);
+  if (now > kJump * then)
+    log_warning("the learning rate, ", then, " at step ", step, ", is ", now,
+                " at the next: the schedule is that of ", config.train.steps, " steps, not ",
+                steps->as_integer());
+}
+
+}  // namespace
+
+Json describe_run(const RunProgress& progress, const RunFacts& facts) {
+  const Config& config = facts.config;
+  Json data;
+  data.set("seed", static_cast<std::int64_t>(config.data.seed));
+  data.set("first_sample", progress.first_sample);
+  data.set("sequence_length", config.train.sequence_length);
+  data.set("rows", name(config.data.rows));
+  data.set("shuffle_shards", config.data.shuffle_shards);
+  data.set("stretches", to_json(facts.history));
+  Json numerics;
+  numerics.set("device", facts.device);
+  numerics.set("cpu_level", name(cpu_level()));
+  numerics.set("threads", facts.threads);
+  numerics.set("attention", facts.attention);
+  if (facts.numerics != nullptr) add_to(numerics, *facts.numerics);
+  Json statistics;
+  statistics.set("loss", to_json(progress.statistics.loss));
+  statistics.set("grad_norm", to_json(progress.statistics.grad_norm));
+  Json about;
+  about.set("step", progress.step);
+  about.set("tokens_seen", progress.tokens_seen);
+  about.set("last_good_checkpoint", progress.good_step);
+  about.set("data", data);
+  about.set("model", config_to_huggingface(config.model));
+  about.set("numerics", numerics);
+  about.set("configuration", facts.settings);
+  about.set("statistics", statistics);
+  return about;
+}
+
+RunProgress progress_in(const Json& about) {
+  const Json& statistics = about.at("statistics");
+  return {.step = about.at("step").as_integer(),
+          .first_sample = about.at("data").at("first_sample").as_integer(),
+          .tokens_seen = about.at("tokens_seen").as_integer(),
+          .good_step = about.at("last_good_checkpoint").as_integer(),
+          .statistics = {.loss = window_in(statistics.at("loss")),
+                         .grad_norm = window_in(statistics.at("grad_norm"))}};
+}
+
+std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints,
+                                                      World& world) {
+  const auto path = checkpoint_path(checkpoints, 0);
+  const bool mine = world.rank() == 0 &&
+                    checkpoint_steps(checkpoints) == std::vector<std::int64_t>{0} &&
+                    read_manifest(path).about.find("imported_from") != nullptr;
+  const bool is_there = world.exchange(mine ? "imported" : "").front() == "imported";
+  return is_there ? std::optional(path) : std::nullopt;
+}
+
+DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver carry,
+                         bool allow_dataset_change) {
+  const auto step = about.at("step").as_integer();
+  if (about.find("data") == nullptr)
+    throw ConfigError(str("the checkpoint of step ", step,
+                          " holds weights alone: start another run "
+                          "from it with --init-from"));
+  const std::string where = str("the checkpoint of step ", step, " holds");
+  check_same_model(config_from_huggingface(about.at("model"), where), facts.config.model, where);
+  const Json& data = about.at("data");
+  check_same("data.seed", data.at("seed").as_integer(),
+             static_cast<std::int64_t>(facts.config.data.seed), step,
+             "the order of the data would be another");
+  const auto& now = facts.config.data;
+  const Json *rows = data.find("rows"), *shards = data.find("shuffle_shards");  // both came later
+  check_same("data.rows", rows != nullptr ? rows->as_string() : name(RowKind::windows),
+             std::string(name(now.rows)), step, "the rows of the data would be others");
+  check_same("data.shuffle_shards", shards != nullptr ? shards->as_integer() : 0,
+             now.shuffle_shards, step, "the order of the data would be another");
+  return continued(history_in(data), data.at("first_sample").as_integer(), facts.history.back(),
+                   carry, allow_dataset_change);
+}
+
+void log_changes(const Json& about, const RunFacts& facts) {
+  const Json& before = about.at("configuration");
+  const auto dump = [](const Json* value) { return value ? value->dump() : "not set"; };
+  for (const auto& [key, now] : facts.settings.as_object())
+    if (const auto old = dump(before.find(key)); old != now.dump())
+      log_info("changed: ", key, ": ", old, " -> ", now.dump());
+  const auto& data = about.at("data");
+  const auto history = history_in(data);
+  if (history != facts.history) {
+    log_info("data: from sample ", data.at("first_sample").as_integer(), " on ",
+             in_words(facts.history.back()), "; before, ", in_words(history.back()));
+    log_other_sources(history.back().sources, facts.history.back().sources);
+    log_other_length(history.back().length, facts.history.back().length, facts.config.data.rows);
+  }
+  log_jump(about.at("step").as_integer(), before, facts.config);
+  const Json& numerics = about.at("numerics");
+  const auto computer = [](const std::string& device, std::string_view level, std::int64_t threads,
+                           const std::string& attention) {
+    return device == "cpu" ? str(level, " and ", threads, threads == 1 ? " thread" : " threads")
+                           : str(device, " and attention by ", attention);
+  };
+  const Json* attention = numerics.find("attention");  // not in checkpoints of before
+  const auto then =
+      computer(numerics.at("device").as_string(), numerics.at("cpu_level").as_string(),
+               numerics.at("threads").as_integer(),
+               attention != nullptr ? attention->as_string() : "own kernels");
+  const auto now = computer(facts.device, name(cpu_level()), facts.threads, facts.attention);
+  if (then != now)
+    log_warning("step ", about.at("step").as_integer(), " was computed with ", then, ", now ", now,
+                ": the run goes on, but not bitwise");
+}
+
+void check_same_model(const ModelConfig& found, const ModelConfig& expected,
+                      const std::string& where) {
+  const ModelConfig there = essence(found), here = essence(expected);
+  if (there == here) return;
+  const auto check = [&](const char* key, const auto& is_there, const auto& is_here) {
+    if (is_there != is_here)
+      throw ConfigError(
+          str(where, " a model with ", key, " = ", is_there, ", but model.", key, " is ", is_here));
+  };
+  check("family", std::string(name(there.family)), std::string(name(here.family)));
+  check("layers", there.layers, here.layers);
+  check("width", there.width, here.width);
+  check("heads", there.heads, here.heads);
+  check("kv_heads", there.kv_heads, here.kv_heads);
+  check("head_size", there.head_size, here.head_size);
+  check("mlp_width", there.mlp_width, here.mlp_width);
+  check("vocabulary", there.vocabulary, here.vocabulary);
+  check("tied_head", there.tied_head, here.tied_head);
+  check("qkv_bias", there.qkv_bias, here.qkv_bias);
+  check("out_bias", there.out_bias, here.out_bias);
+  check("mlp_bias", there.mlp_bias, here.mlp_bias);
+  check("norm_epsilon", there.norm_epsilon, here.norm_epsilon);
+  if (here.learned_positions) {
+    check("max_positions", there.max_positions, here.max_positions);
+  } else {
+    const RopeScaling none{.factor = 1};
+    const auto a = there.rope_scaling.value_or(none), b = here.rope_scaling.value_or(none);
+    check("rope_theta", there.rope_theta, here.rope_theta);
+    check("no_rope_every", there.no_rope_every, here.no_rope_every);
+    check("rope_scaling_factor", a.factor, b.factor);
+    check("rope_scaling_low", a.low_factor, b.low_factor);
+    check("rope_scaling_high", a.high_factor, b.high_factor);
+    check("rope_scaling_context", a.original_context, b.original_context);
+  }
+  throw ConfigError(str(where, " a model of another form of the family ", name(here.family),
+                        ": its norms or activation differ"));
+}
+
+}  // namespace lockstep

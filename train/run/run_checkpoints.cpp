@@ -1,0 +1,219 @@
+#include "train/run/run_checkpoints.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "core/philox.h"
+#include "core/units.h"
+#include "train/step/weight_hash.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of several runs that share a directory, each has its own below it.
+fs::path below(const std::string& shared, const fs::path& checkpoints) {
+  if (shared.empty()) return {};
+  const auto run = fs::absolute(checkpoints).lexically_normal().parent_path();
+  return fs::path(shared) / str(run.filename().string(), "-", hex_of(purpose_of(run.string())));
+}
+
+MachineRanks machine_of(const Config::Checkpoint& config, const World& world,
+                        const Topology* topology) {
+  MachineRanks machine{.ranks = {},
+                       .one_file = config.files == Config::Checkpoint::Files::node,
+                       .own_directory = !config.local_directory.empty(),
+                       .partners = config.partner_copies};
+  if (topology != nullptr) {
+    machine.ranks = machine_ranks(*topology, world.rank());
+  } else {
+    machine.ranks.resize(static_cast<std::size_t>(world.size()));
+    std::iota(machine.ranks.begin(), machine.ranks.end(), 0);
+  }
+  return machine;
+}
+
+MachineRanks sharing(MachineRanks machine) {
+  machine.own_directory = false;
+  return machine;
+}
+
+}  // namespace
+
+RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path directory,
+                               const std::vector<StateSlice>& state, World& world,
+                               const Topology* topology)
+    : world_(world),
+      directory_(std::move(directory)),
+      local_(below(config.local_directory, directory_)),
+      archive_(below(config.archive_directory, directory_)),
+      machine_(machine_of(config, world, topology)),
+      retention_{.last = static_cast<int>(config.keep_last),
+                 .every = config.keep_every_steps,
+                 .copied_to = archive_,
+                 .best = static_cast<int>(config.keep_best)},
+      of_run_(directory_, state, retention_, &world, sharing(machine_)),
+      save_(
+          local_.empty()
+              ? of_run_
+              : of_machine_.emplace(
+                    local_, state,
+                    Retention{.last = 2, .every = config.keep_every_steps, .copied_to = directory_},
+                    &world, machine_),
+          world) {
+  if (config.partner_copies && static_cast<int>(machine_.ranks.size()) == world.size())
+    log_warning("checkpoint.partner_copies: all ranks are on one machine, so there is no other");
+  check_directories();
+  std::vector<BackgroundCopies::Hop> hops;
+  if (!local_.empty())
+    hops.push_back({.copies = CheckpointCopies(world, local_, directory_, machine_.ranks),
+                    .retention = retention_,
+                    .milestones = config.keep_every_steps});
+  if (!archive_.empty())
+    hops.push_back({.copies = CheckpointCopies(world, directory_, archive_, {}),
+                    .retention = {},
+                    .milestones = config.keep_every_steps,
+                    .milestones_alone = true});
+  if (!hops.empty()) copies_.emplace(world, std::move(hops));
+}
+
+// Those of `copies` that may be loaded when they have come.
+void RunCheckpoints::add_candidates(std::vector<Checkpointer::Candidate>& candidates,
+                                    const CheckpointCopies& copies,
+                                    std::int64_t newest_here) const {
+  const bool is_archive = copies.from() == archive_;
+  for (const auto& found : copies.found()) {
+    // Where a newer one was, and is not, a person took it away.
+    const bool is_new = is_archive ? newest_here < 0 : !found.was_copied;
+    if (!is_new && found.step > newest_here) continue;
+    const auto bring = [this, copies, step = found.step, is_archive] {
+      copies.copy(step, {}, {});
+      log_info("step ", step, " is now in ", directory_.string(), ", from ", copies.from().string(),
+               is_archive ? "" : " of each machine");
+    };
+    candidates.push_back({.step = found.step, .bring = bring});
+  }
+}
+
+std::vector<Checkpointer::Candidate> RunCheckpoints::elsewhere(std::int64_t newest_here) const {
+  std::vector<Checkpointer::Candidate> candidates;
+  if (!local_.empty())
+    add_candidates(candidates, CheckpointCopies(world_, local_, directory_, machine_.ranks),
+                   newest_here);
+  if (archive_.empty()) return candidates;
+  try {
+    add_candidates(candidates, CheckpointCopies(world_, archive_, directory_, {}), newest_here);
+  } catch (const AccessError& error) {  // of all ranks
+    if (newest_here < 0 && candidates.empty()) throw;
+    log_warning("checkpoint.archive_directory is left out: ", error.what());
+  }
+  return candidates;
+}
+
+bool RunCheckpoints::has_newer_elsewhere() const {
+  const auto here = of_run_.candidates();
+  const auto newest_here = here.empty() ? -1 : here.front().step;
+  const auto all = elsewhere(newest_here);
+  return std::any_of(all.begin(), all.end(),
+                     [&](const auto& candidate) { return candidate.step > newest_here; });
+}
+
+std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> accept) {
+  auto candidates = of_run_.candidates();
+  const auto more = elsewhere(candidates.empty() ? -1 : candidates.front().step);
+  candidates.insert(candidates.end(), more.begin(), more.end());
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.step > b.step; });
+  auto about = of_run_.load_first(candidates, accept);
+  if (about) set_aside_behind(about->at("step").as_integer());
+  return about;
+}
+
+// Those that could not be used: they are not to be counted among the newest, nor deleted.
+void RunCheckpoints::set_aside_behind(std::int64_t loaded) const {
+  if (world_.rank() > 0) return;
+  try {
+    for (const auto step : checkpoint_steps(directory_))
+      if (step > loaded) set_aside(checkpoint_path(directory_, step), Aside::damaged);
+  } catch (const DataError& error) {
+    log_warning("a checkpoint that cannot be used is not renamed: ", error.what());
+  }
+}
+
+// A typing mistake is better found now than at the first save.
+void RunCheckpoints::check_directories() const {
+  const AllRanks ranks(&world_, "directories");
+  ranks.act_if(!local_.empty(), [&] { make_directories(local_); });
+  if (archive_.empty() || world_.rank() > 0) return;
+  try {
+    make_directories(archive_);
+  } catch (const DataError& error) {  // it may be back later
+    log_warning("checkpoint.archive_directory cannot be used now: ", error.what());
+  }
+}
+
+// Those of the machines and of the archive, which may be cleaned up, or away for a while. What
+// cannot be made, the save or the copy reports. The run's own directory is never made again.
+void RunCheckpoints::make_directories_beside_run() const {
+  const auto make = [](bool mine, const fs::path& directory) {
+    if (!mine || directory.empty()) return;
+    std::error_code reported_later;
+    fs::create_directories(directory, reported_later);
+  };
+  make(machine_.ranks.front() == world_.rank(), local_);
+  make(world_.rank() == 0, archive_);
+}
+
+void RunCheckpoints::begin(BackgroundSave::Save save) {
+  make_directories_beside_run();
+  keep_ = save.keep;
+  if (copies_)
+    for (const auto step : copies_->pending())
+      save.keep.push_back(step);
+  save_.begin(std::move(save));
+}
+
+std::optional<BackgroundSave::Outcome> RunCheckpoints::passed_on(
+    std::optional<BackgroundSave::Outcome> saved) {
+  if (saved && !saved->error && copies_) {
+    newest_saved_ = saved->step;
+    copies_->want(saved->step, keep_);
+  }
+  return saved;
+}
+
+void RunCheckpoints::log_copies(const char* what_then) {
+  if (!copies_) return;
+  for (const auto& copied : copies_->poll())
+    try {
+      if (copied.step == newest_saved_ && *copied.to == directory_)
+        newest_not_copied_ = copied.error;
+      if (copied.error) std::rethrow_exception(copied.error);
+      log_info("copied step ", copied.step, " to ", copied.to->string(), " in ",
+               human_seconds(copied.seconds));
+    } catch (const DataError& error) {
+      log_warning("step ", copied.step, " is not copied to ", copied.to->string(), ": ",
+                  error.what(), what_then);
+    }
+}
+
+void RunCheckpoints::finish() {
+  if (!copies_) return;
+  copies_->finish();
+  log_copies("");
+  if (newest_not_copied_) std::rethrow_exception(newest_not_copied_);
+}
+
+fs::path RunCheckpoints::find(std::int64_t step) const {
+  std::error_code unknown;
+  for (const auto& directory : {directory_, local_})
+    if (auto path = checkpoint_path(directory, step);
+        !directory.empty() && fs::exists(path, unknown))
+      return path;
+  return {};
+}
+
+}  // namespace lockstep

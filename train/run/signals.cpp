@@ -1,0 +1,87 @@
+#include "train/run/signals.h"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <string_view>
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE};
+constexpr std::int64_t kSameRequestNanoseconds = 100'000'000;
+
+// A handler has no other way to say what it saw. Lock-free, so they may be touched in it.
+std::atomic<int> first_signal{0};
+std::atomic<std::int64_t> first_nanoseconds{0};
+std::atomic<bool> speaks{true};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
+std::array<struct sigaction, kSignals.size()> handlers_before;
+
+std::int64_t nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe, as write and _exit are
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void say(std::string_view text) {
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+void decide(int signal) {
+  const auto now = nanoseconds();
+  int none = 0;
+  // The time is set before the signal, so that whoever sees the signal sees its time.
+  std::int64_t never = 0;
+  first_nanoseconds.compare_exchange_strong(never, now);
+  if (first_signal.compare_exchange_strong(none, signal)) {
+    if (speaks) say("lockstep: stopping after this step; a second signal stops at once, unsaved\n");
+    return;
+  }
+  if (signal == SIGHUP) return;  // a shell that goes sends it, and then the system does
+  if (none == signal && now - first_nanoseconds.load() < kSameRequestNanoseconds) return;
+  say("lockstep: a second signal: stopped at once, nothing saved\n");
+  _exit(128 + signal);
+}
+
+void handle(int signal) {
+  const int before = errno;  // of what was interrupted
+  decide(signal);
+  errno = before;
+}
+
+}  // namespace
+
+StopSignals::StopSignals(bool says_so) {
+  speaks = says_so;
+  first_signal = 0;
+  first_nanoseconds = 0;
+  struct sigaction action {};
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    auto& before = handlers_before[i];
+    sigaction(kSignals[i], nullptr, &before);
+    const bool ignored = kSignals[i] == SIGHUP && before.sa_handler == SIG_IGN;
+    action.sa_handler = ignored || kSignals[i] == SIGPIPE ? SIG_IGN : handle;
+    sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i)
+    sigaction(kSignals[i], &handlers_before[i], nullptr);
+}
+
+std::optional<int> StopSignals::exit_code() const {
+  const int signal = first_signal;
+  if (signal == 0) return std::nullopt;
+  return signal == SIGINT ? 130 : 75;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+#include "train/step/host_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/gpu.h"
+#include "core/integer.h"
+#include "train/step/memory.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;  // of an arena's tensors
+
+bool is_on_gpu(const StateSlice& slice) {
+  return slice.local.device.kind == Device::Kind::cuda;
+}
+
+// What of a GPU's run is on the host already never is: such a copy would keep the host.
+bool is_copied(const StateSlice& slice, Device device, HostState::Copies copies) {
+  if (slice.local.device.kind != device.kind) return false;
+  return copies == HostState::Copies::owned
+             ? slice.owned
+             : copies == HostState::Copies::of_gpu && is_on_gpu(slice);
+}
+
+// Slices of which only a part is read at once have no hash of their own.
+std::int64_t most_at_once(const StateSlice& slice, HostState::Copies copies) {
+  const auto bytes = slice.local.bytes();
+  return copies == HostState::Copies::none ? std::min(bytes, HostState::kTurnBytes) : bytes;
+}
+
+// Of the place in which slices take turns; 0: none does.
+std::int64_t turn_bytes(const std::vector<StateSlice>& slices, Device device,
+                        HostState::Copies copies) {
+  std::int64_t most = 0;
+  for (const auto& slice : slices)
+    if (is_on_gpu(slice) && !is_copied(slice, device, copies))
+      most = std::max(most, most_at_once(slice, copies));
+  return most;
+}
+
+}  // namespace
+
+std::int64_t HostState::bytes(const std::vector<StateSlice>& slices, Device device, Copies copies) {
+  std::int64_t bytes = round_up(turn_bytes(slices, device, copies), kAlignment);
+  for (const auto& slice : slices)
+    if (is_copied(slice, device, copies)) bytes += round_up(slice.local.bytes(), kAlignment);
+  return bytes;
+}
+
+HostState::HostState(std::vector<StateSlice> slices, Stream& stream, Copies copies)
+    : stream_(stream),
+      copying_(stream.device(), "checkpoint",
+               stream.is_cuda() ? Stream::Mode::immediate : Stream::Mode::queued) {
+  stream.synchronize();  // which may still write what is on the host already
+  const auto needed = bytes(slices, stream.device(), copies);
+  if (needed > 0) {
+    room_here(stream.device())
+        .require({.pinned = needed},
+                 "checkpoints are copied there; free some, or train a smaller model");
+    memory_.emplace(stream.device(), Arena::Memory::pinned_host, needed);
+  }
+  Tensor place;
+  if (const auto turn = turn_bytes(slices, stream.device(), copies); turn > 0)
+    place = memory_->allocate("slices that take turns", DType::uint8, {turn});
+  for (auto& slice : slices) {
+    const bool copied = is_copied(slice, stream.device(), copies);
+    shares_ = shares_ || (slice.owned && !copied);
+    if (!copied && is_on_gpu(slice)) {
+      add_turns(slice, place, most_at_once(slice, copies));
+      continue;
+    }
+    if (copied) {
+      copies_.push_back(
+          {slice.local, memory_->allocate(slice.name, slice.local.dtype, slice.local.shape)});
+      slice.local = copies_.back().here;
+    }
+    slices_.push_back(std::move(slice));
+  }
+  if (stream.is_cuda()) return;       // pinned memory is there already
+  copying_.enqueue([this](Stream&) {  // so that the first save costs what later ones cost
+    for (const auto& copy : copies_)
+      std::memset(copy.here.data, 0, static_cast<std::size_t>(copy.here.bytes()));
+  });
+}
+
+void HostState::add_turns(const StateSlice& slice, const Tensor& place, std::int64_t most_bytes) {
+  const auto all = slice.local.elements();
+  const auto most = std::max<std::int64_t>(most_bytes / bytes_per_element(slice.local.dtype), 1);
+  const Tensor flat = slice.local.view({all});
+  for (std::int64_t begin = 0; begin == 0 || begin < all; begin += most) {
+    const auto count = std::min(most, all - begin);
+    const Tensor state = flat.rows(begin, count);
+    StateSlice turn = slice;
+    turn.piece.begin = slice.piece.begin + begin;
+    turn.piece.end = turn.piece.begin + count;
+    turn.local = {place.data, {count}, slice.local.dtype, place.device};
+    turn.fetch = [this, here = turn.local, state] { copy_now(here, state); };
+    turn.put = [this, here = turn.local, state] { copy_now(state, here); };
+    slices_.push_back(std::move(turn));
+  }
+}
+
+// From any thread, one at a time.
+void HostState::copy_now(Tensor to, ConstTensor from) {
+  gpu::use_again(stream_.device().index);
+  copying_.copy(to, from);
+  copying_.synchronize();
+}
+
+void HostState::take() {
+  copying_.wait(stream_.record());
+  copying_.enqueue([this](Stream& copying) {
+    for (const auto& copy : copies_)
+      copying.copy(copy.here, copy.state);
+  });
+}
+
+void HostState::prepare_to_read() {
+  copying_.synchronize();
+  stream_.synchronize();
+}
+
+void HostState::send() {
+  copying_.enqueue([this](Stream& copying) {
+    for (const auto& copy : copies_)
+      copying.copy(copy.state, copy.here);
+  });
+  copying_.synchronize();
+}
+
+}  // namespace lockstep
