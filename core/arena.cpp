@@ -43,7 +43,7 @@ std::int64_t bytes_of(std::string_view name, DType dtype, const Shape& shape) {
 // After a failed mmap.
 [[noreturn]] void cannot_reserve(std::int64_t bytes) {
   const auto why = str("cannot reserve ", human_memory(static_cast<double>(bytes)),
-                       " of memory: ", std::strerror(errno));
+                       " of memory: ", reason(errno));
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) throw Error(why);
   throw ConfigError(str(why, "; `ulimit -v` limits the addresses of this process to ",

@@ -33,13 +33,6 @@ const char* in_words(Component component) {
   return kNames[static_cast<std::size_t>(component)].words;
 }
 
-Component component_of_group(std::string_view group) {
-  if (group == "tensor") return Component::communication_tensor;
-  if (group.starts_with("shard")) return Component::communication_shard;
-  if (group.starts_with("replicate")) return Component::communication_replicate;
-  return Component::communication_ranks;
-}
-
 double StepTime::total() const {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 namespace lockstep {
 
@@ -27,9 +26,8 @@ enum class Component : std::uint8_t {
   other
 };
 inline constexpr std::size_t kComponents = 12;
-const char* name(Component component);                 // "communication_tensor", a member of JSON
-const char* in_words(Component component);             // "communication, tensor"
-Component component_of_group(std::string_view group);  // of a Communicator by its name
+const char* name(Component component);      // "communication_tensor", a member of JSON
+const char* in_words(Component component);  // "communication, tensor"
 
 // Seconds of a step.
 struct StepTime {

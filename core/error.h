@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+std::string reason(int error);  // the system's text of a value of errno
+
 // A broken contract or environment. The derived types say whose fault it is, so that a launcher
 // can tell from the exit code (sysexits.h) whether trying again makes sense.
 class Error : public std::runtime_error {

@@ -32,10 +32,6 @@ struct Promises {
 } promises;
 constexpr std::size_t kOtherFiles = 1280;  // sockets, logs, and what allow_open_files() asks for
 
-std::string reason(int error) {
-  return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
-}
-
 // What to do about it, where that is known; `room`: where the disk is full.
 std::string_view advice(int error, std::string_view room) {
   switch (error) {

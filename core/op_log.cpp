@@ -48,7 +48,7 @@ Component component_of(const Op& op, Component within) {
     case Op::Kind::product: return Component::products;
     case Op::Kind::attention: return Component::attention;
     case Op::Kind::transfer: return Component::communication_host;
-    case Op::Kind::collective: return component_of_group(op.group);
+    case Op::Kind::collective: return op.along;
     case Op::Kind::memory: break;
   }
   return within == Component::optimizer ? within : Component::memory_bound;

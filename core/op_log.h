@@ -30,8 +30,10 @@ struct Op {
   std::int64_t bytes = 0;
   // product: rows, columns and depth [M, N, K]; attention: B, T, query heads, head size
   std::array<std::int64_t, 4> sizes{};
-  const char* group = "";  // collective: its name
-  int ranks = 1;           // of the group
+  // collective: of its group
+  const char* group = "";  // name
+  Component along = Component::communication_ranks;
+  int ranks = 1;
 
   bool is_nothing() const { return kind == Kind::collective && ranks == 1; }
 };

@@ -26,23 +26,31 @@ TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
   return levels;
 }
 
-std::unique_ptr<Communicator> connect(World& world, const GroupConfig& group) {
+std::unique_ptr<Communicator> connect(World& world, Component component, const GroupConfig& group) {
   auto communicator = world.connect(group);
+  communicator->counts_as(component);
+  return communicator;
+}
+
+// One whose calls are entries of the world's ring.
+std::unique_ptr<Communicator> connect_recorded(World& world, Component component,
+                                               const GroupConfig& group) {
+  auto communicator = connect(world, component, group);
   communicator->record_in(world.ring());
   return communicator;
 }
 
-// Without `whole`.
-Levels make_levels(World& world, const std::string& name, const std::vector<int>& ranks,
-                   const Topology* topology) {
+// Without `whole`. A sum is one entry of the ring, whatever its levels do.
+Levels make_levels(World& world, Component component, const std::string& name,
+                   const std::vector<int>& ranks, const Topology* topology) {
   const auto table = levels_of(topology, ranks);
   Levels levels;
   levels.name = name;
   levels.ring = world.ring();
-  levels.inside =
-      world.connect({name + " inside", table.inside(world.rank()), Carries::parameters});
-  levels.across =
-      world.connect({name + " across", table.across(world.rank()), Carries::parameters});
+  levels.inside = connect(world, component,
+                          {name + " inside", table.inside(world.rank()), Carries::parameters});
+  levels.across = connect(world, component,
+                          {name + " across", table.across(world.rank()), Carries::parameters});
   return levels;
 }
 
@@ -112,14 +120,20 @@ Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   Comms comms;
   comms.world = &world;
   comms.mesh = mesh;
-  comms.all = connect(world, {"all ranks", all, Carries::numbers});
-  comms.tensor = connect(world, {"tensor", mesh.peers(Axis::tensor, rank), Carries::activations});
-  comms.gathers =
-      connect(world, {"shard gathers", mesh.peers(Axis::shard, rank), Carries::parameters});
-  comms.shard = make_levels(world, "shard scatters", mesh.peers(Axis::shard, rank), topology);
+  comms.all =
+      connect_recorded(world, Component::communication_ranks, {"all ranks", all, Carries::numbers});
+  comms.tensor = connect_recorded(world, Component::communication_tensor,
+                                  {"tensor", mesh.peers(Axis::tensor, rank), Carries::activations});
+  const auto shards = mesh.peers(Axis::shard, rank);
+  comms.gathers = connect_recorded(world, Component::communication_shard,
+                                   {"shard gathers", shards, Carries::parameters});
+  comms.shard =
+      make_levels(world, Component::communication_shard, "shard scatters", shards, topology);
   const auto copies = mesh.peers(Axis::replicate, rank);
-  comms.replicate = make_levels(world, "replicate sums", copies, topology);
-  comms.replicate.whole = connect(world, {"replicate sums", copies, Carries::parameters});
+  comms.replicate =
+      make_levels(world, Component::communication_replicate, "replicate sums", copies, topology);
+  comms.replicate.whole = connect_recorded(world, Component::communication_replicate,
+                                           {"replicate sums", copies, Carries::parameters});
   return comms;
 }
 

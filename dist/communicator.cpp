@@ -35,6 +35,7 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
   op.kind = Op::Kind::collective;
   op.bytes = bytes;
   op.group = name_.c_str();
+  op.along = component_;
   op.ranks = size_;
   if (stream.is_measuring()) {
     const OpLog::Call made(stream, op);
@@ -46,7 +47,7 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
     number_ = ring_->begin(lockstep::name(kind), name_, bytes, stream.record());
   begun_in_ = ring_ == nullptr ? nullptr : &stream;
   if (!span_) {
-    if (stream.trace() != nullptr) component_.emplace(stream, component_of_group(name_));
+    if (stream.trace() != nullptr) traced_.emplace(stream, component_);
     span_.emplace(stream, lockstep::name(kind), name_);
   }
   if (grouped_) {
@@ -66,7 +67,7 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
 // their peers count as those that have.
 void Communicator::end_entry() {
   span_.reset();
-  component_.reset();
+  traced_.reset();
   if (ring_ == nullptr || size_ == 1) return;
   if (begun_in_ == nullptr) number_ = ring_->begin("nothing", name_, 0, {});
   ring_->end(number_, begun_in_ == nullptr ? Event() : begun_in_->record());

@@ -52,6 +52,8 @@ class Communicator {
   const Traffic& traffic(Collective kind) const { return traffic_[static_cast<std::size_t>(kind)]; }
   // Each call from now on, where streams run; the ring outlives this.
   void record_in(CollectiveRing* ring) { ring_ = ring; }
+  // What the time of its calls counts as: communication along an axis of the mesh, or all ranks.
+  void counts_as(Component component) { component_ = component; }
 
   // inout = the sum, or maximum, of all ranks' inout: the same bits on each. fp32, bf16 (added in
   // fp32) or int32.
@@ -98,11 +100,12 @@ class Communicator {
   std::string name_;
   int rank_, size_;
   std::array<Traffic, kCollectives> traffic_{};
+  Component component_ = Component::communication_ranks;
   CollectiveRing* ring_ = nullptr;
-  std::uint64_t number_ = 0;              // in the ring, of the call or calls under way
-  Stream* begun_in_ = nullptr;            // the stream of the first of them
-  std::optional<Trace::Span> component_;  // of them
-  std::optional<Timeline::Span> span_;    // likewise
+  std::uint64_t number_ = 0;            // in the ring, of the call or calls under way
+  Stream* begun_in_ = nullptr;          // the stream of the first of them
+  std::optional<Trace::Span> traced_;   // of them
+  std::optional<Timeline::Span> span_;  // likewise
   bool grouped_ = false;
 };
 

@@ -48,7 +48,7 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(
   if (!lock_) fail_io(name, "cannot open for writing", errno);
   if (flock(lock_.number(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) refuse_second(path_, name);
-    throw_io_error(errno, str(name.string(), ": cannot be locked: ", std::strerror(errno),
+    throw_io_error(errno, str(name.string(), ": cannot be locked: ", reason(errno),
                               "; choose a directory on another file system with --run"));
   }
   if (!is_named(lock_.number(), name))  // a process that has just ended removed it

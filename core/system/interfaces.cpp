@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <ifaddrs.h>
 #include <memory>
 #include <net/if.h>
@@ -13,10 +12,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string reason(int error) {
-  return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
-}
 
 std::string numeric(const sockaddr* address, socklen_t bytes) {
   char text[NI_MAXHOST] = "?";

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+constexpr std::int64_t kTokensAtOnce = std::int64_t{1} << 20;
 
 // That holds the token asked for; -1: not known.
 struct Holder {
@@ -52,9 +52,9 @@ Documents listed_documents(const Dataset& dataset, std::int64_t at) {
   return documents;
 }
 
-// The first token of the document of `at`, where it is one of the last kPiece.
+// The first token of the document of `at`, where it is one of the last kTokensAtOnce.
 std::int64_t start_before(const Dataset& dataset, std::int64_t at) {
-  const auto first = std::max<std::int64_t>(at + 1 - kPiece, 0);
+  const auto first = std::max<std::int64_t>(at + 1 - kTokensAtOnce, 0);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(at + 1 - first)), starts(tokens.size());
   dataset.read(tokens, first);
   dataset.find_documents(starts, tokens, first);
@@ -68,8 +68,8 @@ Documents scanned_documents(const Dataset& dataset, std::int64_t at, std::int64_
   const std::int64_t behind = dataset.format().boundary == Boundary::behind ? 1 : 0;
   std::vector<std::int32_t> piece;
   std::int64_t last = 0;
-  for (std::int64_t from = 0; from < tokens; from += kPiece) {
-    piece.resize(static_cast<std::size_t>(std::min(kPiece, tokens - from)));
+  for (std::int64_t from = 0; from < tokens; from += kTokensAtOnce) {
+    piece.resize(static_cast<std::size_t>(std::min(kTokensAtOnce, tokens - from)));
     dataset.read(piece, from);
     for (std::size_t i = 0; i < piece.size(); ++i) {
       const auto end = from + static_cast<std::int64_t>(i) + behind;
@@ -168,7 +168,7 @@ class Writer {
 std::string in_words(std::int64_t at, const Holder& document) {
   auto words = str(" around [>token ", with_commas(at), "<]");
   if (document.start < 0)
-    return str(words, ", of a document that starts more than ", with_commas(kPiece - 1),
+    return str(words, ", of a document that starts more than ", with_commas(kTokensAtOnce - 1),
                " tokens before");
   words += ", of ";
   words += document.number < 0 ? "a document" : str("document ", with_commas(document.number));

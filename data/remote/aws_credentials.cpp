@@ -21,12 +21,6 @@ constexpr const char* kRemedy =
     "the "
     "environment";
 
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
 std::map<std::string, Profile> read_profiles(const std::filesystem::path& path) {
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) return {};
@@ -125,20 +119,20 @@ std::map<std::string, Profile> parse_profiles(std::string_view text, const std::
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     // What is indented belongs to the key above it, and to no key that is read here.
     if (line.starts_with(' ') || line.starts_with('\t')) continue;
-    line = trimmed(line);
+    line = stripped(line);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
     if (line.front() == '[') {
       const auto end = line.find(']');
       if (end == std::string_view::npos)
         throw DataError(str(what, ": line ", line_number, ": expected [NAME]"));
-      section = &sections[std::string(trimmed(line.substr(1, end - 1)))];
+      section = &sections[std::string(stripped(line.substr(1, end - 1)))];
       continue;
     }
     const auto equals = line.find('=');
     if (section == nullptr || equals == std::string_view::npos)
       throw DataError(str(what, ": line ", line_number, ": expected ",
                           section == nullptr ? "[NAME]" : "KEY = VALUE"));
-    (*section)[std::string(trimmed(line.substr(0, equals)))] = trimmed(line.substr(equals + 1));
+    (*section)[std::string(stripped(line.substr(0, equals)))] = stripped(line.substr(equals + 1));
   }
   return sections;
 }

@@ -20,10 +20,6 @@ constexpr std::string_view kMark = "lockstep part 1\n";
 constexpr std::size_t kHashDigits = 32;
 constexpr const char* kPart = ".part";
 
-std::string reason(int error) {
-  return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
-}
-
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
   fail_io(path, what, error, "free some space, or set data.cache_directory to another directory");
 }

@@ -47,13 +47,13 @@ std::int64_t number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
 }
 
-std::string_view trimmed(std::string_view text) {
+}  // namespace
+
+std::string_view stripped(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
-
-}  // namespace
 
 // The functions of libcurl, and the handle of this connection.
 struct HttpConnection::Library {
@@ -153,7 +153,7 @@ struct HttpConnection::Transfer {
 ContentRange parse_content_range(std::string_view text) {
   ContentRange range;
   if (!text.starts_with("bytes ")) return range;
-  text = trimmed(text.substr(6));
+  text = stripped(text.substr(6));
   const auto slash = text.find('/'), dash = text.substr(0, slash).find('-');
   if (dash == std::string_view::npos || slash == std::string_view::npos) return range;
   range.first = number(text.substr(0, dash));
@@ -175,7 +175,7 @@ void HttpConnection::Transfer::take_header(std::string_view line) {
   std::string name(line.substr(0, colon));
   std::transform(name.begin(), name.end(), name.begin(),
                  [](char c) { return 'A' <= c && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  const auto value = trimmed(line.substr(colon + 1));
+  const auto value = stripped(line.substr(colon + 1));
   if (name == "content-range") range = parse_content_range(value);
   if (name == "content-length") length = number(value);
   // As a date it is not read: the wait grows by itself.

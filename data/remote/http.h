@@ -81,4 +81,6 @@ class HttpConnection {
   std::unique_ptr<Library> library_;
 };
 
+std::string_view stripped(std::string_view text);  // without blanks and ends of lines around it
+
 }  // namespace lockstep

@@ -22,10 +22,6 @@ namespace {
 constexpr std::size_t kMostMessageBytes = 64 << 10;  // of a message
 constexpr int kProgressMilliseconds = 1000;
 
-std::string reason(int error) {
-  return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
-}
-
 std::string random_name() {
   std::random_device random;
   std::string name = "lockstep-shards-";

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-using Kind = BpeDefinition::Normalizer::Kind;
+using Normalizing = BpeDefinition::Normalizer::Kind;
 
 Normalizers::Normalizers(const std::vector<BpeDefinition::Normalizer>& all, const char* member)
     : member_(member) {
@@ -13,7 +13,7 @@ Normalizers::Normalizers(const std::vector<BpeDefinition::Normalizer>& all, cons
       [&] {
         for (const auto& what : all) {
           auto& pattern = all_.emplace_back(One{what, std::nullopt}).pattern;
-          if (what.kind != Kind::replace) continue;
+          if (what.kind != Normalizing::replace) continue;
           pattern.emplace(what.pattern);
           if (pattern->may_match_nothing())
             throw DataError(str("Replace: the pattern ", what.pattern,
@@ -28,11 +28,12 @@ std::string Normalizers::apply(std::string text, Bpe::Place place) const {
   const auto most = most_bytes_of(text.size());
   const bool is_behind_text = place == Bpe::Place::behind_text;
   for (const auto& [what, pattern] : all_) {
-    if (what.kind == Kind::form)
+    if (what.kind == Normalizing::form)
       text = normalized(text, what.form);
-    else if (what.kind == Kind::replace && is_behind_text && what.pattern.starts_with(R"(\A)"))
+    else if (what.kind == Normalizing::replace && is_behind_text &&
+             what.pattern.starts_with(R"(\A)"))
       continue;  // it does not begin here
-    else if (what.kind == Kind::replace)
+    else if (what.kind == Normalizing::replace)
       text = in_context([&] { return replaced(text, *pattern, what.content, most); }, member_);
     else if (!is_behind_text && !text.empty())
       text.insert(0, what.content);

@@ -7,7 +7,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPieceBytes = 64 << 10;
 constexpr std::size_t kMostWaitingBytes = std::size_t{1} << 30;
 constexpr Milliseconds kSendTime{60'000};
 constexpr Milliseconds kAnswerTime{5'000};  // beyond the deadline, for rank 0 to say who is missing

@@ -15,6 +15,8 @@
 
 namespace lockstep {
 
+inline constexpr std::size_t kPieceBytes = 64 << 10;  // that are read from a connection at once
+
 using Bytes = std::vector<std::byte>;
 
 inline constexpr std::size_t kMostTagBytes = 64;

@@ -15,7 +15,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPieceBytes = 64 << 10;
 constexpr std::size_t kMostQueuedBytes = std::size_t{64} << 20;  // for one rank; then senders wait
 constexpr std::size_t kSpareStrangers = 64;
 constexpr Milliseconds kLogPause{10'000};

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <fcntl.h>
 #include <memory>
 #include <netdb.h>
@@ -17,10 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string reason(int error) {
-  return std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
-}
 
 [[noreturn]] void broken(const std::string& peer, const std::string& what) {
   throw TransientError(str("connection to ", peer, ": ", what));

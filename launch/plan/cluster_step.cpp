@@ -8,9 +8,10 @@ namespace {
 // Of the seconds that a collective runs beside compute, those that compute loses at most.
 constexpr double kMostLost = 0.9;
 
-// Groups whose collectives compute waits for at once; the others have streams of their own.
-bool is_beside(std::string_view group) {
-  return group != "tensor" && group != "all ranks";
+// Compute waits at once for collectives of other groups; these have streams of their own.
+bool is_beside(const Op& op) {
+  return op.along == Component::communication_shard ||
+         op.along == Component::communication_replicate;
 }
 
 }  // namespace
@@ -28,7 +29,7 @@ CallTime CallTimes::alone(const Op& op) const {
   const auto place = place_of(op);
   const auto measured =
       op.kind == Op::Kind::collective
-          ? cluster_.links.seconds(collective_of(op), place, is_beside(op.group), op.bytes)
+          ? cluster_.links.seconds(collective_of(op), place, is_beside(op), op.bytes)
           : cluster_.operators.seconds(op);
   return {.seconds = measured ? *measured : prices_.seconds(op, place),
           .is_measured = measured.has_value()};

@@ -20,11 +20,10 @@ void work(int milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
-Op op_of(Op::Kind kind, const char* group = "") {
+Op op_of(Op::Kind kind) {
   Op op;
   op.name = "toy";
   op.kind = kind;
-  op.group = group;
   return op;
 }
 
@@ -79,7 +78,7 @@ TEST(Trace, the_time_of_an_inner_span_is_not_the_outers) {
       const Trace::Span outer(stream, Component::optimizer);
       work(1);
       {
-        const OpLog::Call call(stream, op_of(Op::Kind::collective, "all ranks"));
+        const OpLog::Call call(stream, op_of(Op::Kind::collective));
         work(4);
       }
       const OpLog::Call call(stream, op_of(Op::Kind::memory));  // of an optimizer: its own
@@ -94,16 +93,16 @@ TEST(Trace, the_time_of_an_inner_span_is_not_the_outers) {
 }
 
 TEST(Trace, operators_are_counted_as_a_plan_counts_them) {
-  for (const auto& [kind, group, component] :
-       {std::tuple(Op::Kind::product, "", Component::products),
-        std::tuple(Op::Kind::attention, "", Component::attention),
-        std::tuple(Op::Kind::memory, "", Component::memory_bound),
-        std::tuple(Op::Kind::transfer, "", Component::communication_host),
-        std::tuple(Op::Kind::collective, "tensor", Component::communication_tensor),
-        std::tuple(Op::Kind::collective, "shard gathers", Component::communication_shard),
-        std::tuple(Op::Kind::collective, "replicate across", Component::communication_replicate),
-        std::tuple(Op::Kind::collective, "all ranks", Component::communication_ranks)})
-    EXPECT_EQ(component_of(op_of(kind, group), Component::other), component) << name(component);
+  for (const auto& [kind, component] :
+       {std::pair(Op::Kind::product, Component::products),
+        std::pair(Op::Kind::attention, Component::attention),
+        std::pair(Op::Kind::memory, Component::memory_bound),
+        std::pair(Op::Kind::transfer, Component::communication_host),
+        std::pair(Op::Kind::collective, Component::communication_ranks)})
+    EXPECT_EQ(component_of(op_of(kind), Component::other), component) << name(component);
+  Op op = op_of(Op::Kind::collective);
+  op.along = Component::communication_shard;
+  EXPECT_EQ(component_of(op, Component::optimizer), Component::communication_shard);
 }
 
 TEST(Trace, a_step_that_is_not_timed_is_not_known_and_nothing_outside_of_steps_counts) {

@@ -184,6 +184,25 @@ TEST(ThreadWorld, a_log_says_what_collectives_took) {
   });
 }
 
+TEST(Comms, the_calls_of_a_group_count_along_its_axis) {
+  LoneWorld world(0, 8);
+  auto comms = make_comms(world, Mesh{{2, 2, 2}});
+  Stream stream(Device{}, "measure", Stream::Mode::measuring);
+  OpLog log;
+  stream.set_op_log(&log);
+  for (const auto& [group, component] :
+       {std::pair(comms.all.get(), Component::communication_ranks),
+        std::pair(comms.tensor.get(), Component::communication_tensor),
+        std::pair(comms.gathers.get(), Component::communication_shard),
+        std::pair(comms.shard.across.get(), Component::communication_shard),
+        std::pair(comms.replicate.whole.get(), Component::communication_replicate),
+        std::pair(comms.replicate.across.get(), Component::communication_replicate)}) {
+    group->barrier(stream);
+    ASSERT_FALSE(log.entries().empty());
+    EXPECT_EQ(log.entries().back().op.along, component) << group->name();
+  }
+}
+
 TEST(ThreadWorld, groups_of_a_mesh_do_not_meet_each_other) {
   const Mesh mesh{{2, 2, 2}};
   run_thread_ranks(8, [&](World& world) {

@@ -9,14 +9,13 @@
 #include "model/families.h"
 #include "train/interop/foreign_models.h"
 #include "train/interop/huggingface.h"
+#include "train/interop/token_ids.h"
 #include "train/interop/weight_parts.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kGenerationConfig = "generation_config.json";
 
 std::int64_t bytes_of(const HuggingFaceTensor& tensor, DType dtype) {
   return tensor.shape.elements() * bytes_per_element(dtype);

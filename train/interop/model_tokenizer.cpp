@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kBeginOfText = "<|begin_of_text|>";  // of Llama 3
-constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr std::int64_t kMostTokenizerBytes = std::int64_t{1} << 30;
 
 // Where what is said of a dataset's tokens lies: in it, or beside the shards that a path names.

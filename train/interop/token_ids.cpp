@@ -143,7 +143,7 @@ Json below(std::vector<std::int64_t> ids, const char* key, std::int64_t vocabula
 // Nothing where a generation_config.json is no JSON object: it is copied as it is.
 std::optional<Json> generation_in(const std::string& config) {
   try {
-    auto json = parsed(config, "generation_config.json");
+    auto json = parsed(config, kGenerationConfig);
     if (json.is_object()) return json;
   } catch (const DataError&) {
   }
@@ -170,7 +170,7 @@ void TokenIds::set(Json& config) const {
 }
 
 TokenIds token_ids(const fs::path& directory, std::int64_t vocabulary) {
-  const Json generation = object_in(directory / "generation_config.json");
+  const Json generation = object_in(directory / kGenerationConfig);
   const Json config = object_in(directory / "config.json");
   NamedTokens named(directory);
   const auto id = [&](const char* key, const char* name) {

@@ -30,6 +30,7 @@ std::string with_token_ids(const std::string& config, const TokenIds& ids);
 // The same, with the ids of MODEL/config.json that it lacks.
 std::string with_token_ids_of(const std::filesystem::path& model, const std::string& config);
 
+inline constexpr const char* kGenerationConfig = "generation_config.json";
 // A generation_config.json that has no more than the ids of a config.json, without them yet: as
 // `transformers` makes it.
 inline constexpr const char* kGenerationConfigOfModel = R"({"_from_model_config": true})";

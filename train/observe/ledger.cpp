@@ -68,10 +68,6 @@ std::optional<LedgerLine> line_of(const Json& json) {
   return line;
 }
 
-double known(double seconds) {
-  return std::isfinite(seconds) ? seconds : 0;
-}
-
 // Adds lines one by one.
 class Account {
  public:

@@ -29,10 +29,6 @@ void replace_text(const std::filesystem::path& path, std::string_view text) {
     fail_io(path, str("cannot rename ", temporary.filename().string(), " to it"), errno);
 }
 
-double known(double seconds) {
-  return std::isfinite(seconds) ? seconds : 0;
-}
-
 std::optional<StepMetrics> last_step(const std::filesystem::path& metrics) {
   constexpr std::int64_t kMostBytes = 64 << 10;
   const auto line = last_line(metrics, kMostBytes);

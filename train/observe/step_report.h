@@ -2,6 +2,7 @@
 // train/metrics_log and train/tensorboard.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -12,6 +13,10 @@
 #include "train/observe/stragglers.h"
 
 namespace lockstep {
+
+inline double known(double value) {  // 0 where it is not known
+  return std::isfinite(value) ? value : 0;
+}
 
 struct StepReport {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
