@@ -17,11 +17,13 @@ import tomllib
 
 from tiny_run import configuration, metrics, pack
 
-COMPONENTS = {"products": "products", "attention": "attention", "memory-bound": "memory_bound",
-              "communication, tensor": "communication_tensor", "communication, shard": "communication_shard",
-              "communication, replicate": "communication_replicate", "communication, all ranks": "communication_ranks",
-              "communication, host": "communication_host", "optimizer": "optimizer", "data": "data",
-              "checkpoint": "checkpoint", "other": "other"}
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
+COMPONENTS = {says(part): part.removeprefix("part.") for part in (
+    "part.products", "part.attention", "part.memory_bound", "part.communication_tensor", "part.communication_shard",
+    "part.communication_replicate", "part.communication_ranks", "part.communication_host", "part.optimizer", "part.data",
+    "part.checkpoint", "part.other")}
 # What a measured cluster has beside what a described one says.
 MEASURED = {
     "format": "lockstep cluster 1", "nodes": 1, "compute_beside": 1, "other_beside": 1, "wait_share": 0, "launch_seconds": 0,
@@ -81,9 +83,9 @@ def mean(lines, component):
 
 def tables(log):
     """Of each its first and last step, rows by component, and what is said of those that are off."""
-    pattern = re.compile(r"steps (\d+) to (\d+), of which (\d+) were timed, beside the plan for (.*):\n"
-                         r"  component +plan +measured +differs\n((?:  .*\n)*)")
-    for first, last, timed, cluster, text in pattern.findall(log):
+    number = r"(\d+)"
+    table = pattern("plan.table", first=number, last=number, timed=number, cluster="(.*)")
+    for first, last, timed, cluster, text in re.findall(table + r"\n  .*\n((?:  .*\n)*)", log):
         rows, remarks = {}, []
         for line in text.splitlines():
             row = re.fullmatch(r"  (\S.*?)  +(0|[\d.]+ \w+) +(0|[\d.]+ \w+) +(\S*)", line)
@@ -126,12 +128,16 @@ def check_table(table, plan, lines):
         expect(re.search(r"\): \w", remark), f"no cause is named: {remark}")
 
 
+def shows_plan(log):
+    return re.search(pattern("plan.beside"), log) or re.search(pattern("plan.table"), log)
+
+
 def check_without(lockstep, folder):
     run = Run(lockstep, folder, "without")
     log = run.train()
-    expect("no plan: plan.cluster names no file" in log and "lockstep preflight" in log, f"without a plan: {log}")
+    expect(says("plan.none") in log and "lockstep preflight" in log, f"without a plan: {log}")
     expect(not (run.path / "plan.json").exists(), "a plan of nothing is there")
-    expect("(plan" not in log and "beside the plan" not in log, f"without a plan: {log}")
+    expect(not shows_plan(log), f"without a plan: {log}")
 
 
 def check_with(lockstep, folder, cluster):
@@ -139,8 +145,8 @@ def check_with(lockstep, folder, cluster):
     log = run.train(f"plan.cluster={cluster}")
     plan, lines = run.plan(), metrics(run.path)
     expect(abs(sum(planned(plan).values()) - plan["step_seconds"]) < 1e-9, "components are not the step")
-    expect(f"planned for {plan['cluster']}: " in log, f"nothing is said of the plan: {log[-3000:]}")
-    shown = re.findall(r"MFU +([\d.]+)% \(plan ([\d.]+)%\)", log)
+    expect(says("plan.made", cluster=plan["cluster"]) in log, f"nothing is said of the plan: {log[-3000:]}")
+    shown = re.findall(r"MFU +([\d.]+)% " + pattern("plan.beside", value=r"([\d.]+)%"), log)
     # None above 105 % of the measured peak, as that of a build with a sanitizer is.
     expect(len(shown) == (0 if plan["mfu"] is None else 4), f"{len(shown)} step lines show the plan: {log[-3000:]}")
     for line, (mfu, planned_mfu) in zip(lines[4::5], shown):
@@ -168,13 +174,13 @@ def check_saves(lockstep, folder, toml):
     saves = planned(plan)["checkpoint"]
     expect(saves > 0.1 * plan["step_seconds"], f"no time of saves is planned: {plan}")
     steps = plan["step_seconds"] - saves
-    shown = re.findall(r"\(plan ([\d.]+)%\)", log)
+    shown = re.findall(pattern("plan.beside", value=r"([\d.]+)%"), log)
     expect(shown and abs(float(shown[0]) - 100 * plan["mfu"] * plan["step_seconds"] / steps) < 0.051, f"MFU {shown} of {plan}")
     prom = (run.path / "metrics.prom").read_text()
     seconds = float(re.search(r"lockstep_plan_step_seconds\{.*\} (.*)", prom)[1])
     expect(abs(seconds - steps) < 1e-9, f"Prometheus has {seconds} s a step, planned are {steps}")
     told = subprocess.run([lockstep, "watch", str(run.path)], capture_output=True, text=True, check=True).stdout
-    text = re.search(r"step time .*\(plan (.*)\)", told)
+    text = re.search(f"{pattern('watch.step_time')} .*{pattern('plan.beside', value='(.*)')}", told)
     expect(text and is_shown(text[1], steps), f"planned are {steps} s a step: {told}")
     page = report_of(lockstep, run)
     expect(abs(page["plan"]["step_seconds"] - steps) < 1e-5 * steps, f"the report has {page['plan']}")
@@ -188,9 +194,9 @@ def check_of_other_machines(run, gpus):
     """A file of GPUs is no plan of a run on processors: what an earlier start planned goes, and nobody learns from it."""
     expect((run.path / "plan.json").exists(), "nothing was planned before")
     log = run.train(f"plan.cluster={gpus}", "train.steps=45")
-    expect("no plan of this run: plan.cluster: " in log and "describes GPUs, and this run is on processors" in log,
+    expect(says("plan.refused") in log and says("plan.of_gpus") in log,
            f"planned for GPUs: {log[-3000:]}")
-    expect("(plan" not in log and "beside the plan" not in log, f"compared with GPUs: {log[-3000:]}")
+    expect(not shows_plan(log), f"compared with GPUs: {log[-3000:]}")
     expect(not (run.path / "plan.json").exists(), "the plan of an earlier start stays")
     expect(not residuals_of(gpus).exists(), "plans for GPUs learn from processors")
 
@@ -202,16 +208,16 @@ def check_other_threads(lockstep, folder, toml):
     cluster.write_text(json.dumps(described | MEASURED | {"threads": 1, "hardware": OF_NO_GPU | described["hardware"]}))
     residuals = residuals_of(cluster)
     log = Run(lockstep, folder, "two").train(f"plan.cluster={cluster}", "train.threads=2")
-    expect("was measured of ranks with 1 thread, and this run's have 2: " in log, f"two threads: {log[-3000:]}")
-    expect("): planned of ranks with 1 thread, not 2" in log, f"no cause of two threads: {log[-3000:]}")
+    expect(says("plan.threads", measured=1, threads=2) in log, f"two threads: {log[-3000:]}")
+    expect("): " + says("plan.threads_as_cause", measured=1, threads=2) in log, f"no cause of two threads: {log[-3000:]}")
     expect(not residuals.exists(), "something was learned of two threads")
     for threads, noted in ((1, False), (2, True)):
         out = subprocess.run([lockstep, "plan", str(configuration(folder, "llama3")), "--cluster", str(cluster), "--ranks", "1",
                               "--check", "--json", "--set", f"train.threads={threads}"], capture_output=True, text=True, check=True)
         notes = json.loads(out.stdout)["notes"]
-        expect(any("the ranks that were measured had 1: " in note for note in notes) == noted, f"{threads} threads: {notes}")
+        expect(any(says("plan.threads_as_note", measured=1) in note for note in notes) == noted, f"{threads} threads: {notes}")
     log = Run(lockstep, folder, "one").train(f"plan.cluster={cluster}", "train.threads=1")
-    expect("was measured of ranks" not in log and residuals.exists(), f"one thread: {log[-3000:]}")
+    expect(not re.search(pattern("plan.threads"), log) and residuals.exists(), f"one thread: {log[-3000:]}")
 
 
 def check_residuals(run, plan, lines, cluster):
@@ -225,7 +231,7 @@ def check_residuals(run, plan, lines, cluster):
                f"residuals of {component}, measured {measured}")
     log = run.train(f"plan.cluster={cluster}", "train.steps=25")
     again = run.plan()
-    expect("; by what earlier runs took " in log, f"nothing is said of residuals: {log[-3000:]}")
+    expect(says("plan.made_corrected") in log, f"nothing is said of residuals: {log[-3000:]}")
     expect(again["step_seconds"] == plan["step_seconds"], "residuals change what is planned")
     products = next(c for c in residuals["runs"][0]["components"] if c["name"] == "products")
     corrected = planned(again["corrected"])["products"]

@@ -19,6 +19,9 @@ from deaths_test import processes_of
 from mpirun_test import ENVIRONMENT, Job, expect, failures
 from tiny_run import configuration, numbers, pack
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 RANKS, VICTIM = 3, 1
 # Steps that are too small to change a weight: it is found in memory by its bytes.
 SETTINGS = ["layout.sharding=none", "optimizer.learning_rate=1e-30", "train.steps=1000000",
@@ -82,15 +85,15 @@ def check(lockstep, folder):
         code = f"only by a signal, {process.wait(timeout=60)}"
     said = log.read_text(errors="replace")
     expect(code == 75, f"ends with {code}: {said[-2000:]}")
-    expect(re.search(r"weights that several ranks hold are not the same bits on all of them. Alike are "
-                     r"ranks 0, 2 on host [^;]+; rank 1 on host ", said) is not None, said[-2000:])
+    differ = pattern("train.weights_differ", ranks="0, 2", host="[^;]+", rank=VICTIM)
+    expect(re.search(differ, said) is not None, said[-2000:])
     print(f"{flipped} copies flipped behind step {begin}, ended at step {len(numbers(run))}")
     saved = sorted(path.name for path in (run / "checkpoints").glob("step-????????"))
     for name in saved:
         expect(weights_in(run / "checkpoints" / name) == needle, f"{name} holds the flipped bit")
     code, said = job.run(config, run, RANKS, *SETTINGS[:2], *SETTINGS[3:],
                          f"train.steps={int(saved[-1][5:]) + 12}")
-    expect(code == 0 and f"going on from step {int(saved[-1][5:])} " in said,
+    expect(code == 0 and says("train.goes_on", step=int(saved[-1][5:])) in said,
            f"goes on: {code} {said[-2000:]}")
     return 1 if failures else 0
 

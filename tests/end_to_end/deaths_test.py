@@ -20,6 +20,9 @@ import time
 from mpirun_test import ENVIRONMENT, Job, expect, failures
 from tiny_run import configuration, numbers, pack
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 RANKS = 4
 SETTINGS = ["layout.tensor=2", "train.steps=1000000", "train.micro_batch=1",
             "checkpoint.every_steps=5", "eval.every_steps=0", "train.stall_seconds=3"]
@@ -116,12 +119,13 @@ def check_preflight(lockstep, folder, environment):
                           stderr=subprocess.STDOUT, text=True, errors="replace") as process:
         for line in process.stdout:
             said += line
-            if "preflight: links" in line:
+            if says("preflight.links") in line:
                 pids = processes_of(folder)
                 os.kill(pids[0], signal.SIGTERM)
                 os.kill(pids[1], signal.SIGKILL)
-    expect(process.returncode != 0 and re.search(r"rank 1 \(host .*\) died", said) is not None
-           and re.search("^memory, read and written +[0-9]", said, re.MULTILINE) is not None,
+    died = f"{pattern('end.rank', rank=1)} {says('end.died')}"
+    expect(process.returncode != 0 and re.search(died, said) is not None
+           and re.search(f"^{pattern('check.memory')} +[0-9]", said, re.MULTILINE) is not None,
            f"preflight: ends with {process.returncode}\n{said}")
 
 
@@ -129,27 +133,29 @@ def check(lockstep, fault, folder):
     pack(lockstep, folder)
     config = configuration(folder, "llama3")
     job = Job(lockstep, folder)
-    who = lambda run, rank: rf"rank {rank} \(host [^)]*, pid {run.pids.get(rank)}\)"
+    who = lambda run, rank: pattern("end.rank", rank=rank, host="[^)]*", pid=run.pids.get(rank))
+    silent = pattern("end.silent", seconds=r"\d.*")
 
     # mpirun sees it too, and by itself leaves the others one second for their last words.
     patient = {"OMPI_MCA_odls_base_sigkill_timeout": "3"}
     killed = Run(job, config, folder, "killed", patient)
     os.kill(killed.pids[2], signal.SIGKILL)
-    killed.expect_end(10, None, who(killed, 2) + " died, in step", [0, 1, 3])
+    killed.expect_end(10, None, f"{who(killed, 2)} {says('end.died')}, {pattern('end.step')}", [0, 1, 3])
 
     killed_0 = Run(job, config, folder, "killed_0", patient)
     os.kill(killed_0.pids[0], signal.SIGKILL)
-    killed_0.expect_end(10, None, who(killed_0, 0) + " (died|is lost): ", [1, 2, 3])
+    gone = f"({says('end.died')}|{says('end.lost')}): "
+    killed_0.expect_end(10, None, f"{who(killed_0, 0)} {gone}", [1, 2, 3])
 
     # mpirun does not see that a process has stopped.
     stopped = Run(job, config, folder, "stopped")
     os.kill(stopped.pids[1], signal.SIGSTOP)
-    stopped.expect_end(10, 75, who(stopped, 1) + r" stopped answering \d", [0, 2, 3])
+    stopped.expect_end(10, 75, f"{who(stopped, 1)} {silent}", [0, 2, 3])
 
     # Each notices by itself, within a second of the others; mpirun waits 3 s for the stopped one.
     first = Run(job, config, folder, "stopped_0", patient)
     os.kill(first.pids[0], signal.SIGSTOP)
-    first.expect_end(13, 75, who(first, 0) + r" stopped answering \d", [1, 2, 3])
+    first.expect_end(13, 75, f"{who(first, 0)} {silent}", [1, 2, 3])
 
     # A disk that never answers: the process lives, and the others wait for it at the save behind.
     marker = folder / "from_now_on"
@@ -157,21 +163,23 @@ def check(lockstep, fault, folder):
               "FAULT_FROM": str(marker)}
     stalled = Run(job, config, folder, "stalled", faulty)
     marker.write_text("")
-    stalled.expect_end(30, 75, who(stalled, 3) + r" has stood still for 3(\.\d)? s, in step "
-                       r"\d*[05], before exchange \(all ranks\) \d+, on which ranks 0-2 wait", [0, 1, 2, 3])
+    still, step = pattern("end.still", seconds=r"3(\.\d)?"), pattern("end.step", step=r"\d*[05]")
+    waiting = pattern("end.waiting", number=r"\d+", waiting="0-2")
+    stalled.expect_end(30, 75, f"{who(stalled, 3)} {still}, {step}, {waiting}", [0, 1, 2, 3])
     marker.unlink()
 
     # One that cannot go on says so itself, with the exit code of its error.
     failed = Run(job, config, folder, "failed", dict(faulty, FAULT="error", FAULT_RANK="2"))
     marker.write_text("")
-    failed.expect_end(10, 74, r"rank 2: error: .*cannot read: Input/output error", [])
+    cannot_read = says("file.cannot_read", why="Input/output error")
+    failed.expect_end(10, 74, f"{says('end.of_rank', rank=2)} {says('log.error')} .*{cannot_read}", [])
     marker.unlink()
 
     # The same command goes on from the last checkpoint.
     at = [int(p.name[5:]) for p in (failed.run / "checkpoints").glob("step-????????")]
     code, said = job.run(config, failed.run, RANKS, *SETTINGS[:1], *SETTINGS[2:],
                          f"train.steps={max(at) + 3}")
-    expect(code == 0 and f"going on from step {max(at)}" in said, f"resumes: {code} {said[-800:]}")
+    expect(code == 0 and says("train.goes_on", step=max(at)) in said, f"resumes: {code} {said[-800:]}")
     expect(numbers(failed.run)[-1][0] == max(at) + 3, "the last step is there")
     check_preflight(lockstep, folder, patient)
     print(f"{len(failures)} failures")

@@ -20,6 +20,9 @@ import time
 
 from tiny_run import configuration, metrics, pack
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 SETTINGS = ["schedule.kind=constant", "schedule.warmup_steps=4", "eval.every_steps=50", "checkpoint.every_steps=20",
             "checkpoint.keep_last=1000", "log.every_steps=20"]
 KINDS = ["productive", "replayed", "restart", "checkpoint", "data", "evaluation", "idle"]
@@ -115,20 +118,18 @@ def seconds_of(text):
 
 def check_line(said, seconds, restarts):
     """The newest line of the log, against the same from the ledger."""
-    lines = [line for line in said.splitlines() if "goodput" in line]
-    if not lines:
+    fields = {kind: rf"(?P<{kind}>\S+)" for kind in KINDS}
+    every = list(re.finditer(pattern("goodput.line", share=r"(?P<share>[0-9.]+)", restarts=r"(?P<restarts>\d+)", **fields) + "$",
+                             said, re.MULTILINE))
+    if not every:
         return expect(False, f"no goodput in the log: {said[-1000:]}")
-    line = lines[-1]
+    parts = every[-1]
+    line = parts[0]
     wall = sum(seconds.values())
-    parts = re.search(r"goodput ([0-9.]+)% of (\S+): productive (\S+), replayed (\S+), restarts (\S+) \((\d+)\), "
-                      r"checkpoints (\S+), data (\S+), evaluation (\S+), idle (\S+)$", line)
-    if parts is None:
-        return expect(False, f"not a line of goodput: {line}")
-    expect(abs(float(parts[1]) - 100 * seconds["productive"] / wall) < 0.06, f"{line} for {seconds}")
-    expect(int(parts[6]) == restarts, f"{line}, expected {restarts} restarts")
-    said = [parts[3], parts[4], parts[5], parts[7], parts[8], parts[9], parts[10]]
-    for kind, text in zip(KINDS, said):  # as rounded for people
-        expect(abs(seconds_of(text) - seconds[kind]) <= (0.51 if seconds[kind] < 59 else 31), f"{kind}: {line}, {seconds}")
+    expect(abs(float(parts["share"]) - 100 * seconds["productive"] / wall) < 0.06, f"{line} for {seconds}")
+    expect(int(parts["restarts"]) == restarts, f"{line}, expected {restarts} restarts")
+    for kind in KINDS:  # as rounded for people
+        expect(abs(seconds_of(parts[kind]) - seconds[kind]) <= (0.51 if seconds[kind] < 59 else 31), f"{kind}: {line}, {seconds}")
 
 
 def check(run, said, restarts):
@@ -178,7 +179,7 @@ def stopped_and_gone_on(lockstep, folder):
     lines = run.ledger()
     expect([line["event"] for line in lines][0] == "start" and lines[-1]["event"] == "end", f"{lines}")
     expect(lines[0]["step"] == 0 and lines[0]["ranks"] == 1 and len(lines[0]["hosts"]) == 1, f"{lines[0]}")
-    expect(lines[-1]["exit_code"] == 75 and lines[-1]["why"] == "stopped by a signal", f"{lines[-1]}")
+    expect(lines[-1]["exit_code"] == 75 and lines[-1]["why"] == says("ledger.signal"), f"{lines[-1]}")
     expect(sum(m["evaluation_seconds"] for m in metrics(run.run)) > 0, "no evaluation was timed")
     reached = run.steps()
 
@@ -186,8 +187,8 @@ def stopped_and_gone_on(lockstep, folder):
     code, said = run.start("train.steps=1000000", options=["--verify-resume", "5"], stop=signal.SIGINT,
                            stop_when=lambda: run.steps() > reached + 20)
     expect(code == 130, f"goes on: exit {code}: {said[-1000:]}")
-    expect("computed steps" in said, f"verified nothing: {said[-1000:]}")
-    expect(said.count("goodput") == 2, f"says it at the start and at the end: {said[-1000:]}")
+    expect(re.search(pattern("train.computed_again"), said), f"verified nothing: {said[-1000:]}")
+    expect(len(re.findall(pattern("goodput.line"), said)) == 2, f"says it at the start and at the end: {said[-1000:]}")
     check(run, said, 1)
     check_steps(run)
     reached = run.steps()
@@ -221,7 +222,7 @@ def stopped_and_gone_on(lockstep, folder):
     # Nothing is left to do: that is no start.
     count = len(run.ledger())
     code, said = run.start(f"train.steps={reached + 5}")
-    expect(code == 0 and len(run.ledger()) == count and "goodput" not in said, f"finished: {code}, {said[-1000:]}")
+    expect(code == 0 and len(run.ledger()) == count and not re.search(pattern("goodput.line"), said), f"finished: {code}, {said[-1000:]}")
 
 
 def killed(lockstep, folder):

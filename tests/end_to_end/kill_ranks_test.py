@@ -24,6 +24,9 @@ from deaths_test import processes_of
 from mpirun_test import ENVIRONMENT, Job, expect, failures
 from tiny_run import configuration, numbers, pack
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 RANKS = 2
 RUNS = 4  # at once: what takes long is the second that mpirun gives a rank to end; half by a local directory
 SECONDS_TO_END = 60
@@ -69,7 +72,7 @@ class Killed:
 
     def kill(self, process, victim):
         if process.poll() is not None:
-            expect(process.returncode == 75 and "stopped answering" in self.said(),
+            expect(process.returncode == 75 and re.search(pattern("end.silent"), self.said()),
                    f"it ended by itself with {process.returncode}: {self.said()[-2000:]}")
             return "its own will"
         pids = list(processes_of(self.run).values())
@@ -108,14 +111,14 @@ class Killed:
         victim = random.choice(list(self.kills))
         if random.random() < 0.5:
             # Open MPI 4.1.4 waits for ever for a rank that dies while it connects to mpirun.
-            self.wait_for(process, lambda: "they talk by MPI" in self.said() or (
+            self.wait_for(process, lambda: says("launch.by_mpi") in self.said() or (
                 victim == "the launcher" and len(processes_of(self.run)) == RANKS))
             time.sleep(random.uniform(0, 0.5))
         else:
-            self.wait_for(process, lambda: "saved step " in self.said())
+            self.wait_for(process, lambda: re.search(pattern("train.saved"), self.said()))
             time.sleep(random.uniform(0, 0.1))
         self.wait_for_all(process, self.kill(process, victim))
-        announced = max([before] + [int(s) for s in re.findall(r"saved step (\d+)", self.said())])
+        announced = max([before] + [int(s) for s in re.findall(pattern("train.saved", step=r"(\d+)"), self.said())])
         newest = self.saved()
         expect(newest >= announced, f"step {newest} is the newest, {announced} was announced")
         if newest > 0:
@@ -156,7 +159,7 @@ def check(lockstep, kills, folder):
     for run in killed:
         compared = subprocess.run([lockstep, "checkpoint", "diff", end(run.run, run.settings), expected],
                                   capture_output=True, text=True)
-        expect(compared.returncode == 0 and ", 0 differ" in compared.stdout,
+        expect(compared.returncode == 0 and f", {says('diff.differ', count=0)}" in compared.stdout,
                f"{run.run.name}: the weights are others: {compared.stdout[-200:]}{compared.stderr}")
         expect(numbers(run.run) == numbers(whole), f"{run.run.name}: the losses are others")
         for archive in run.archive.glob("*"):

@@ -17,6 +17,9 @@ import time
 from mpirun_test import ENVIRONMENT, Job, close, expect, failures
 from tiny_run import configuration, numbers, pack
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import says  # noqa: E402
+
 RANKS = 64
 DEADLINE_SECONDS = 10
 STEPS = 2
@@ -52,7 +55,7 @@ def check(lockstep, folder):
         for line in process.stdout:
             seconds = time.monotonic() - begin
             lines.append(f"{seconds:6.2f} {line}")
-            if started is None and "starting from random weights" in line:
+            if started is None and says("train.random_weights") in line:
                 started = seconds
     said = "".join(lines)
     expect(process.returncode == 0, f"{RANKS} ranks end with {process.returncode}: {said[-2000:]}")

@@ -19,6 +19,9 @@ import time
 
 from tiny_run import configuration, metrics, numbers, pack
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                    LC_ALL="C")
 for name in list(ENVIRONMENT):  # this test may itself run under a launcher
@@ -184,8 +187,8 @@ def check(lockstep, folder):
         code, said = job.run(configs[family], run, ranks, *settings)
         what = f"{family} on {ranks} ranks, {settings}"
         expect(code == 0, f"{what}: ends with {code}: {said[-500:]}")
-        expect(f"mpirun started rank 0 of {ranks}" in said, f"{what}: the log says who started it")
-        expect(len(re.findall(r"^step 6/6 100", said, re.MULTILINE)) == 1,
+        expect(says("launch.started", launcher="mpirun", rank=0, ranks=ranks) in said, f"{what}: the log says who started it")
+        expect(len(re.findall(f"^{pattern('step.of', step=6, steps=6)} 100", said, re.MULTILINE)) == 1,
                f"{what}: one rank speaks: {said[-700:]}")
         expect(same_losses(numbers(run), one[family]),
                f"{what}: {numbers(run)} is not {one[family]}")
@@ -209,13 +212,14 @@ def check(lockstep, folder):
     process.send_signal(signal.SIGUSR1)
     said = process.communicate(timeout=60)[1].decode(errors="replace")
     expect(process.returncode == 75, f"stopped by SIGUSR1: ends with {process.returncode}")
+    expect(says("train.stopping") in said, f"it hears SIGUSR1: {said[-900:]}")
     stopped = len(numbers(run))
     expect(5 <= stopped < 400, f"stopped at step {stopped}: {said[-300:]}")
     files = sorted(path.name for path in (run / "checkpoints" / f"step-{stopped:08}").iterdir())
     expect(files == ["manifest.json", "node-rank-00000.safetensors"], f"a file a machine: {files}")
     code, said = job.run(configs["llama3"], run, 4, *settings)
-    expect(f"going on from step {stopped}" in said, f"the same command goes on: {said[-500:]}")
-    expect(said.count("warning: precision.fp8 on a CPU") == 1, f"one rank warns of all: {said[-900:]}")
+    expect(says("train.goes_on", step=stopped) in said, f"the same command goes on: {said[-500:]}")
+    expect(said.count(says("log.warning") + " precision.fp8 ") == 1, f"one rank warns of all: {said[-900:]}")
     job.run(configs["llama3"], folder / "unstopped", 4, *settings)
     expect(numbers(run) == numbers(folder / "unstopped"),
            "a run that was stopped has the losses of one that was not")
@@ -228,7 +232,7 @@ def check(lockstep, folder):
     settings = [f"data.validation={folder / 'long'}", "eval.every_steps=1", "eval.tokens=0"]
     process = subprocess.Popen(job.command(configs["llama3"], run, 2, settings), **ALONE,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while b"starting from random weights" not in process.stderr.readline():
+    while says("train.random_weights") not in process.stderr.readline().decode(errors="replace"):
         pass
     time.sleep(2)  # the step takes milliseconds
     begin = time.time()
@@ -239,21 +243,21 @@ def check(lockstep, folder):
 
     # Refused by all, said once or by each, with the exit code of a wrong configuration.
     code, said = job.run(configs["llama3"], folder / "refused", 4, "layout.tensor=3")
-    expect(code == 78 and "= 3 ranks, but 4 were started" in said, f"tensor 3 of 4: {code} {said}")
+    expect(code == 78 and says("layout.started", product="= 3", ranks=4) in said, f"tensor 3 of 4: {code} {said}")
     code, said = job.run(configs["llama3"], folder / "refused", 3, "layout.tensor=3")
-    expect(code == 78 and "these do: 1, 2, 4" in said, f"4 heads over 3: {code} {said}")
+    expect(code == 78 and says("layout.these_do", sizes="1, 2, 4") in said, f"4 heads over 3: {code} {said}")
     expect(not (folder / "refused").exists(), "a refused run leaves its directory")
     code, said = job.run(configs["llama3"], folder / "stopped", 4, *settings, "model.layers=3")
-    expect(code == 78 and "model.layers is 3" in said, f"another model: {code} {said}")
-    expect("stopping after this step" not in said, f"it hears mpirun's SIGTERM: {said}")
+    expect(code == 78 and re.search(r"\bmodel\.layers\b.*\b3\b", said), f"another model: {code} {said}")
+    expect(says("train.stopping") not in said, f"it hears mpirun's SIGTERM: {said}")
     both = job.command(configs["llama3"], folder / "refused", 2, [])
     at = both.index("-n")
     different = both[:at] + ["-n", "1"] + both[at + 2:] + [":", "-n", "1"] + both[at + 2:] + [
         "--set", "train.seed=7"]
     done = subprocess.run(different, **ALONE, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", timeout=60)
-    expect(done.returncode == 78 and re.search(r"train\.seed is 1 on rank 0 \(host [^)]*\), 7 on rank 1",
-                                               done.stdout) is not None,
+    differ = pattern("ranks.differ", what="train.seed", value=1, rank=0, host="[^)]*", other_value=7, other=1)
+    expect(done.returncode == 78 and re.search(differ, done.stdout) is not None,
            f"another seed on rank 1: {done.returncode} {done.stdout[-400:]}")
     print(f"{len(cases)} layouts, {len(failures)} failures")
     return 1 if failures else 0

@@ -20,6 +20,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 failures = []
 
 
@@ -200,7 +203,7 @@ class Packing:
             expect([m for _, m in documents] == mask, f"{what}: masks of {options}")
         expect(manifest["vocabulary"] == tokenizer.vocabulary, "vocabulary")
         verified = self.run("verify", out)
-        expect(verified.returncode == 0 and b"whole" in verified.stdout, f"verify: {verified.stderr.decode()}")
+        expect(verified.returncode == 0 and says("verify.whole") in verified.stdout.decode(), f"verify: {verified.stderr.decode()}")
         return out
 
     def refused(self, parts, *options, stdin=None, code=65, keeps=False):
@@ -326,16 +329,18 @@ def instruction(p, rng, tokenizers):
             p.expect_documents(documents, talk_path, "--messages-field", "messages", "--chat-template", markup,
                                "--tokenizer", name, "--shard-tokens", 1001, mask=masks, tokenizer=t, what=markup)
     shown = p.run("inspect", out, "--count", 60)
-    expect(b"{+" in shown.stdout and b"in front" not in shown.stdout, "inspect marks responses")
-    p.refused(["chat template chatml needs the special token <|im_"], talk_path, "--messages-field", "messages",
+    expect(b"{+" in shown.stdout and says("inspect.in_front") not in shown.stdout.decode(), "inspect marks responses")
+    shown = p.run("inspect", p.pack(p.folder / "in" / "b.txt"))
+    expect(says("inspect.in_front") in shown.stdout.decode(), f"a text's documents begin by a token: {shown}")
+    p.refused([says("pack.no_token_of_template", template="chatml") + " <|im_"], talk_path, "--messages-field", "messages",
               "--chat-template", "chatml")
-    p.refused(["talks.jsonl: line 1, byte 0: ", 'has no role "system"'], talk_path, "--messages-field", "messages",
+    p.refused(["talks.jsonl: line 1, byte 0: ", says("pack.no_role", role="system")], talk_path, "--messages-field", "messages",
               "--chat-template", one_role(folder))
     nothing = folder / "nothing.jsonl"
     nothing.write_text('{"messages": []}\n{"messages": [{"role": "user", "content": null}]}\n')
-    p.refused(["nothing.jsonl: line 2, byte 59: ", '"content" is not a string'], nothing, "--messages-field",
+    p.refused(["nothing.jsonl: line 2, byte 59: ", f'"content" {says("json.not_string")}'], nothing, "--messages-field",
               "messages", "--chat-template", template)
-    p.refused(["--prompt-field and --response-field go together"], path, "--prompt-field", "q", code=64)
+    p.refused(["--prompt-field", "--response-field"], path, "--prompt-field", "q", code=64)
 
 
 def one_role(folder):
@@ -348,34 +353,34 @@ def refusals(p, rng):
     folder = p.folder / "bad"
     folder.mkdir()
     good = b'{"text": "good"}\n'
-    cases = {"missing.jsonl": (good * 7 + b'{"x": 1}\n' + good, [f"line 8, byte {7 * len(good)}: ", 'no member "text"']),
-             "number.jsonl": (good + b'{"text": 5}\n', [f"line 2, byte {len(good) + 9}: ", "is not a string"]),
-             "cut.jsonl": (good + b'{"text": "a', ["line 2, byte", "ends within a string"]),
-             "array.jsonl": (b'["text"]\n', ["line 1, byte 0", "expected an object"]),
-             "returns.jsonl": (b'{"text": "a"}\r{"text": "b"}\r', ["line 1, byte 14", r"ends with \r alone"]),
-             "zeros.jsonl": (good + b"\0" * 9, [f"ends with 9 zero bytes, from byte {len(good)}"]),
-             "empty.jsonl": (b"\n \n", ["the input holds no text"]),
-             "table.parquet": (b"PAR1\x15\x00" + rng.randbytes(1000), ["is a Parquet file", "lines of JSON"]),
-             "a.tar.gz": (gzip.compress(b"a".ljust(257, b"\0") + b"ustar\x0000" + good), ["is a tar archive"]),
-             "array.json": (b"[\n" + good, ["array.json holds JSON", "--field"]),
-             "cut.gz": (gzip.compress(good * 100)[:-3], ["cut.gz: at byte", "cut off"]),
-             "damaged.gz": (gzip.compress(rng.randbytes(100000))[:70000] + b"\0" * 100, ["damaged.gz: at byte"]),
-             "cut.zst": (zstd(good * 100)[:-30], ["cut.zst: at byte", "cut off"])}
+    cases = {"missing.jsonl": (good * 7 + b'{"x": 1}\n' + good, [f"line 8, byte {7 * len(good)}: ", says("pack.no_member", name="text")]),
+             "number.jsonl": (good + b'{"text": 5}\n', [f"line 2, byte {len(good) + 9}: ", says("json.not_string")]),
+             "cut.jsonl": (good + b'{"text": "a', ["line 2, byte", says("pack.cut_string")]),
+             "array.jsonl": (b'["text"]\n', ["line 1, byte 0", says("pack.no_object")]),
+             "returns.jsonl": (b'{"text": "a"}\r{"text": "b"}\r', ["line 1, byte 14", says("pack.carriage_returns")]),
+             "zeros.jsonl": (good + b"\0" * 9, [says("pack.zeros", count=9, byte=len(good))]),
+             "empty.jsonl": (b"\n \n", [says("pack.no_text")]),
+             "table.parquet": (b"PAR1\x15\x00" + rng.randbytes(1000), [says("pack.parquet")]),
+             "a.tar.gz": (gzip.compress(b"a".ljust(257, b"\0") + b"ustar\x0000" + good), [says("pack.tar")]),
+             "array.json": (b"[\n" + good, [f"array.json {says('pack.json')}", "--field"]),
+             "cut.gz": (gzip.compress(good * 100)[:-3], ["cut.gz: ", says("pack.cut")]),
+             "damaged.gz": (gzip.compress(rng.randbytes(100000))[:70000] + b"\0" * 100, ["damaged.gz: "]),
+             "cut.zst": (zstd(good * 100)[:-30], ["cut.zst: ", says("pack.cut")])}
     for name, (data, parts) in cases.items():
         (folder / name).write_bytes(data)
         for threads in (1, 4):
-            p.refused([name, *parts] if "input" not in parts[0] else parts, folder / name, "--threads", threads)
+            p.refused([name, *parts] if name != "empty.jsonl" else parts, folder / name, "--threads", threads)
     # Of many refusals the first, whatever thread found another one earlier.
     lines = [b'{"text": "%s"}\n' % (b"x" * rng.randrange(2000)) for _ in range(3000)]
     for i in range(1500, 3000, 7):
         lines[i] = b"{}\n"
     (folder / "many.jsonl").write_bytes(b"".join(lines))
     p.refused(["line 1501, byte"], folder / "many.jsonl", "--threads", 4)
-    p.refused(["none.txt: cannot open"], folder / "none.txt")
-    p.refused(["--document-separator: expected text"], folder / "many.jsonl", "--document-separator", "", code=64)
-    p.refused(["--tokenizer: expected once, given 2 times"], folder / "many.jsonl", "--tokenizer", "bytes",
+    p.refused(["none.txt: "], folder / "none.txt")
+    p.refused(["--document-separator: "], folder / "many.jsonl", "--document-separator", "", code=64)
+    p.refused([says("option.once", option="--tokenizer", times=2)], folder / "many.jsonl", "--tokenizer", "bytes",
               "--tokenizer", "bytes", code=64)
-    p.refused(["no special token is called"], folder / "many.jsonl", "--tokenizer", p.folder / "bpe",
+    p.refused(["<s>"], folder / "many.jsonl", "--tokenizer", p.folder / "bpe",
               "--document-token", "<s>", code=64)
 
 
@@ -383,12 +388,12 @@ def not_unicode(p):
     path = p.folder / "latin"
     path.write_bytes(b"caf\xe9 and \xff\xfe the end")
     done = p.run("pack", path, "--out", p.out(), "--tokenizer", p.folder / "bpe")
-    expect(b"3 places were no valid Unicode and became U+FFFD; the first: " in done.stderr and b"byte 3" in done.stderr,
+    expect(says("unicode.many", count=3) in done.stderr.decode() and b"byte 3" in done.stderr,
            f"what is no UTF-8 is counted: {done.stderr}")
     path = p.folder / "half.jsonl"
     path.write_bytes(b'{"text": "a"}\n{"text": "\\ud800"}\n')
     done = p.run("pack", path, "--out", p.out())
-    expect(b"1 place was no valid Unicode" in done.stderr and b"line 2, byte 14" in done.stderr, "half pairs are counted")
+    expect(says("unicode.one") in done.stderr.decode() and b"line 2, byte 14" in done.stderr, "half pairs are counted")
 
 
 def odd_lines(p, rng):
@@ -414,10 +419,10 @@ def odd_lines(p, rng):
     expect(done.returncode == 0, f"odd lines end nothing: {done.stderr}")
     if done.returncode == 0:
         expect([tokens for tokens, _ in read_dataset(out)[1]] == expected, "they are what Python reads")
-        expect(f"{replaced} places were no valid Unicode" in done.stderr.decode(), f"{replaced}: {done.stderr}")
-        expect(f"{numbers} values that are not read are NaN or Infinity" in done.stderr.decode(), f"{numbers}: {done.stderr}")
+        expect(says("unicode.many", count=replaced) in done.stderr.decode(), f"{replaced}: {done.stderr}")
+        expect(says("json.not_finite", count=numbers) in done.stderr.decode(), f"{numbers}: {done.stderr}")
     done = p.run("pack", path, "--out", p.out(), "--field", "score")
-    expect(done.returncode == 65 and b'the member "score" is not a string' in done.stderr,
+    expect(done.returncode == 65 and f'"score" {says("json.not_string")}' in done.stderr.decode(),
            f"where it is read it is refused: {done.stderr}")
 
 
@@ -452,7 +457,7 @@ def goes_on(p, rng, kills):
             child.kill()
             err = child.communicate()[1]
             killed += child.returncode == -9
-            went_on += b"goes on behind" in err
+            went_on += re.search(pattern("pack.goes_on"), err.decode()) is not None
             if out.exists():
                 expect_same(digest(out), whole, f"{options}: after {killed} kills the same bytes")
                 for path in sorted(out.rglob("*"), reverse=True):
@@ -484,22 +489,23 @@ def refuses_others(p, folder, options):
             subprocess.run(["rm", "-r", str(out)], check=True)
     expect((work / "progress.json").exists(), "a run was stopped in the middle")
     if another.returncode != 0:
-        expect(b"another process is packing" in another.stderr or b"exists" in another.stderr,
+        expect(says("pack.taken") in another.stderr.decode() or another.returncode == 64,
                f"two at once: {another.stderr}")
     if not (work / "progress.json").exists():
         return
     done = p.run("pack", *options, "--out", out, "--field", "p")
-    expect(done.returncode == 64 and b"another command" in done.stderr and b"field" in done.stderr,
+    expect(done.returncode == 64 and says("pack.other_command") in done.stderr.decode() and b"field" in done.stderr,
            f"another command is refused: {done.stderr}")
     progress = (work / "progress.json").read_bytes()
     done = p.run("pack", "-", "--out", out, stdin=b"text")
-    expect(done.returncode == 64 and b"another command" in done.stderr, f"standard input is refused: {done.stderr}")
+    expect(done.returncode == 64 and says("pack.other_command") in done.stderr.decode(), f"standard input is refused: {done.stderr}")
     expect((work / "progress.json").read_bytes() == progress, "and takes nothing away")
     first = folder / "a.jsonl.gz"
     data, times = first.read_bytes(), os.stat(first)
     first.write_bytes(gzip.compress(gzip.decompress(data)[1:]))
     done = p.run("pack", *options, "--out", out)
-    expect(done.returncode == 64 and b"a.jsonl.gz changed" in done.stderr and b"remove the directory" in done.stderr,
+    expect(done.returncode == 64 and says("pack.changed", file="a.jsonl.gz") in done.stderr.decode()
+           and says("pack.remove") in done.stderr.decode(),
            f"changed input is refused: {done.stderr}")
     expect(work.exists() and not out.exists(), "and what is there stays")
     # What lies behind the place up to which all is written may change.
@@ -508,7 +514,7 @@ def refuses_others(p, folder, options):
     with open(folder / "c.txt", "ab") as file:
         file.write(b"and its end")
     done = p.run("pack", *options, "--out", out)
-    expect(done.returncode == 0 and b"goes on behind" in done.stderr, f"with another last input: {done.stderr}")
+    expect(done.returncode == 0 and re.search(pattern("pack.goes_on"), done.stderr.decode()), f"with another last input: {done.stderr}")
     expect_same(digest(out), digest(p.pack(*options)), "with another last input")
 
 

@@ -18,6 +18,9 @@ import tempfile
 
 import chromium
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 LOCKSTEP = sys.argv[1]
 failures = []
 
@@ -127,6 +130,11 @@ def check_numbers(page):
     expect(page.run(TEXTS) == TEXTS_EXPECTED, f"numbers are {page.run(TEXTS)!r}")
 
 
+def button(name):
+    """The element, by the phrase that is its title."""
+    return f"document.querySelector('.choice button[title=\"{says(name)}\"]')"
+
+
 TOOLTIP = "[...document.querySelectorAll('.tooltip')].filter(t => !t.hidden).map(t => t.innerText).join()"
 
 
@@ -146,7 +154,7 @@ def check_ended(page):
     page.mouse("mouseMoved", x + 0.5 * width, y + 70)
     page.settle()
     said = page.run(TOOLTIP)
-    step = int(re.match(r"step ([\d,]+)", said)[1].replace(",", ""))
+    step = int(re.match(pattern("step.at", step=r"([\d,]+)"), said)[1].replace(",", ""))
     expect(9000 < step < 11000 and "run\t" in said and "short" not in said, f"in the middle the tooltip says {said!r}")
 
 
@@ -156,37 +164,45 @@ def check_words(page, folder):
         return page.run("document.body.innerText")
 
     text = text_of("often")
-    expect("dotted: validation" in text and "rings" not in text, "200 evaluations are no rings")
+    expect(says("report.dotted") in text and says("report.rings") not in text, "200 evaluations are no rings")
     dashes = page.run("[...document.querySelectorAll('path.validation')].map(p => p.getAttribute('stroke-dasharray')).join()")
     expect(dashes == "0.1 4", f"validation is drawn {dashes!r}")
-    expect("band: least to largest" in text and "each step" not in text, "where steps share a pixel none is drawn by itself")
+    expect(says("report.band") in text and says("report.each_step") not in text, "where steps share a pixel none is drawn by itself")
     for _ in range(3):
-        page.run("document.querySelector('.choice button[title=\"zoom in\"]').click()")
+        page.run(f"{button('report.zoom_in')}.click()")
     text = page.run("document.body.innerText")
-    expect("thin: each step" in text and "band:" not in text, "looked at closely each step is drawn")
-    memory = page.run("[...document.querySelectorAll('figure')].filter(f => f.innerText.startsWith('Memory')).map(f => f.innerText).join()")
-    expect(re.search(r"Memory\s+peak, GiB[^a-zA-Z]*\b40\b", memory), f"memory without a plan: {memory!r}")
-    expect("Planned memory" not in text, "memory of no plan")
-    expect(re.search(r"\nproducts\t", text) and "matrix products" not in text, f"parts are not called as in plans: {text[-2500:]}")
+    expect(says("report.each_step") in text and says("report.band") not in text, "looked at closely each step is drawn")
+    title = says("report.memory")
+    memory = page.run(f"[...document.querySelectorAll('figure')].filter(f => f.innerText.startsWith('{title}')).map(f => f.innerText).join()")
+    expect(re.search(rf"{re.escape(title)}\s+{pattern('report.peak')}[^a-zA-Z]*\b40\b", memory), f"memory without a plan: {memory!r}")
+    expect(says("report.planned_memory") not in text, "memory of no plan")
+    expect(f"\n{says('part.products')}\t" in text, f"parts are not called as in plans: {text[-2500:]}")
     text = text_of("run")
-    expect("rings: validation" in text and "dotted" not in text, "40 evaluations are rings")
-    expect(re.search(r"whole step[^\n]*\n[^\n]*and for checkpoints", text), "checkpoints do not stand below the step")
+    expect(says("report.rings") in text and says("report.dotted") not in text, "40 evaluations are rings")
+    expect(says("report.planned_memory") in text, "memory of a plan")
+    expect(re.search(rf"{pattern('report.whole_step')}[^\n]*\n[^\n]*{pattern('report.for_checkpoints')}", text), "checkpoints do not stand below the step")
     starts = page.run("document.querySelector('.starts').textContent")
-    expect("gpu-a, gpu-b, gpu-2, gpu-3, 60 more" in starts, f"hosts of a start: {starts!r}")
+    expect(says("report.more_hosts", hosts="gpu-a, gpu-b, gpu-2, gpu-3", count=60) in starts, f"hosts of a start: {starts!r}")
     text = text_of("nowhere")
-    expect(re.search(r"loss\s+not finite\s+at no step", text) and "no step has a finite loss" in text, f"no loss: {text[:600]}")
+    not_finite = rf"{pattern('label.loss')}\s+{pattern('report.not_finite')}\s+"
+    expect(re.search(not_finite + pattern("report.at_no_step"), text) and says("report.no_finite_loss") in text, f"no loss: {text[:600]}")
     text = text_of("diverged")
-    expect(re.search(r"loss\s+not finite\s+last finite 2\.\d+ at step 450\b", text), f"a loss that ended: {text[:600]}")
+    expect(re.search(not_finite + pattern("report.last_finite", loss=r"2\.\d+", step=r"450\b"), text), f"a loss that ended: {text[:600]}")
     text = text_of("several")
-    expect("BEST VALIDATION LOSS" in text.upper() and "no end recorded" in text and "of 20,000" not in text, f"the comparison: {text[:900]}")
+    expect(says("report.best").upper() in text.upper() and says("report.no_end") in text
+           and says("report.of_steps", steps="20,000") not in text, f"the comparison: {text[:900]}")
     text = text_of("unequal")
-    expect("3 of 3 values differ" not in text and "2 of 3 values differ. No configuration is known of bare." in text, f"configurations: {text[-1500:]}")
-    expect("a run is left out" in text and "of 500, 80%" in text and "ended" in text and "stopped" in text and "out of memory" in text, f"states: {text[:1500]}")
+    differ = f"{says('report.values_differ', count=2, all=3)}. {says('report.unknown_configuration', run='bare')}"
+    expect(says("report.values_differ", count=3, all=3) not in text and differ in text, f"configurations: {text[-1500:]}")
+    expect(all(part in text for part in (
+        says("report.left_out"), f"{says('report.of_steps', steps=500)}, 80%", says("report.ended"), says("report.stopped"),
+        "out of memory")), f"states: {text[:1500]}")
     heads = page.run("[...document.querySelectorAll('section.long th')].map(h => h.textContent).join()")
-    expect(heads.endswith("key,whole,half,key,whole,half"), f"configurations are of {heads}")
+    key = says("report.key")
+    expect(heads.endswith(f"{key},whole,half,{key},whole,half"), f"configurations are of {heads}")
     text = text_of("stuck")
-    expect("Planned memory" not in text, "a plan of no memory is shown")
-    expect("none recorded" in text and "11 \u2013 10" not in text, f"starts: {text[-2500:]}")
+    expect(says("report.planned_memory") not in text, "a plan of no memory is shown")
+    expect(says("report.no_steps") in text and "11 \u2013 10" not in text, f"starts: {text[-2500:]}")
 
 
 def check_many(page, phone):
@@ -218,7 +234,7 @@ def check_many(page, phone):
 # Where a chart is, and what part of the axis is seen.
 BOX = "(() => { const b = document.querySelectorAll('.plot svg')[%d].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
 TICKS = "[...document.querySelector('.plot svg').querySelectorAll('text')].map(t => t.textContent).join(' ')"
-ZOOMED = "!document.querySelector('.choice button[title=\"show all steps\"]').disabled"
+ZOOMED = f"!{button('report.zoom_out')}.disabled"
 PATHS = "document.querySelectorAll('.plot svg path.curve[stroke=\"var(--run-0)\"]').length"
 
 
@@ -249,20 +265,20 @@ def check_mouse(page):
     page.mouse("mouseMoved", x + 0.5 * width, y + 70)
     page.settle()
     tooltip = page.run("[...document.querySelectorAll('.tooltip')].filter(t => !t.hidden).map(t => t.textContent).join()")
-    expect("step" in tooltip and "Loss" in tooltip, f"the tooltip says {tooltip!r}")
+    expect(re.search(pattern("step.at"), tooltip) and says("report.title_of_loss") in tooltip, f"the tooltip says {tooltip!r}")
     for kind in ("mousePressed", "mouseReleased"):
         page.mouse(kind, x + 0.5 * width, y + 70, button="left", clickCount=1)
     for kind in ("mousePressed", "mouseReleased"):
         page.mouse(kind, x + 0.5 * width, y + 70, button="left", clickCount=2)
     page.settle()
     expect(page.run(TICKS) == before, "a double click does not show all")
-    page.run("document.querySelector('.choice button[title=\"zoom in\"]').click()")
+    page.run(f"{button('report.zoom_in')}.click()")
     expect(page.run(ZOOMED), "the button does not look closer")
-    page.run("document.querySelector('.choice button[title=\"show all steps\"]').click()")
-    for axis in ("time", "tokens", "steps"):
-        page.run(f"document.querySelector('.choice button[title=\"over {axis}\"]').click()")
+    page.run(f"{button('report.zoom_out')}.click()")
+    for axis in ("report.over_time", "report.over_tokens", "report.over_steps"):
+        page.run(f"{button(axis)}.click()")
         page.settle()
-        check_still(page, f"over {axis}")
+        check_still(page, says(axis))
 
 
 def check_keys(page):

@@ -6,6 +6,7 @@ usage: storage_test.py LOCKSTEP [mpirun]
 """
 
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,9 @@ import unittest
 
 import tiny_run
 from mpirun_test import ENVIRONMENT
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
 
 LOCKSTEP = sys.argv[1]
 HAS_MPIRUN = sys.argv.pop() == "mpirun" and shutil.which("mpirun") is not None
@@ -50,7 +54,7 @@ class Storage(unittest.TestCase):
     def said(process):
         process.log.seek(0)
         lines = process.log.read().decode().splitlines(keepends=True)
-        return "".join(line for line in lines if not line.startswith("step ") or "|" not in line)
+        return "".join(line for line in lines if not re.match(pattern("step.of"), line))
 
     def wait_for(self, condition, what, process):
         deadline = time.time() + PATIENCE
@@ -75,7 +79,8 @@ class Storage(unittest.TestCase):
 
     def test_a_limit_of_file_sizes_is_an_error(self):
         small = self.limited(16, self.train(steps=30))
-        self.expect_end(small, 74, "step 20 is not saved: ", "File too large; raise the limit of file sizes")
+        self.expect_end(small, 74, says("train.not_saved", step=20),
+                        f"File too large; {says('file.raise_limit')}")
         whole = self.start(self.train(steps=30))
         self.expect_end(whole, 0)
         model = str(self.run_folder)
@@ -89,24 +94,24 @@ class Storage(unittest.TestCase):
     def test_logs_beyond_a_limit_of_file_sizes_have_holes(self):
         # A checkpoint has 450 KiB or less; metrics.jsonl comes to 512 KiB before step 1000.
         run = self.limited(512, self.train(steps=1000, every=0))
-        self.expect_end(run, 0, "metrics.jsonl: at byte ", "File too large", "its logs have holes")
+        self.expect_end(run, 0, "metrics.jsonl: ", "File too large", says("train.log_holes"))
 
     def test_a_run_whose_directory_is_removed_ends_at_the_next_save(self):
         run = self.begin(self.train())
         shutil.rmtree(self.run_folder, ignore_errors=True)
         shutil.rmtree(self.run_folder, ignore_errors=True)  # a save may have been under way
-        self.expect_end(run, 65, "the run directory was removed, moved or replaced")
+        self.expect_end(run, 65, says("train.run_gone"))
         self.assertFalse(self.run_folder.exists())
 
     def test_a_run_whose_directory_is_moved_says_where_it_is_and_goes_on_when_it_is_back(self):
         run = self.begin(self.train())
         moved = self.folder / "moved"
         self.run_folder.rename(moved)
-        self.expect_end(run, 65, f"which is now {moved}/lock; move the directory back")
+        self.expect_end(run, 65, f"{moved}/lock")
         self.assertFalse(self.run_folder.exists())
         moved.rename(self.run_folder)
         again = self.start(self.train())
-        self.wait_for(lambda: "going on from step" in self.said(again), "a resume", again)
+        self.wait_for(lambda: re.search(pattern("train.goes_on"), self.said(again)), "a resume", again)
         again.send_signal(signal.SIGTERM)
         self.expect_end(again, 75)
 
@@ -117,7 +122,7 @@ class Storage(unittest.TestCase):
         second = self.start(self.train("train.seed=7", steps=3000, every=0))
         self.wait_for(lambda: tiny_run.metrics(self.run_folder), "steps of the second", second)
         first.send_signal(signal.SIGCONT)
-        self.expect_end(first, 75, f"another process trains in {self.run_folder} (pid {second.pid} ")
+        self.expect_end(first, 75, says("train.run_taken", run=self.run_folder, pid=second.pid) + " ")
         self.expect_end(second, 0)
         steps = [step[0] for step in tiny_run.numbers(self.run_folder)]
         self.assertEqual(steps, list(range(1, 3001)))
@@ -132,13 +137,13 @@ class Storage(unittest.TestCase):
         self.wait_for(lambda: tiny_run.metrics(self.run_folder) and
                       list(self.run_folder.glob("events.*")), "new logs", run)
         run.send_signal(signal.SIGTERM)
-        self.expect_end(run, 75, "metrics.jsonl was removed, moved or replaced",
-                        "TensorBoard's file was removed, moved or replaced")
+        self.expect_end(run, 75, *(says("train.log_gone", file=file)
+                                   for file in ("metrics.jsonl", says("train.log_of_tensorboard"))))
         self.assertEqual(tiny_run.metrics(self.run_folder)[0]["step"] % 20, 1)
 
     @unittest.skipUnless(HAS_MPIRUN, "without mpirun")
     def test_all_ranks_end_when_the_directory_is_removed(self):
-        for change, code, text in ((shutil.rmtree, 65, "the run directory was removed"),
+        for change, code, text in ((shutil.rmtree, 65, says("train.run_gone")),
                                    (lambda path: path.rename(self.folder / "moved"), 65, "moved/lock")):
             run = self.begin(["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", *self.train()])
             try:

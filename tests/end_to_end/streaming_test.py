@@ -26,6 +26,9 @@ import urllib.request
 from mpirun_test import ENVIRONMENT, expect, failures
 from tiny_run import configuration, numbers
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 SHARD_TOKENS = 4000
 TOKENIZERS = pathlib.Path(__file__).parent.parent / "data" / "tokenizers"
 WORDS = "the cat sat on a mat and then it ran away from dog".split()
@@ -126,10 +129,11 @@ def check_runs(test, layouts):
         least = 4 if shuffle else len(test.shards)
         expect(max(asked + lists) == 1 and sum(asked) >= least, f"{what}: shards are asked for: {asked} {lists}")
         expect(test.server.requests(f"{mode}/data/train/dataset.json") == 1, f"{what}: dataset.json once")
-        expect(re.search(r"shards: \d+ files fetched, \S+ \S+ at \S+ \S+/s, \d+ opened from the cache, \d+ waited for",
-                         said) is not None, f"{what}: the log says what came: {said[-1500:]}")
-        meant = re.compile(r"warning: (data\.|a step has 16 sequences, but 18 )")  # of three ranks
-        warnings = [line for line in said.splitlines() if "warning" in meant.sub("", line).lower()]
+        came = pattern("shards.came", files=r"\d+", bytes=r"\S+ \S+", speed=r"\S+ \S+/s", opened=r"\d+", waited=r"\d+")
+        expect(re.search(came, said) is not None, f"{what}: the log says what came: {said[-1500:]}")
+        masked = pattern("train.masked", sequences=16, computed=18)  # of three ranks
+        meant = re.compile(rf"{pattern('log.warning')} (data\.|{masked})")
+        warnings = [line for line in said.splitlines() if says("log.warning") in meant.sub("", line).lower()]
         expect(not warnings, f"{what}: warns: {warnings}")
 
 
@@ -159,7 +163,7 @@ def goes_on_when_killed(test, name, settings, distant):
     before = len(numbers(run))
     expect(50 <= before < 300, f"{name} behind step {before}")
     code, said = test.train(name, 1, *settings, *distant)
-    expect(code == 0 and "going on from step" in said, f"{name}, goes on: {code} {said[-800:]}")
+    expect(code == 0 and re.search(pattern("train.goes_on"), said), f"{name}, goes on: {code} {said[-800:]}")
     expect(numbers(run) == test.local(1, *settings), f"{name} and gone on: other losses")
     asked = test.asked("plain-" + name)
     again = sum(count - 1 for count in asked if count)
@@ -198,15 +202,17 @@ def check_small_cache(test):
     for shuffle, bytes_ in ((1, test.room(1)), (0, test.room(7))):
         code, said = test.train("refused", 1, f"data.shuffle_shards={shuffle}", f"data.cache_bytes={bytes_}",
                                 *test.distant("plain-refused", "small-cache"))
-        expect(code == 78 and re.search(r"data/train: \d+ shards of up to \S+ kB, .*data/validation: \d shards of up "
-                                        r"to \S+ kB, \S+ kB together, should fit into the cache of shards, which may "
-                                        r"hold \S+ kB in \S*small-cache; raise data.cache_bytes", said) is not None,
+        kilobytes = r"\S+ kB"
+        lists = [pattern("shards.of_dataset", dataset=f"data/{part}", count=r"\d+", bytes=kilobytes)
+                 for part in ("train", "validation")]
+        needed = pattern("shards.too_large", bytes=kilobytes, room=kilobytes, cache=r"\S*small-cache")
+        expect(code == 78 and re.search(f"{lists[0]}, .*{lists[1]}, {needed}", said) is not None,
                f"a cache that is too small: {code} {said[-800:]}")
         expect(not (test.folder / "refused").exists(), "a refused run leaves its directory")
     # Rows of documents are made of all lists, which are not fetched for a run that is refused.
     code, said = test.train("refused", 1, "data.rows=packed", f"data.cache_bytes={test.room(7)}",
                             *test.distant("plain-unread", "unread-cache"))
-    expect(code == 78 and "should fit into the cache" in said and sum(test.asked("plain-unread", "ends")) == 0,
+    expect(code == 78 and re.search(pattern("shards.too_large"), said) and sum(test.asked("plain-unread", "ends")) == 0,
            f"packed rows in a cache that is too small: {code} {test.asked('plain-unread', 'ends')} {said[-800:]}")
 
 
@@ -217,7 +223,7 @@ def check_tokenizer(test):
     code, said = test.train("words-run", 1, f"data.train={mode}/words/train/", f"data.validation={mode}/words/validation",
                             f"data.cache_directory={test.folder / 'words-cache'}", "model.vocabulary=1024",
                             "log.sample_every_steps=6", "log.sample_prompt=the cat")
-    expect(code == 0 and "sample after step 6: the cat" in said, f"samples: {code} {said[-800:]}")
+    expect(code == 0 and f"{says('train.sample', step=6)} the cat" in said, f"samples: {code} {said[-800:]}")
     kept = test.folder / "words-run" / "tokenizer" / "tokenizer.json"
     expect(kept.exists() and kept.read_bytes() == (TOKENIZERS / "gpt2" / "tokenizer.json").read_bytes(),
            "the run keeps the tokenizer")
@@ -235,23 +241,23 @@ def check_verbs(test):
     expect(code == 0 and None not in figures and figures[0][0] == figures[1][0], f"eval: {out}{said} {here}")
     code, out, said = test.say("data", "verify", url + "/train", test.folder / "data" / "train")
     lines = [line.split(": ", 1)[1] for line in out.splitlines()]
-    expect(code == 0 and lines[0] == lines[1] and "whole" in out, f"verify: {code} {out}{said}")
+    expect(code == 0 and lines[0] == lines[1] and says("verify.whole") in out, f"verify: {code} {out}{said}")
     # Behind a dataset.json that is right.
     shard = test.folder / "data" / "train" / test.shards[3]
     right = damaged(shard)
     code, out, said = test.say("data", "verify", test.server.url("plain-broken") + "/data/train")
     shard.write_bytes(right)
-    expect(code == 65 and "DAMAGED" in out and re.search(rf"{test.shards[3]}: the XXH3-128 of its bytes is", said)
-           is not None, f"verify of a shard that is another: {code} {out}{said}")
+    expect(code == 65 and "DAMAGED" in out and says("shards.other_hash", file=test.shards[3]) in said,
+           f"verify of a shard that is another: {code} {out}{said}")
     expect(not list(pathlib.Path(tempfile.gettempdir()).glob("lockstep-??????/*.part")), "verify leaves files")
     for words in (["pack", test.folder / "text.txt", "--out", "s3://bucket/x"],
                   ["pack", "https://127.0.0.1/x.txt", "--out", test.folder / "y"],
                   ["convert", test.folder / "data" / "train", "--to", "llmc", "--out", "s3://bucket/x"],
                   ["convert", "s3://bucket/x", "--to", "llmc", "--out", test.folder / "y"]):
         code, out, said = test.say("data", *words)
-        expect(code == 64 and "expected a path on this machine" in said, f"{words}: {code} {said}")
+        expect(code == 64 and says("data.local_path") in said, f"{words}: {code} {said}")
     code, out, said = test.say("data", "inspect", "ftp://host/data")
-    expect(code == 65 and "expected a path, or s3://, https:// or http://" in said, f"ftp: {code} {said}")
+    expect(code == 65 and says("data.path_or_address") in said, f"ftp: {code} {said}")
     expect(not pathlib.Path("s3:").exists() and not (test.folder / "y").exists(), "nothing is made")
 
 
@@ -309,11 +315,11 @@ def check_locks(test):
     local = test.folder / "data" / "train"
     code, out, said = test.say("data", "verify", inspect[2], local)
     expect(code == 77 and "401" in said and "DAMAGED" not in out, f"verify without a password: {code} {out} {said}")
-    expect(f"{local}: " in out and "whole" in out, f"others behind it are looked at too: {out}")
+    expect(f"{local}: " in out and says("verify.whole") in out, f"others behind it are looked at too: {out}")
     netrc.write_text("machine 127.0.0.1 login me password a-secret\n")
     netrc.chmod(0o600)
     code, out, said = test.say(*inspect)
-    expect(code == 0 and "fingerprint" in out, f"with a password: {code} {said}")
+    expect(code == 0 and out, f"with a password: {code} {said}")
     netrc.write_text("machine 127.0.0.1 login me password another\n")
     code, out, said = test.say(*inspect)
     expect(code == 77 and "401" in said and "another" not in said, f"with a wrong password: {code} {said}")
@@ -348,20 +354,20 @@ def check_uneven(test):
     address = f"http://127.0.0.1:{port}/train"
     Uneven.statuses = {test.shards[4]: 404}
     code, out, said = test.say("data", "verify", address)
-    expect(code == 65 and "DAMAGED" in out and f"{test.shards[4]}: HTTP status 404" in said
-           and f"{len(test.shards)} shards" in out, f"verify, a shard is missing: {code} {out} {said}")
+    expect(code == 65 and "DAMAGED" in out and f"{test.shards[4]}: {says('http.status', status=404)}" in said
+           and says("verify.shards", count=len(test.shards)) in out, f"verify, a shard is missing: {code} {out} {said}")
     for status, kept in ((403, False), (403, True)):
         Uneven.statuses = {test.shards[4]: status}
         right = damaged(shards / test.shards[2]) if kept else None
         code, out, said = test.say("data", "verify", address)
         if kept:
             (shards / test.shards[2]).write_bytes(right)
-        expect(code == 77 and f"{test.shards[4]}: HTTP status {status}" in said and "could not be looked at" in out
-               and ("DAMAGED" in out) == kept
-               and (f"{test.shards[2]}: the XXH3-128 of its bytes is" in said) == kept,
+        refused = f"{test.shards[4]}: {says('http.status', status=status)}"
+        expect(code == 77 and refused in said and says("verify.not_looked_at") in out and ("DAMAGED" in out) == kept
+               and (says("shards.other_hash", file=test.shards[2]) in said) == kept,
                f"verify, a shard is refused, another one damaged: {kept}: {code} {out} {said}")
     code, out, said = test.say("data", "verify", "s3://bucket/d", AWS_ACCESS_KEY_ID="x")
-    expect(code == 65 and "only one is set" in said and "DAMAGED" not in out, f"verify: {code} {out} {said}")
+    expect(code == 65 and says("s3.half_a_key") in said and "DAMAGED" not in out, f"verify: {code} {out} {said}")
     # The first shard is wrong while the second one does not come: it was asked for once, and given up.
     Uneven.statuses, Uneven.endless = {}, {test.shards[1]}
     Uneven.asked.clear()
@@ -369,7 +375,7 @@ def check_uneven(test):
     shutil.rmtree(test.folder / "plain-a-cache")
     code, out, said = test.say("eval", test.folder / "plain-a", "--data", address)
     (shards / test.shards[0]).write_bytes(right)
-    expect(code == 65 and "it was fetched twice" in said and Uneven.asked.count(test.shards[1]) == 1,
+    expect(code == 65 and says("shards.fetched_twice") in said and Uneven.asked.count(test.shards[1]) == 1,
            f"eval of a shard that is wrong: {code} {out} {said} {Uneven.asked}")
     Uneven.endless = set()
 
@@ -381,11 +387,12 @@ def check_outage(test):
     right = damaged(test.folder / "data" / "train" / test.shards[2])
     code, out, said = test.say("data", "verify", address)
     (test.folder / "data" / "train" / test.shards[2]).write_bytes(right)
-    expect(code == 75 and "DAMAGED; the others could not be looked at" in out and "given up after" in said
-           and f"{test.shards[2]}: the XXH3-128" in said, f"verify, an outage behind damage: {code} {out} {said}")
+    expect(code == 75 and f"DAMAGED; {says('verify.not_looked_at')}" in out
+           and re.search(pattern("http.given_up"), said) and says("shards.other_hash", file=test.shards[2]) in said,
+           f"verify, an outage behind damage: {code} {out} {said}")
     Uneven.statuses = {}
     code, out, said = test.say("data", "verify", "http://127.0.0.1:1/train")
-    expect(code == 75 and "DAMAGED" not in out and "given up after" in said, f"verify of nobody: {code} {out} {said}")
+    expect(code == 75 and "DAMAGED" not in out and re.search(pattern("http.given_up"), said), f"verify of nobody: {code} {out} {said}")
 
 
 def check_opens(test):
@@ -426,13 +433,13 @@ def check_death(test, layouts):
             begin = time.time()
             code = process.wait(timeout=120)
         took, said = time.time() - begin, (test.folder / (name + ".log")).read_text()
-        expect(code == 75 and took < 60 and re.search(r"http://127.0.0.1:\d+/\S*: .*; given up after \d+ attempts, ",
-                                                      said) is not None,
+        given_up = r"http://127.0.0.1:\d+/\S*: .*; " + pattern("http.given_up", attempts=r"\d+")
+        expect(code == 75 and took < 60 and re.search(given_up, said) is not None,
                f"{ranks} ranks, the server dies: {code} after {took:.1f} s: {said[-1500:]}")
         print(f"{ranks} ranks: ended {took:.1f} s behind the server")
         test.server = Server(test.program, test.folder)
         code, said = test.train(name, ranks, *settings, *test.distant("plain", name + "-cache"))
-        expect(code == 0 and "going on from step" in said, f"goes on: {code} {said[-800:]}")
+        expect(code == 0 and re.search(pattern("train.goes_on"), said), f"goes on: {code} {said[-800:]}")
         expect(numbers(run) == test.local(ranks, *settings), f"{ranks} ranks, the server died: other losses")
 
 

@@ -20,6 +20,9 @@ import tempfile
 import termios
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 LOCKSTEP = sys.argv[1]
 PATIENCE = 60  # seconds
 failures = []
@@ -188,39 +191,50 @@ def has(*words):
     return lambda text: all(word in text for word in words)
 
 
+def matches(*patterns):
+    return lambda text: all(re.search(each, text) for each in patterns)
+
+
+def row(label, *cells):
+    """Of a table: what the label says, and numbers."""
+    return " +".join([pattern(label), *map(re.escape, cells)])
+
+
 def follow(folder):
     """A run comes, grows, is cut and goes on; the window changes meanwhile."""
     run = folder / "run"
     watch = Watch(run)
-    watch.until("that it waits", has("waiting for", "no metrics.jsonl is there yet"))
+    watch.until("that it waits", has(says("watch.waits"), says("watch.no_metrics")))
     run.mkdir()
     metrics = run / "metrics.jsonl"
     (run / "config.toml").write_text("[train]\nsteps = 400\n")
     append(metrics, "".join(line_of(s, 5 - s / 100) for s in range(1, 101)))
-    watch.until("the steps", has("run  step 100/400  25.0%", "eta 1m", "loss          4.0000", "MFU           41.0%"))
+    watch.until("the steps", matches(f"run  {pattern('step.of', step=100, steps=400)}  25.0%", pattern("watch.eta", time="1m"),
+                                     row("label.loss", "4.0000"), "MFU +41.0%"))
     expect(re.search("[\u2801-\u28ff]", watch.text()), f"no curve:\n{watch.text()}")
     expect("\u2501" * 80 in watch.screen.lines, f"a row has lost its end:\n{watch.text()}")
     expect(any(re.fullmatch(" +1 +100", line) and len(line) == 80 for line in watch.screen.lines), f"the last step's number is cut:\n{watch.text()}")
     whole = line_of(101, 3.5, validation_loss=3.25)
     append(metrics, whole[:70])
     append(metrics, whole[70:])
-    watch.until("one more", has("step 101/400", "validation    3.2500 at 101"))
+    watch.until("one more", matches(pattern("step.of", step=101, steps=400),
+                                      row("label.validation", says("watch.loss_at", loss="3.2500", step=101))))
     metrics.write_text("".join(line_of(s, 6.5) for s in range(1, 51)))  # a resume cuts it
-    watch.until("that it was cut", has("step 50/400", "loss          6.5000"))
+    watch.until("that it was cut", matches(pattern("step.of", step=50, steps=400), row("label.loss", "6.5000")))
     expect("3.2500" not in watch.text(), f"of what was cut something stays:\n{watch.text()}")
     for columns, rows in [(120, 40), (40, 12), (20, 5), (3, 2), (1, 1), (80, 24)]:
         watch.resize(columns, rows)
         watch.until(f"a frame of {columns} x {rows}", lambda text: watch.screen.frames > 2 and text.startswith("run"[:columns]))
-    watch.until("all of it again", has("step 50/400", "tokens/s"))
+    watch.until("all of it again", has(says("step.of", step=50, steps=400), says("watch.rate")))
     (run / "plan.json").write_text(json.dumps({
         "format": "lockstep plan 1", "step_seconds": 0.2, "tokens_per_second": 5120, "mfu": 0.5, "mfu_square": None,
         "components": [{"name": "products", "seconds": 0.16}], "memory": [], "capacity_bytes": 1 << 30, "checkpoint_bytes": 1 << 20,
         "cluster": "one"}))
-    watch.until("the plan", has("(plan 50.0%)", "products", "+25%"))
+    watch.until("the plan", has(says("plan.beside", value="50.0%"), says("part.products"), "+25%"))
     (run / "plan.json").write_text("{")
-    watch.until("that the plan is damaged", has("plan.json: at byte"))
+    watch.until("that the plan is damaged", has("plan.json: "))
     append(metrics, line_of(51, 6, time_seconds=time.time() - 7200))
-    watch.until("that nothing came for long", has("nothing came for 2h0"))
+    watch.until("that nothing came for long", matches(pattern("watch.silent", time="2h0")))
     os.kill(watch.process.pid, signal.SIGTSTP)
     deadline = time.monotonic() + PATIENCE
     while pathlib.Path(f"/proc/{watch.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
@@ -231,7 +245,7 @@ def follow(folder):
     watch.read(0.1)
     expect(not watch.screen.alternate and watch.screen.cursor, "stopped, it keeps the screen")
     os.kill(watch.process.pid, signal.SIGCONT)
-    watch.until("the screen again", lambda text: watch.screen.alternate and "step 51" in text)
+    watch.until("the screen again", lambda text: watch.screen.alternate and says("step.at", step=51) in text)
     os.write(watch.master, b"\x03")
     watch.ended("Ctrl-C", 130)
 
@@ -243,7 +257,9 @@ def ascii_alone(folder):
     append(run / "metrics.jsonl", "".join(line_of(s, 5 - s / 100, **({"validation_loss": 4.5} if s % 25 == 0 else {})) for s in range(1, 101)))
     (run / "config.toml").write_text("[train]\nsteps = 400\n")
     watch = Watch(run, LC_ALL="C")
-    watch.until("the steps", has("a caf?  step 100/400", "*" * 20 + "-" * 60, "loss          4.0000"))
+    step = says("step.of", step=100, steps=400)
+    watch.until("the steps", has(f"a caf?  {step}", "*" * 20 + "-" * 60))
+    watch.until("the loss", matches(row("label.loss", "4.0000")))
     curve = [line for line in watch.screen.lines if re.fullmatch(r"[ \d.]+[ *o]+", line)]
     expect("".join(curve).count("o") == 4, f"not a ring an evaluation:\n{watch.text()}")
     expect(watch.text().isascii(), f"not ASCII:\n{watch.text()}")
@@ -264,8 +280,8 @@ def long_file(folder):
     os.truncate(metrics, 130 << 20)  # a line of nothing that takes no place on the disk
     append(metrics, "\n" + line_of(11, 2.5))
     watch = Watch(run)
-    watch.until("all of it", has("step 11", "loss          2.5000"))
-    shares = re.findall(r"reading (\d+)%", "\n".join(watch.screen.seen))
+    watch.until("all of it", matches(pattern("step.at", step=11), row("label.loss", "2.5000")))
+    shares = re.findall(pattern("watch.reading", percent=r"(\d+)"), "\n".join(watch.screen.seen))
     expect(shares == ["49", "98"], f"it says that it reads {shares}")
     os.write(watch.master, b"q")
     watch.ended("q", 0)
@@ -280,11 +296,11 @@ def endings(folder):
                             ("SIGTERM", lambda w: w.process.terminate(), 143),
                             ("SIGHUP", lambda w: w.process.send_signal(signal.SIGHUP), 129)]:
         watch = Watch(run, NO_COLOR="1")
-        watch.until("a frame", has("step 51"))
+        watch.until("a frame", has(says("step.at", step=51)))
         act(watch)
         watch.ended(what, code)
     watch = Watch(run)
-    watch.until("a frame", has("step 51"))
+    watch.until("a frame", has(says("step.at", step=51)))
     (run / "metrics.jsonl").rename(run / "aside")
     (run / "metrics.jsonl").mkdir()
     watch.ended("an error", 65)
@@ -294,20 +310,20 @@ def endings(folder):
 
 def without_terminal(folder):
     done = subprocess.run([LOCKSTEP, "watch", str(folder / "run")], capture_output=True, text=True, timeout=60, check=False)
-    expect(done.returncode == 0 and "run: step 51/400" in done.stdout and "\x1b" not in done.stdout, f"plain: {done}")
+    expect(done.returncode == 0 and f"run: {says('step.of', step=51, steps=400)}" in done.stdout and "\x1b" not in done.stdout, f"plain: {done}")
     done = subprocess.run([LOCKSTEP, "watch", str(folder / "none")], capture_output=True, text=True, timeout=60, check=False)
-    expect(done.returncode == 65 and "no metrics.jsonl is there yet" in done.stderr, f"none: {done}")
+    expect(done.returncode == 65 and says("watch.no_metrics") in done.stderr, f"none: {done}")
     odd = folder / "odd"
     odd.mkdir()
     append(odd / "metrics.jsonl", "junk\n")
     done = subprocess.run([LOCKSTEP, "watch", str(odd)], capture_output=True, text=True, timeout=60, check=False)
-    expect(done.returncode == 65 and "1 lines of metrics.jsonl are left out; the first: line 1" in done.stderr, f"junk: {done}")
+    expect(done.returncode == 65 and says("watch.left_out", count=1, line=1) in done.stderr, f"junk: {done}")
     (odd / "metrics.jsonl").write_text("".join(line_of(s, 3, data_wait_seconds=0.5 if s == 10 else 0) for s in range(1, 11)) + line_of(600, 3))
     append(odd / "ledger.jsonl", json.dumps({"event": "start", "time_seconds": time.time(), "step": 10, "ranks": 1, "hosts": ["a"]}) + "\n")
     done = subprocess.run([LOCKSTEP, "watch", str(odd)], capture_output=True, text=True, timeout=60, check=False)
-    expect("the last line of metrics.jsonl is left out: step 600 is far behind step 10, and no line goes on" in done.stdout, f"held back: {done}")
-    expect(re.search(r"odd: step 10, started \ds ago", done.stdout), f"a start: {done}")
-    expect(re.search(r"\ndata +50\.0 ms +20\.0%", done.stdout), f"waits that one step in ten has: {done}")
+    expect(says("watch.held_back", far=600, step=10) in done.stdout, f"held back: {done}")
+    expect(re.search("odd: " + pattern("watch.start", step=10, time=r"\ds"), done.stdout), f"a start: {done}")
+    expect(re.search("\n" + row("part.data", "50.0 ms", "20.0%"), done.stdout), f"waits that one step in ten has: {done}")
 
 
 with tempfile.TemporaryDirectory() as name:

@@ -24,6 +24,9 @@ import time
 
 import record_test
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 CONFIG = """
 [model]
 family = "{family}"
@@ -148,7 +151,7 @@ def check_layout(tools, work, ranks, domains, settings):
     code, said = train(tools, work, ranks, domains, settings)
     what = f"{ranks} ranks, domains: {domains}, {settings}"
     assert code == 0, f"{what}: ends with {code}: {said[-3000:]}"
-    assert "on GPUs by NCCL 2." in said, said[-3000:]
+    assert says("launch.by_nccl", version="2.") in said, said[-3000:]
     per_domain = {"one": ranks, "each": 1}.get(domains, 2)
     expected = subprocess.run([tools.rank_calls, "tiny.toml", str(ranks), str(per_domain), *settings],
                               cwd=work, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -202,14 +205,14 @@ def layouts(ranks):
 
 def check_refusals(tools, work):
     code, said = train(tools, work, 3, "one", ["layout.shard=3"], gpus=2)
-    assert code == 78 and re.search(r"rank 2 is number 3 on host \S+, which has 2 GPUs; start one rank for "
-                                    "each", said), (code, said[-2000:])
+    few = pattern("launch.more_than_gpus", rank=2, number=3, gpus=2)
+    assert code == 78 and re.search(few, said), (code, said[-2000:])
     code, said = train(tools, work, 2, "one", [], gpus=1)
-    assert code == 78 and "ranks 0 and 1 are both on the GPU" in said, (code, said[-2000:])
+    assert code == 78 and says("launch.same_gpu", rank="0", other=1) in said, (code, said[-2000:])
     code, said = train(tools, work, 3, "one", ["layout.shard=3"], odd_rank=1)
-    assert code == 78 and re.search(r"the ranks differ in their numerics: GPU is NVIDIA H100 on rank 1 \(host "
-                                    r"\S+\), NVIDIA H200 on rank 0 .*; start all with the same", said), \
-        (code, said[-2000:])
+    differ = pattern("ranks.differ", what="GPU", value="NVIDIA H100", rank=1, other_value="NVIDIA H200", other=0)
+    differ = f"{pattern('ranks.same_numerics')} {differ}.*{pattern('ranks.start_all_alike')}"
+    assert code == 78 and re.search(differ, said), (code, said[-2000:])
 
 
 def start_by_address(tools, work, count, *settings):
@@ -241,8 +244,9 @@ def check_torchrun(tools, work):
     codes = [rank.wait(timeout=120) for rank in ranks]
     said = (work / "said.0").read_text(errors="replace")
     assert codes == [0, 0], said
-    assert f"they met at 127.0.0.1:{port}, and on GPUs by NCCL" in said, said
-    assert "saved step 5" in said, said
+    met = pattern("launch.by_address", address=f"127.0.0.1:{port}") + ", " + pattern("launch.by_nccl")
+    assert re.search(met, said), said
+    assert says("train.saved", step=5) in said, said
 
 
 def check_deaths(tools, work):
@@ -265,13 +269,14 @@ def check_deaths(tools, work):
             rank.kill()
             rank.wait()
         assert codes == [75, 75], f"rank {victim} died: 10 s later the others have ended with {codes}"
-        sentence = rf"rank {victim} \(host \S+, pid {ranks[victim].pid}\) (died|is lost)"
+        who = pattern("end.rank", rank=victim, host=r"\S+", pid=ranks[victim].pid)
+        sentence = f"{who} ({says('end.died')}|{says('end.lost')})"
         for rank in others:
             left = (work / "run" / "ended" / f"rank-{rank:05}.txt").read_text()
             assert re.match(sentence, left), f"rank {victim} died: rank {rank} left: {left[:300]}"
         speaker = 1 if victim == 0 else 0
         said = (work / f"said.{speaker}").read_text(errors="replace")
-        assert re.search("the run ends: " + sentence, said), said[-2000:]
+        assert re.search(f"{pattern('end.why')} {sentence}", said), said[-2000:]
 
 
 def main():

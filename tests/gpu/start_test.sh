@@ -4,6 +4,7 @@
 set -euo pipefail
 lockstep=$(realpath "$1") recorder=$(realpath "$2")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. tests/wording.sh
 if nvidia-smi >/dev/null 2>&1; then
   echo "skipped: this machine has a GPU"
   exit 77
@@ -11,47 +12,38 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# expect TEXT in FILE
-expect() {
-  grep -qF -- "$1" "$2" && return
-  echo "expected '$1' in:"
-  cat "$2"
-  exit 1
-}
-
 case $3 in
   without_a_driver)
     "$lockstep" --version >"$work/out"
-    expect "gpu       none: there is no NVIDIA driver; install one" "$work/out"
+    says "$work/out" gpu.none gpu.no_driver
     ;;
   with_the_stub)
     stub=$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")/../lib64/stubs
     [[ -e $stub/libcuda.so ]] || { echo "skipped: the toolkit has no stub of libcuda"; exit 77; }
     ln -s "$stub/libcuda.so" "$work/libcuda.so.1"
     LD_LIBRARY_PATH=$work "$lockstep" --version >"$work/out"
-    expect "libcuda.so.1 is the toolkit's stub" "$work/out"
+    says "$work/out" gpu.stub
     ;;
   with_an_old_driver)
     LD_PRELOAD=$recorder LOCKSTEP_RECORD=$work/record LOCKSTEP_RECORD_DRIVER=12020 \
       "$lockstep" --version >"$work/out"
-    expect "gpu       none: the NVIDIA driver is for CUDA 12.2 at most, and this build needs " "$work/out"
-    expect "; update the driver, or build with an older CUDA toolkit" "$work/out"
+    says "$work/out" gpu.none gpu.old_driver version=12.2 gpu.update_driver
     ;;
   with_a_driver_but_no_gpu)
     LD_PRELOAD=$recorder LOCKSTEP_RECORD=$work/record LOCKSTEP_RECORD_DRIVER=0 \
       "$lockstep" --version >"$work/out"
-    expect "gpu       none: the NVIDIA driver finds no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES" "$work/out"
+    says "$work/out" gpu.none gpu.not_found
     ;;
   refuses_cuda)
     status=0
     "$lockstep" generate nowhere --device cuda >"$work/out" 2>&1 || status=$?
     ((status == 78)) || { echo "exit $status of generate"; exit 1; }
-    expect "--device cuda: no GPU can be used: there is no NVIDIA driver; install one" "$work/out"
+    says "$work/out" gpu.cannot gpu.no_driver
     printf 'x%.0s' {1..4096} | "$lockstep" data pack - --out "$work/data" >"$work/out" 2>&1
     status=0
     "$lockstep" train configs/quickstart.toml --run "$work/run" --device cuda \
       --set data.train="$work/data" --set data.validation=[] >"$work/out" 2>&1 || status=$?
-    expect "--device cuda: no GPU can be used: there is no NVIDIA driver; install one" "$work/out"
+    says "$work/out" gpu.cannot gpu.no_driver
     ((status == 78)) || { echo "exit $status, expected 78"; exit 1; }
     ;;
   refuses_a_gpu_of_another_architecture)
@@ -60,15 +52,15 @@ case $3 in
     LD_PRELOAD=$recorder LOCKSTEP_RECORD=$work/record LOCKSTEP_RECORD_CAPABILITY=10 "$lockstep" train \
       configs/quickstart.toml --run "$work/run" --device cuda --set data.train="$work/data" \
       --set data.validation=[] >"$work/out" 2>&1 || status=$?
-    expect "has compute capability 10.0; this build has code for" "$work/out"
-    expect "build with -DLOCKSTEP_CUDA_ARCHITECTURES=100a" "$work/out"
+    says "$work/out" gpu.architecture capability=10.0
+    grep -qF -- "-DLOCKSTEP_CUDA_ARCHITECTURES=100a" "$work/out" || { cat "$work/out"; exit 1; }
     ((status == 78)) || { echo "exit $status, expected 78"; exit 1; }
     ;;
   trains_on_the_cpu)
     cat tests/gpu/*.sh configs/*.toml | "$lockstep" data pack - --out "$work/data" >"$work/out" 2>&1
     "$lockstep" train configs/quickstart.toml --run "$work/run" --set data.train="$work/data" \
       --set data.validation=[] --set train.steps=2 >"$work/out" 2>&1 || { cat "$work/out"; exit 1; }
-    expect "step 2/2" "$work/out"
+    says "$work/out" step.of step=2 steps=2
     ;;
   *) echo "no case $3"; exit 1 ;;
 esac

@@ -7,6 +7,7 @@ usage: cut_test.py LOCKSTEP
 Exit 77 (skipped) without root, namespaces or mpirun.
 """
 
+import pathlib
 import re
 import shutil
 import signal
@@ -15,6 +16,9 @@ import time
 
 import hosts
 import job
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
 
 # A rank is silent for 5 s, which is noticed within one more, and leaves within 2 s of that.
 RANKS_END = 10  # seconds
@@ -41,16 +45,16 @@ def check_cut(tiny, launcher, run, host):
     code = process.wait(timeout=hosts.PATIENCE)
     job.expect(code == 75, f"{host} cut off: mpirun.sh ends with {code}: {tiny.log(run)[-2000:]}")
     # Of the other side each rank knows that it is silent: rank 0, on n1, of all, the others of rank 0.
-    silent = {"n1": r"rank [23] \(host n2", "n2": r"rank 0 \(host n1"}
-    stopped = r", pid \d+\) stopped answering [\d.]+ s ago"
+    silent = {here: pattern("end.rank", rank=ranks, host=there, pid=r"\d+") + " " + pattern("end.silent", seconds=r"[\d.]+ s")
+              for here, ranks, there in (("n1", "[23]", "n2"), ("n2", "0", "n1"))}
     for rank, here in enumerate(("n1", "n1", "n2", "n2")):
         file = tiny.folder / run / "ended" / f"rank-{rank:05}.txt"
         left = file.read_text()
-        job.expect(re.match(silent[here] + stopped, left),
+        job.expect(re.match(silent[here], left),
                    f"{host} cut off: rank {rank} left: {left[:300]}")
         file.unlink()
     reachable = "n1" if host == "n2" else "n2"
-    job.expect(re.search("the run ends: " + silent[reachable] + stopped, tiny.log(run)),
+    job.expect(re.search(f"{pattern('end.why')} {silent[reachable]}", tiny.log(run)),
                f"{host} cut off: {tiny.log(run)[-2000:]}")
     hosts.sh("ip", "link", "set", host, "up")
 
@@ -67,7 +71,7 @@ def main():
         check_cut(tiny, launcher, "cut", host)
         last = tiny.checkpoints("cut")[-1]
         tiny.run_steps(launcher, "cut", 2, signal.SIGUSR1)
-        job.expect(f"going on from step {last} " in tiny.log("cut"),
+        job.expect(says("train.goes_on", step=last) in tiny.log("cut"),
                    f"the same command goes on: {tiny.log('cut')[-2000:]}")
     tiny.expect_the_bits_of_one_host("cut")
     return 1 if job.failures else 0

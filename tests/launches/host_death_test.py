@@ -10,6 +10,7 @@ Exit 77 (skipped) without root, namespaces, mpirun or Slurm.
 
 import contextlib
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -20,9 +21,26 @@ import hosts
 import job
 import slurm
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
 SETTINGS = ["checkpoint.every_steps=3"]
 SHARE = max(1, len(os.sched_getaffinity(0)) // 2)
-EACH = "1 processor" if SHARE == 1 else f"{SHARE} processors"  # of two ranks of a host
+EACH = says("launch.one_processor") if SHARE == 1 else says("launch.processors", count=SHARE)  # of two ranks of a host
+
+
+def silent_rank(rank, host):
+    return pattern("end.rank", rank=rank, host=host.name, pid=r"\d+")
+
+
+def placed(first, other):
+    """Two ranks on each of two hosts."""
+    hosts_of_ranks = [says("launch.host", host=host, ranks=ranks) for host, ranks in ((first, "0-1"), (other, "2-3"))]
+    return f"{hosts_of_ranks[0]}, {says('launch.alike', processors=EACH)} {hosts_of_ranks[1]}"
+
+
+def changed(before, after):
+    return says("train.changed", key="layout.shard", before=before, after=after)
 
 
 class Death:
@@ -46,11 +64,12 @@ class Death:
         self.wait_for("ranks ended", lambda: not job.processes("lockstep"))
         for file in self.ended.iterdir():
             left = file.read_text()
-            expected = rf"rank {silent} \(host {self.host.name}, pid \d+\) stopped answering"
+            expected = f"{silent_rank(silent, self.host)} {pattern('end.silent')}"
             job.expect(re.match(expected, left), f"{file} after {expected}: {left[:300]}")
 
     def wait_for_a_step(self):
-        step = re.compile(r"(going on|starting) from .*^step ", re.DOTALL | re.MULTILINE)
+        start = f"{pattern('train.goes_on')}|{says('train.random_weights')}"
+        step = re.compile(f"({start}).*^{pattern('step.of')}", re.DOTALL | re.MULTILINE)
         self.wait_for("first new step",
                       lambda: step.search(self.tiny.log(self.run)[self.said_before:]))
         print(f"{self.run}, {self.host.name} died: {', '.join(self.parts)}", flush=True)
@@ -84,7 +103,7 @@ def survive_under_mpirun(tiny, run, host, silent, before, after, settings=SETTIN
     death.wait_for_the_ranks(silent)
     death.wait_for("mpirun.sh ended", lambda: process.poll() is not None)
     job.expect(process.returncode == 75, f"{run}: mpirun.sh ended with {process.returncode}")
-    job.expect(re.search(rf"the run ends: rank {silent} \(host {host.name}, ", tiny.log(run)),
+    job.expect(re.search(f"{pattern('end.why')} {silent_rank(silent, host)}", tiny.log(run)),
                f"{run}: {host.name} is not named: {tiny.log(run)[-4000:]}")
     left = ("orted", "orterun", "cat")  # cat: what is left of the agent that called the dead host
     hosts.wait_for(lambda: not any(map(job.processes, left)), f"{run}: none of {left} runs")
@@ -100,12 +119,12 @@ def check_mpirun_ci(tiny):
     nodes = [hosts.Host(number) for number in (1, 2, 3)]
     survive_under_mpirun(tiny, "another", nodes[1], "[23]", before="n1 slots=2\nn2 slots=2\n",
                          after="n1 slots=2\nn3 slots=2\n")
-    expect_said(tiny, "another", f"host n1: ranks 0-1, {EACH} each; alike: host n3: ranks 2-3")
+    expect_said(tiny, "another", placed("n1", "n3"))
     tiny.expect_the_bits_of_one_host("another")
 
     tiny.hostfile.write_text("n1 slots=2\n")
     tiny.run_steps([job.EXAMPLES / "mpirun.sh", tiny.hostfile], "another", 4, signal.SIGUSR1)
-    expect_said(tiny, "another", "2 ranks on 1 host", "changed: layout.shard: 2 -> 1")
+    expect_said(tiny, "another", says("launch.on_one_host", ranks=2), changed(2, 1))
     tiny.expect_the_losses_of_one_host("another", len(tiny.numbers("another")))
 
 
@@ -120,7 +139,7 @@ def check_mpirun_full(tiny):
     hosts.Host(1)
     tiny.hostfile.write_text("n1 slots=2\nn2 slots=2\n")
     tiny.run_steps([job.EXAMPLES / "mpirun.sh", tiny.hostfile], "first", 4, signal.SIGUSR1)
-    expect_said(tiny, "first", "changed: layout.shard: 2 -> 1", "changed: layout.shard: 1 -> 2")
+    expect_said(tiny, "first", changed(2, 1), changed(1, 2))
     tiny.expect_the_losses_of_one_host("first", len(tiny.numbers("first")))
     check_memory(tiny)
 
@@ -138,10 +157,10 @@ def check_memory(tiny):
 
     survive_under_mpirun(tiny, "memory", nodes[0], "0", before="n4 slots=2\nn5 slots=2\n",
                          after="n6 slots=2\nn5 slots=2\n", settings=settings, meanwhile=forget)
-    brought = re.search(r"step (\d+) is now in .*, from /dev/shm/lockstep/memory-\w+ of each",
+    brought = re.search(pattern("train.copied_back", step=r"(\d+)", source=r"/dev/shm/lockstep/memory-\w+"),
                         tiny.log("memory"))
     job.expect(brought, f"memory: nothing was brought: {tiny.log('memory')[-4000:]}")
-    expect_said(tiny, "memory", f"going on from step {brought[1] if brought else '?'} ")
+    expect_said(tiny, "memory", says("train.goes_on", step=brought[1] if brought else "?"))
     tiny.expect_the_bits_of_one_host("memory")
 
 
@@ -184,7 +203,7 @@ def cancel(cluster, number):
 def check_slurm_ci(tiny):
     nodes, cluster = start_slurm()
     number = survive_under_slurm(tiny, cluster, "second", nodes[1], "[23]")
-    expect_said(tiny, "second", f"host n1: ranks 0-1, {EACH} each; alike: host n3: ranks 2-3")
+    expect_said(tiny, "second", placed("n1", "n3"))
     cancel(cluster, number)
     tiny.expect_the_bits_of_one_host("second")
 
@@ -192,7 +211,7 @@ def check_slurm_ci(tiny):
 def check_slurm_full(tiny):
     nodes, cluster = start_slurm()
     number = survive_under_slurm(tiny, cluster, "batch", nodes[0], "0")
-    expect_said(tiny, "batch", f"host n2: ranks 0-1, {EACH} each; alike: host n3: ranks 2-3")
+    expect_said(tiny, "batch", placed("n2", "n3"))
     cancel(cluster, number)
     tiny.expect_the_bits_of_one_host("batch")
 
@@ -200,12 +219,12 @@ def check_slurm_full(tiny):
     number = survive_under_slurm(
         tiny, cluster, "fewer", nodes[1], "0",
         launcher=("env", "SLURM_NTASKS_PER_NODE=2", "sbatch", "--nodes=1-2", "--exclusive"))
-    expect_said(tiny, "fewer", "2 ranks on 1 host", "changed: layout.shard: 2 -> 1")
+    expect_said(tiny, "fewer", says("launch.on_one_host", ranks=2), changed(2, 1))
     tiny.wait_for_steps("fewer", len(tiny.numbers("fewer")) + 4)
     tiny.expect_the_losses_of_one_host("fewer", len(tiny.numbers("fewer")))
     nodes[0] = boot(cluster, 1)
     hosts.sh("scancel", "--batch", "--signal=USR1", number)
-    hosts.wait_for(lambda: "changed: layout.shard: 1 -> 2" in tiny.log("fewer"), "on two hosts again")
+    hosts.wait_for(lambda: changed(1, 2) in tiny.log("fewer"), "on two hosts again")
     tiny.wait_for_steps("fewer", len(tiny.numbers("fewer")) + 4)
     cancel(cluster, number)
 

@@ -7,6 +7,7 @@ Exit 77 (skipped) without root, namespaces or mpirun.
 """
 
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import sys
 import hosts
 import job
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import says  # noqa: E402
 
 # Read by sh on each host.
 VARIABLES = ["LD_LIBRARY_PATH", "LOCKSTEP_TABLE_KEY", "NCCL_DEBUG", "NCCL_IB_HCA",
@@ -47,20 +50,21 @@ def main():
 
     tiny.run_steps(launcher, "two_hosts", 4, signal.SIGTERM)
     said = tiny.log("two_hosts")
-    for line in ("mpirun started rank 0 of 4; they talk by MPI", "4 ranks on 2 hosts",
-                 "host n1: ranks 0-1", "host n2: ranks 2-3"):
+    for line in (f"{says('launch.started', launcher='mpirun', rank=0, ranks=4)}; {says('launch.by_mpi')}",
+                 says("launch.on_hosts", ranks=4, hosts=2), says("launch.host", host="n1", ranks="0-1"),
+                 says("launch.host", host="n2", ranks="2-3")):
         job.expect(line in said, f"the log has no '{line}': {said}")
     stopped = len(tiny.numbers("two_hosts"))
-    job.expect(f"stopped by a signal after step {stopped}" in said, f"no word of the stop: {said}")
+    job.expect(says("train.stopped", step=stopped) in said, f"no word of the stop: {said}")
     tiny.run_steps(launcher, "two_hosts", 4, signal.SIGINT)
-    job.expect(f"going on from step {stopped}" in tiny.log("two_hosts"),
+    job.expect(says("train.goes_on", step=stopped) in tiny.log("two_hosts"),
                f"it does not go on: {tiny.log('two_hosts')}")
     tiny.expect_the_bits_of_one_host("two_hosts")
 
     # What tensor ranks share stays inside a host.
     code, said = tiny.run(launcher, "refused", "layout.tensor=4")
-    job.expect(code == 78 and "layout.tensor = 4 does not fit" in said and
-               "host n2 has 2 ranks (ranks 2-3)" in said,
+    job.expect(code == 78 and says("layout.spans_hosts", tensor=4) in said and
+               says("layout.ranks_of_host", host="n2", count=2, ranks="2-3") in said,
                f"tensor ranks across hosts: {code} {said}")
 
     # Hosts of different sizes: some groups of ranks lie in one of them, others in two.
@@ -70,7 +74,7 @@ def main():
     settings = ["layout.tensor=1", "layout.replicate=2", "layout.shard=4", "train.steps=3",
                 "train.micro_batch=1"]
     code, said = tiny.run([job.EXAMPLES / "mpirun.sh", uneven], "uneven", *settings)
-    job.expect(code == 0 and "8 ranks on 3 hosts" in said, f"uneven hosts: {code} {said}")
+    job.expect(code == 0 and says("launch.on_hosts", ranks=8, hosts=3) in said, f"uneven hosts: {code} {said}")
     one_host = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "8"]
     code, said = tiny.run(one_host, "even", *settings)
     losses = [[step[1] for step in tiny.numbers(run)] for run in ("uneven", "even")]

@@ -10,6 +10,7 @@ core alone, so that preflight finds nothing well.
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -18,6 +19,9 @@ import time
 
 import hosts
 import job
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
 
 SECONDS = 180  # that preflight may take
 TRIES = 5      # on a machine that does other things too
@@ -52,7 +56,8 @@ class Preflight:
                               stderr=subprocess.PIPE, errors="replace")
         self.seconds = time.monotonic() - begin
         self.out = done.stdout + done.stderr
-        self.faults = re.findall(r"^(hosts? n\d.*)$", done.stdout, re.MULTILINE)
+        of_hosts = pattern("preflight.host", host=r"n\d.*"), pattern("preflight.hosts", hosts=r"n\d.*")
+        self.faults = re.findall(f"^({'|'.join(of_hosts)})$", done.stdout, re.MULTILINE)
         print(f"exit {done.returncode} after {self.seconds:.0f} s: {self.faults}", flush=True)
         return done.returncode
 
@@ -62,8 +67,8 @@ class Preflight:
 
     def of(self, host, check):
         """What is said of a check on a host."""
-        return [fault for fault in self.faults if re.match(rf"host {host}, rank \d+( \(.*\))?: {check}",
-                                                           fault)]
+        where = pattern("preflight.host", host=host) + ", " + pattern("preflight.of_rank", rank=r"\d+")
+        return [fault for fault in self.faults if re.match(rf"{where}( \(.*\))?: {check}", fault)]
 
 
 def check_cluster(path):
@@ -92,7 +97,7 @@ def main():
 
     absent = preflight.tiny.folder / "absent"
     code = preflight.run(scratch=absent)
-    job.expect(code == 78 and f"--scratch {absent}: no such folder on hosts n1, n2" in preflight.out,
+    job.expect(code == 78 and f"--scratch {absent}: " in preflight.out and "n1, n2" in preflight.out,
                f"without a folder: exit {code}: {preflight.out}")
     job.expect(not preflight.cluster.exists(), "a cluster.json of a check that could not run")
 
@@ -111,16 +116,16 @@ def main():
                               "burst", "256kb", "latency", "50ms"))
     except RuntimeError as error:
         hosts.skip(f"no link can be throttled here: {error}")
-    sends = r"sends to other hosts: .* less than the .* of its peers"
+    sends = f"{pattern('check.sends')} .* {pattern('preflight.of_peers')}"
     named = preflight.until(lambda code: code == 75 and preflight.of("n2", sends)
-                            and not preflight.of("n1", "sends"))
+                            and not preflight.of("n1", pattern("check.sends")))
     job.expect(named, f"a throttled link: {preflight.out}")
     job.expect(preflight.cluster.read_bytes() == before, "an ill cluster is written over a good one")
     hosts.sh(*nodes[1].on("tc", "qdisc", "delete", "dev", "eth0", "root"))
 
     busy = subprocess.Popen(nodes[0].on("taskset", "--cpu-list", cores[0], "sh", "-c",
                                         "while :; do :; done"))
-    share = "share of its processors' time: .*, expected at least 90 %"
+    share = f"{pattern('check.share')} .*, {pattern('preflight.at_least', least='90 %')}"
     named = preflight.until(lambda code: code == 75 and preflight.of("n1", share)
                             and not preflight.of("n2", share))
     job.expect(named, f"a busy core: {preflight.out}")

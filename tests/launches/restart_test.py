@@ -10,8 +10,12 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import says  # noqa: E402
 
 CLUSTER = pathlib.Path(__file__).resolve().parents[2] / "launch" / "cluster"
 
@@ -23,14 +27,14 @@ mkdir -p run/checkpoints; touch run/lock
 for act in $acts; do
   case $act in
     save) n=$(ls run/checkpoints | wc -l); step=$(printf step-%08d $((n + 1)))
-          mkdir run/checkpoints/$step; echo "05:31:26 saved step $((n + 1)) in 1 s" >&2 ;;
+          mkdir run/checkpoints/$step; echo "05:31:26 SAVED 1 s" >&2 ;;
     remove) rm -r run ;;
     die) kill -KILL $PPID; exit ;;  # as the script does with its node
     stopped) kill -USR1 $PPID; /bin/sleep 0.2 ;;  # as a save takes a while
   esac
 done
 exit "$code"
-"""
+""".replace("SAVED", says("train.saved", step="$((n + 1))"))
 STAND_IN = """#!/usr/bin/env bash
 echo "${0##*/} $*" >>calls
 [[ $0 != *sleep ]] || /bin/sleep 0.2

@@ -8,6 +8,7 @@ Exit 77 (skipped) without root, namespaces or mpirun.
 """
 
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -18,6 +19,9 @@ import time
 import hosts
 import job
 import tiny_run
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern  # noqa: E402
 
 SLOW = 3  # a rank of n2
 EVERY = 5  # steps
@@ -56,13 +60,13 @@ def main():
     tiny = job.Job(sys.argv[1])
     process = tiny.start([job.EXAMPLES / "mpirun.sh", tiny.hostfile], "slow", *SETTINGS)
     tiny.wait_for_steps("slow", 5, process)
-    named = re.compile(rf"rank {SLOW} on host n2 needs [\d.]+ m?s of a step itself, *([\d.]+) times the median of 4 "
-                       r"ranks, in the last 3 comparisons")
+    named = re.compile(pattern("train.slow_rank", rank=SLOW, host="n2", time=r"[\d.]+ m?s", times=r" *([\d.]+)", ranks=4,
+                               count=3))
     with Slowed(job.ranks()[SLOW]):
         named_soon = hosts.passes(lambda: named.search(tiny.log("slow")) or process.poll() is not None, 2 * hosts.PATIENCE)
     job.expect(named_soon, "the slow rank is named within some minutes")
     # Of both ranks of the host now this one is the slower, now that one.
-    both = re.compile(r"ranks 2, 3 on host n2 need up to [\d.]+ m?s of a step themselves, ")
+    both = re.compile(pattern("train.slow_ranks", ranks="2, 3", host="n2", time=r"[\d.]+ m?s"))
     with Slowed(job.ranks()[SLOW - 1]), Slowed(job.ranks()[SLOW]):
         named_soon = hosts.passes(lambda: both.search(tiny.log("slow")) or process.poll() is not None, 2 * hosts.PATIENCE)
     job.expect(named_soon and both.search(tiny.log("slow")), f"both ranks of a host are slow: {tiny.log('slow')[-3000:]}")

@@ -8,6 +8,8 @@ Exit 77 (skipped) without root, namespaces, mpirun or Slurm.
 """
 
 import os
+import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -15,6 +17,11 @@ import sys
 import hosts
 import job
 import slurm
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from wording import pattern, says  # noqa: E402
+
+REQUEUED = says("slurm.requeued")
 
 
 def main():
@@ -35,7 +42,7 @@ def main():
 
 def check(tiny, cluster, nodes):
     code, said = tiny.run(["srun", "--nodes=2", "--ntasks-per-node=2", "--mpi=pmi2"], "refused")
-    job.expect(code == 78 and "start with mpirun -n RANKS or srun --mpi=pmix" in said,
+    job.expect(code == 78 and "srun --mpi=pmix" in said,
                f"srun --mpi=pmi2: {code} {said}")
     check_stop(tiny, cluster)
     check_death(tiny, cluster, nodes)
@@ -46,17 +53,18 @@ def check(tiny, cluster, nodes):
 def check_stop(tiny, cluster):
     number = cluster.submit(tiny, "batch")
     tiny.wait_for_steps("batch", 4)
-    job.expect("srun started rank 0 of 4 with PMIx; they talk by MPI" in tiny.log("batch"),
+    started = says("launch.started", launcher="srun", rank=0, ranks=4)
+    job.expect(f"{started} {says('launch.with_pmix')}; {says('launch.by_mpi')}" in tiny.log("batch"),
                f"who started it: {tiny.log('batch')}")
-    job.expect("4 ranks on 2 hosts" in tiny.log("batch"), f"where it runs: {tiny.log('batch')}")
+    job.expect(says("launch.on_hosts", ranks=4, hosts=2) in tiny.log("batch"), f"where it runs: {tiny.log('batch')}")
     hosts.sh("scancel", "--batch", "--signal=USR1", number)  # what --signal=B:USR1 does at its time
-    hosts.wait_for(lambda: ": requeued" in tiny.log("batch"), "a requeue")
+    hosts.wait_for(lambda: REQUEUED in tiny.log("batch"), "a requeue")
     stopped = len(tiny.numbers("batch"))
     tiny.wait_for_steps("batch", stopped + 4)
-    job.expect(f"going on from step {stopped}" in tiny.log("batch"),
+    job.expect(says("train.goes_on", step=stopped) in tiny.log("batch"),
                f"it does not go on: {tiny.log('batch')}")
     cancel(tiny, cluster, "batch", number)
-    job.expect(tiny.log("batch").count("stopped by a signal after step") == 2,
+    job.expect(len(re.findall(pattern("train.stopped"), tiny.log("batch"))) == 2,
                f"a cancelled run saves: {tiny.log('batch')}")
     tiny.expect_the_bits_of_one_host("batch")
 
@@ -72,9 +80,9 @@ def check_death(tiny, cluster, nodes):
     with open(tiny.folder / "died.log", "a") as log:  # as a run of hours writes
         log.write("a line of a long log\n" * 20_000)
     os.kill(job.ranks()[3], signal.SIGKILL)
-    hosts.wait_for(lambda: ": requeued" in tiny.log("died"), "a requeue")
+    hosts.wait_for(lambda: REQUEUED in tiny.log("died"), "a requeue")
     before = len(tiny.numbers("died"))
-    hosts.wait_for(lambda: "going on from step" in tiny.log("died"), "it goes on")
+    hosts.wait_for(lambda: re.search(pattern("train.goes_on"), tiny.log("died")), "it goes on")
     tiny.wait_for_steps("died", before + 4)
     cancel(tiny, cluster, "died", number)
     tiny.expect_the_bits_of_one_host("died")
@@ -82,12 +90,12 @@ def check_death(tiny, cluster, nodes):
     # After three starts in a row that saved nothing it would die again.
     number = cluster.submit(tiny, "unsaved", "checkpoint.every_steps=0")
     for start in (1, 2, 3):
-        hosts.wait_for(lambda: tiny.log("unsaved").count("starting from random weights") == start and
+        hosts.wait_for(lambda: tiny.log("unsaved").count(says("train.random_weights")) == start and
                        tiny.numbers("unsaved"), f"start {start} makes steps")
         os.kill(job.ranks()[start % 4], signal.SIGKILL)
-        hosts.wait_for(lambda: tiny.log("unsaved").count("a start ended with") == start, "its end")
+        hosts.wait_for(lambda: len(re.findall(pattern("slurm.start_ended"), tiny.log("unsaved"))) == start, "its end")
     hosts.wait_for(lambda: cluster.state(number) == "FAILED", "the job has failed")
-    job.expect("3 starts in a row saved nothing. Not requeued" in tiny.log("unsaved"),
+    job.expect(says("slurm.unsaved", starts=3) in tiny.log("unsaved"),
                f"no word of the end: {tiny.log('unsaved')}")
     job.expect_nothing_runs("lockstep")
 
@@ -98,8 +106,8 @@ def check_removed(tiny, cluster):
     hosts.wait_for(lambda: tiny.checkpoints("removed"), "a checkpoint")
     (tiny.folder / "removed").rename(tiny.folder / "elsewhere")
     hosts.wait_for(lambda: cluster.state(number) == "FAILED", "the job has failed")
-    job.expect("the run directory was removed, moved or replaced" in tiny.log("removed") and
-               "exit code 65: a retry cannot help. Not requeued" in tiny.log("removed"),
+    job.expect(says("train.run_gone") in tiny.log("removed") and
+               says("slurm.no_retry", code=65) in tiny.log("removed"),
                f"no word of the end: {tiny.log('removed')}")
     job.expect(not (tiny.folder / "removed").exists(), "the run's folder was made again")
     job.expect_nothing_runs("lockstep")
@@ -109,9 +117,9 @@ def check_storage(tiny, cluster):
     """A limit of file sizes that a checkpoint exceeds: the next start is later."""
     number = cluster.submit(tiny, "limited", "train.steps=3", "checkpoint.every_steps=0",
                             limit_kilobytes=16)
-    hosts.wait_for(lambda: "the next start is in" in tiny.log("limited"), "a retry later")
-    job.expect("a start ended with 74" in tiny.log("limited") and
-               "the next start is in 10 minutes" in tiny.log("limited"),
+    hosts.wait_for(lambda: re.search(pattern("slurm.next_start"), tiny.log("limited")), "a retry later")
+    job.expect(says("slurm.start_ended", code=74) in tiny.log("limited") and
+               says("slurm.next_start", minutes=10) in tiny.log("limited"),
                f"what it ended with: {tiny.log('limited')}")
     hosts.wait_for(lambda: cluster.state(number) == "PENDING", "it waits")
     begin = hosts.sh("squeue", "--noheader", "--start", f"--jobs={number}", "--format=%S %r").strip()
@@ -122,7 +130,7 @@ def check_storage(tiny, cluster):
 def cancel(tiny, cluster, run, number):
     hosts.sh("scancel", number)
     hosts.wait_for(lambda: cluster.state(number) == "CANCELLED", "the job is cancelled")
-    job.expect("ended by Slurm, which" in tiny.log(run) and tiny.log(run).count(": requeued") == 1,
+    job.expect(says("slurm.ended") in tiny.log(run) and tiny.log(run).count(REQUEUED) == 1,
                f"a cancelled job is not requeued: {tiny.log(run)}")
     job.expect_nothing_runs("lockstep")
 

@@ -12,6 +12,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from wording import says  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools" / "choices.py"
 TEXTS = ROOT / "tests" / "oracle" / "fixtures" / "choices_texts.json"
@@ -76,7 +79,7 @@ class Choices(unittest.TestCase):
                          [line])
         array = self.file("a.json", json.dumps([{**PIQA, "label": 1}]))
         self.assertEqual(self.run_script("piqa", array), [line])
-        self.assertIn("1 labels for 2 questions", self.run_script(
+        self.assertIn(says("choices.labels", labels=1, questions=2), self.run_script(
             "piqa", self.file("b.jsonl", PIQA, PIQA), "--labels", labels))
 
     def test_winogrande_scores_what_follows_each_option(self):
@@ -99,7 +102,7 @@ class Choices(unittest.TestCase):
         found = self.run_script("mmlu", test, "--shots", "1", "--examples", dev)
         self.assertEqual(found[0]["context"],
                          start + "Two, or\nmore?\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer: B\n\n" + asked + " ")
-        self.assertIn("holds 2 about human_aging",
+        self.assertIn(says("choices.few_of_subject", count=2, subject="human_aging"),
                       self.run_script("mmlu", test, "--shots", "3", "--examples", dev))
 
     def test_texts_and_examples_are_lm_evals(self):
@@ -125,15 +128,15 @@ class Choices(unittest.TestCase):
 
     def test_what_is_no_question_is_refused_by_file_and_row(self):
         bad = self.file("a.jsonl", PIQA)
-        self.assertIn(f"{bad}: row 0: no question of piqa: KeyError: 'label'",
+        self.assertIn(f"{bad}: row 0: {says('choices.no_question', task='piqa')}: KeyError: 'label'",
                       self.run_script("piqa", bad))
         self.assertIn("line 2", self.run_script("piqa", self.file("b.jsonl", ARC, "{\n")))
         hidden = self.file("c.jsonl", {**HELLASWAG, "label": ""})
         self.assertIn("row 0", self.run_script("hellaswag", hidden))
-        self.assertIn("expected a name that ends in",
+        self.assertIn(says("choices.ending"),
                       self.run_script("arc", self.file("d.txt", "x")))
         few = self.file("e.jsonl", *[{**PIQA, "label": 0}] * 3)
-        self.assertIn("--examples holds 0 others",
+        self.assertIn(says("choices.few", count=0),
                       self.run_script("piqa", few, "--shots", "2", "--examples", few))
 
     def refused(self, what, task, name, *rows, encoded=None):
@@ -152,19 +155,19 @@ class Choices(unittest.TestCase):
 
     def test_files_that_are_wrong_are_refused_by_line(self):
         for answer in ("", "BC", "E"):
-            self.refused("{file}: row 1: no question of mmlu", "mmlu", "anatomy_test.csv",
+            self.refused("{file}: row 1: " + says("choices.no_question", task="mmlu"), "mmlu", "anatomy_test.csv",
                          f"Why?,1,2,3,4,A\nWhy?,1,2,3,4,{answer}\n")
-        self.refused("{file}: line 2: 5 columns, expected 6", "mmlu", "a_test.csv",
+        self.refused("{file}: line 2: " + says("choices.columns", found=5, count=6), "mmlu", "a_test.csv",
                      "Why?,1,2,3,4,A\nWhy?,1,2,3,A\n")
-        self.refused("{file}: holds no question", "mmlu", "a.csv", "")
-        self.refused("{file}: holds no question", "arc", "a.jsonl", "\n\n")
+        self.refused("{file}: " + says("choices.empty"), "mmlu", "a.csv", "")
+        self.refused("{file}: " + says("choices.empty"), "arc", "a.jsonl", "\n\n")
         self.refused("{file}: Expecting value: line 1 column 9", "arc", "a.json", '[{"id": }]')
-        self.refused("{file}: line 1: expected an array", "arc", "a.json", json.dumps(ARC))
-        self.refused("{file}: row 0: expected an object", "arc", "a.jsonl", "[1]\n")
+        self.refused("{file}: line 1: " + says("choices.no_array"), "arc", "a.json", json.dumps(ARC))
+        self.refused("{file}: row 0: " + says("pack.no_object"), "arc", "a.jsonl", "[1]\n")
         for name in ("a.jsonl", "a.json", "a.csv"):
-            self.refused("{file}: line 2: byte 4 of the file is no UTF-8", "arc", name,
+            self.refused("{file}: line 2: " + says("choices.not_unicode", byte=4), "arc", name,
                          encoded=b"[1]\n\xff")
-        self.refused("{file}: row 0: no question of piqa", "piqa", "a.jsonl",
+        self.refused("{file}: row 0: " + says("choices.no_question", task="piqa"), "piqa", "a.jsonl",
                      {**PIQA, "sol1": 1, "label": 0})
 
     def test_half_pairs_end_nothing_and_are_counted(self):
@@ -173,7 +176,7 @@ class Choices(unittest.TestCase):
         done = subprocess.run([sys.executable, "-B", SCRIPT, "piqa", file, "--out", out],
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("lone surrogates that became U+FFFD: 1", done.stderr)
+        self.assertIn(says("choices.surrogates", count=1), done.stderr)
         first = json.loads(out.read_text(encoding="utf-8").splitlines()[0])
         self.assertIn("a\ufffd", first["context"])
 

@@ -10,6 +10,9 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from wording import says  # noqa: E402
+
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "loss_curve.py"
 
 
@@ -47,7 +50,7 @@ class LossCurve(unittest.TestCase):
         self.assertAlmostEqual(height, h1 + (2.5 - y1) * (h2 - h1) / (y2 - y1), 0)
         curves = [e for e in elements if e.get("clip-path")]
         self.assertEqual([len(e.get("d").split()) for e in curves], [400, 400])
-        self.assertTrue(any(t == "a&b: loss, nats a token" for t, _, _ in texts))
+        self.assertTrue(any(t == says("scripts.loss_curve", run="a&b") for t, _, _ in texts))
 
     def test_a_skipped_step_has_no_mark(self):
         rows = [{"step": s, "loss": None if s == 3 else 2.0 + s} for s in range(1, 6)]
@@ -57,7 +60,7 @@ class LossCurve(unittest.TestCase):
     def test_a_run_without_steps_is_refused(self):
         done = draw([])
         self.assertEqual(done.returncode, 1)
-        self.assertIn("fewer than two steps", done.stderr)
+        self.assertIn(says("scripts.few_steps"), done.stderr)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ sys.path.insert(0, str(SCRIPTS))
 import byte_model  # noqa: E402
 import prepare_gcide  # noqa: E402
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from wording import says  # noqa: E402
+
 PREAMBLE = b"\n\n00-database-url\n   somewhere\n\n      be hoped\n      for.        --Locke."
 ENTRY = b"\n0 \\0\\ adj.\n"
 
@@ -83,13 +86,13 @@ class WholeScript(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(written["validation.txt"]), 65536)
         self.assertEqual(len(written["train.txt"]), 1310720 + len(ENTRY) - 1 - 65536)
-        self.assertIn("another version", done.stdout)
+        self.assertIn(says("scripts.other_version"), done.stdout)
 
     def test_a_damaged_source_is_refused_and_writes_nothing(self):
         whole = gzip.compress(PREAMBLE + ENTRY + bytes(range(128)) * 100)
         done, written = self.run_on(whole[:len(whole) // 2])
         self.assertEqual(done.returncode, 1)
-        self.assertIn("cannot read", done.stderr)
+        self.assertIn(says("scripts.cannot_read"), done.stderr)
         self.assertEqual(written, {})
 
 

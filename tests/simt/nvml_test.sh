@@ -2,6 +2,8 @@
 # nvml_test.sh LOCKSTEP NVML OLD_NVML: what the program on the simulated GPU says with a stand-in for NVML
 # (nvml.cpp) in the directory NVML, with one of an older driver, one that refuses everything, and none.
 set -euo pipefail
+tests=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
+. "$tests/wording.sh"
 lockstep=$(realpath "$1") nvml=$(realpath "$2") old_nvml=$(realpath "$3")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -36,15 +38,15 @@ train() {
   LD_LIBRARY_PATH=$2 "$lockstep" train tiny.toml --run "$1" "${@:3}" >"$1.out" 2>&1 ||
     { cat "$1.out"; exit 1; }
 }
-says() { grep -qF -- "$2" "$1.out" || { echo "expected '$2' in:"; cat "$1.out"; exit 1; }; }
-says_not() { ! grep -q -- "$2" "$1.out" || { echo "did not expect '$2' in:"; cat "$1.out"; exit 1; }; }
 
-warning="the clocks of simulated GPU (0000:5A:00.0) are held down by heat (hardware thermal slowdown) at 1755 MHz and 64 C: tokens/s and MFU fall"
+gpu="simulated GPU (0000:5A:00.0)"
+warning=(gpu.held_down gpu="$gpu" mhz=1755 celsius=64)
 train there "$nvml" --set log.every_steps=1 --set train.steps=16
-says there "fp32 on simulated GPU"
-says there "GPU: simulated GPU (0000:5A:00.0), 16.0 GiB, power limit 700 W, driver 580.65.06; other processes hold 1.50 GiB of it: 4241, 4242"
-says there "$warning"
-[[ $(grep -c "held down" there.out) == 1 ]] || { echo "the warning is not said once"; cat there.out; exit 1; }
+says there.out train.computes types=fp32 device="simulated GPU"
+says there.out gpu.is gpu="$gpu" memory="16.0 GiB" gpu.power watts=700 gpu.driver version=580.65.06 \
+  gpu.others memory="1.50 GiB" processes="4241, 4242"
+says there.out "${warning[@]}"
+[[ $(grep -cP "$(phrases gpu.held_down)" there.out) == 1 ]] || { echo "the warning is not said once"; cat there.out; exit 1; }
 
 # until_read RUN: goes on until energy was read twice.
 until_read() {
@@ -62,26 +64,32 @@ until_read() {
 until_read energy
 LOCKSTEP_NVML=pascal until_read power
 train old "$old_nvml"
-says old "$warning"
+says old.out "${warning[@]}"
 LOCKSTEP_NVML=crowded train crowded "$nvml"
-says crowded "other processes hold 1000 B of it: 4241, 4242, 4243"
-says crowded ", 4339"
+says crowded.out gpu.others memory="1000 B" processes="4241, 4242, 4243"
+grep -qF ", 4339" crowded.out
 LOCKSTEP_NVML=errors train refusing "$nvml"
-says refusing "GPU: simulated GPU (0000:5A:00.0), 16.0 GiB"
-says_not refusing "held down\|other processes\|driver\|watts"
+says refusing.out gpu.is gpu="$gpu" memory="16.0 GiB"
+for phrase in gpu.held_down gpu.others gpu.driver gpu.power; do
+  says_not refusing.out $phrase
+done
 mkdir none
 train without "$PWD/none"
-says_not without "GPU: \|held down\|other processes"
+for phrase in gpu.is gpu.held_down gpu.others; do
+  says_not without.out $phrase
+done
 
 # What a run does not fit beside.
 status=0
 LD_LIBRARY_PATH=$nvml "$lockstep" train tiny.toml --run large --device cuda --set model.width=16384 \
   --set model.heads=128 >large.out 2>&1 || status=$?
 [[ $status == 78 ]] || { echo "exit $status, expected 78"; cat large.out; exit 1; }
-says large "are free on this GPU; other processes hold 1.50 GiB of it: 4241, 4242; "
+says large.out memory.free_on_this_gpu gpu.others memory="1.50 GiB" processes="4241, 4242; "
 
-python3 - <<'PYTHON'
-import json, pathlib, re
+python3 -B - "$tests" <<'PYTHON'
+import json, pathlib, re, sys
+sys.path.insert(0, sys.argv[1])
+from wording import says
 
 def steps(run):
     return [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
@@ -90,7 +98,7 @@ def gpu(step):
     return {key: value for key, value in step.items() if key.startswith("gpu_")}
 
 expected = {"gpu_clock_mhz": 1755, "gpu_power_watts": 612.5, "gpu_temperature_celsius": 64,
-            "gpu_power_capped": True, "gpu_slowed_by": "heat (hardware thermal slowdown)"}
+            "gpu_power_capped": True, "gpu_slowed_by": says("gpu.heat")}
 def check_energy(run, watts):
     read = [step for step in steps(run) if gpu(step)]
     assert read[0]["energy_joules"] is None and read[0]["joules_per_token"] is None, read[0]

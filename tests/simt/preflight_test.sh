@@ -3,6 +3,8 @@
 # in the directory NVML that says that the GPU is well, hot or ill. TIER is ci, or full: also an ill one, calls of NVML
 # that fail, and other clusters.
 set -euo pipefail
+tests=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
+. "$tests/wording.sh"
 lockstep=$(realpath "$1") nvml=$(realpath "$2") tier=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -33,29 +35,30 @@ preflight() {
     --cluster-out "$1.json" --baseline "$1.baseline" "${@:4}" >"$1.out" 2>&1 || status=$?
   [[ $status == "$2" ]] || { echo "$1: exit $status, expected $2"; cat "$1.out"; exit 1; }
 }
-says() { grep -qF -- "$2" "$1.out" || { echo "expected '$2' in:"; cat "$1.out"; exit 1; }; }
 
 LOCKSTEP_NVML=well preflight well 0 "$nvml"
-says well "nothing is wrong with 1 rank on 1 host"
+says well.out preflight.well
 [[ -s well.json && -s well.baseline ]] || { echo "what is well was not written"; exit 1; }
 preflight hot 75 "$nvml"
-says hot ", GPU 0, rank 0: causes that hold clocks down: 1 (heat (hardware thermal slowdown)), expected at most 0"
+says hot.out preflight.of_gpu gpu=0 preflight.of_rank rank=0 check.causes gpu.heat preflight.at_most most=0
 [[ ! -e hot.json && ! -e hot.baseline ]] || { echo "what is ill was written"; exit 1; }
 if [[ $tier == full ]]; then
   LOCKSTEP_NVML=ill preflight ill 75 "$nvml"
-  says ill "uncorrected errors of the GPU's memory: 2, expected at most 0"
-  says ill "rows of the GPU's memory to be replaced: 1, expected at most 0"
-  says ill "NVLinks that are down: 1, expected at most 0"
+  says ill.out check.ecc preflight.at_most found=2 most=0
+  says ill.out check.rows preflight.at_most found=1 most=0
+  says ill.out check.nvlinks preflight.at_most found=1 most=0
   LOCKSTEP_NVML=lost preflight lost 75 "$nvml"
-  for check in "clock under load: could not be measured: NVML: nvmlDeviceGetClockInfo" \
-    "causes that hold clocks down: could not be measured: NVML: nvmlDeviceGetCurrentClocksEventReasons" \
-    "uncorrected errors of the GPU's memory: could not be measured: NVML: nvmlDeviceGetTotalEccErrors" \
-    "rows of the GPU's memory to be replaced: could not be measured: NVML: nvmlDeviceGetRemappedRows" \
-    "NVLinks that are down: could not be measured: NVML: nvmlDeviceGetNvLinkState"; do
-    says lost "$check: GPU is lost"
-  done
+  while read -r check call; do
+    says lost.out "$check" preflight.not_measured preflight.nvml_says call="$call" error="GPU is lost"
+  done <<'END'
+check.clock nvmlDeviceGetClockInfo
+check.causes nvmlDeviceGetCurrentClocksEventReasons
+check.ecc nvmlDeviceGetTotalEccErrors
+check.rows nvmlDeviceGetRemappedRows
+check.nvlinks nvmlDeviceGetNvLinkState
+END
   LOCKSTEP_NVML=no_causes preflight untold 75 "$nvml"
-  says untold "causes that hold clocks down: could not be measured: NVML: nvmlDeviceGetCurrentClocksEventReasons: "
+  says untold.out check.causes preflight.not_measured preflight.nvml_says call=nvmlDeviceGetCurrentClocksEventReasons
   LOCKSTEP_NVML=errors preflight uncounted 0 "$nvml"
   LOCKSTEP_NVML=unjoined preflight unjoined 0 "$nvml"  # it is alone
 fi
@@ -79,8 +82,7 @@ TOML
 sed 's/^host_bytes.*/host_bytes_per_second = 1e17/' slow.toml >fast.toml
 export LOCKSTEP_NVML=well
 preflight fast 75 "$nvml" --set plan.cluster=fast.toml
-says fast "copy from the host: "
-says fast ", expected at least 94000 TB/s"
+says fast.out check.host_copy preflight.at_least least="94000 TB/s"
 preflight missing 78 "$nvml" --set plan.cluster=nowhere.json
 if [[ $tier == full ]]; then
   preflight slow 0 "$nvml" --set plan.cluster=slow.toml
@@ -95,7 +97,7 @@ PYTHON
   preflight again 0 "$nvml" --set plan.cluster=again.json
   mkdir none
   LOCKSTEP_NVML='' preflight without 75 "$PWD/none"
-  says without "clock under load: could not be measured: NVML does not know the GPU"
+  says without.out check.clock preflight.not_measured preflight.no_such_gpu
 fi
 unset LOCKSTEP_NVML
 
@@ -118,12 +120,15 @@ for offloads in false true; do
   "$lockstep" plan tiny.toml --cluster well.json --check --json "${set[@]}" >plan.json
   "$lockstep" train tiny.toml --run run-$offloads --device cuda "${set[@]}" --set train.threads=1 >train.out 2>&1 ||
     { cat train.out; exit 1; }
-  python3 - <<'PYTHON'
-import json, re
+  python3 -B - "$tests" <<'PYTHON'
+import json, re, sys
+sys.path.insert(0, sys.argv[1])
+from wording import pattern
 plan = json.load(open("plan.json"))
 assert plan["constants_measured"] and plan["missing_host_bytes"] == 0, plan
 log = open("train.out").read()
-said = re.search(r"memory: (\S+ \S+) for weights, optimizer and activations, (\S+ \S+) of the host's beside it", log)
+two = r"(\S+ \S+)"
+said = re.search(pattern("train.memory", memory=two) + ", " + pattern("train.memory_of_host", memory=two), log)
 device = sum(part["bytes"] for part in plan["memory"] if part["name"] != "constants")
 host = sum(part["bytes"] for part in plan["host_memory"])
 units = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

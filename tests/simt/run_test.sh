@@ -5,6 +5,8 @@
 # ci, or full: also products in fp8, rows of masked data, a run that does not fit, and records of products
 # that are damaged or of another library.
 set -euo pipefail
+tests=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
+. "$tests/wording.sh"
 lockstep=$(realpath "$1") tier=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -46,8 +48,6 @@ head -c 400 text | "$lockstep" data pack - --out held_out >/dev/null 2>&1
 
 train() { "$lockstep" train tiny.toml --run "$1" --device "$2" "${@:3}" >"$1.out" 2>&1 || { cat "$1.out"; exit 1; }; }
 
-# says RUN TEXT: in the log of its last start
-says() { grep -qF -- "$2" "$1.out" || { echo "expected '$2' in:"; cat "$1.out"; exit 1; }; }
 # same_bits RUN RUN, other_bits RUN RUN: at their end
 last=checkpoints/step-00000006/rank-00000.safetensors
 same_bits() { cmp {"$1","$2"}/$last || { echo "$1 and $2 have other bits"; exit 1; }; }
@@ -55,9 +55,9 @@ other_bits() { ! cmp -s {"$1","$2"}/$last || { echo "$1 and $2 have the same bit
 
 NVIDIA_TF32_OVERRIDE=1 train gpu cuda  # tests/simt/cublas.cpp computes nothing where it is set
 train cpu cpu
-says gpu "matrix products in "
-says gpu "after the algorithms of matrix products were chosen"
-says gpu "NVIDIA_TF32_OVERRIDE=1 in the environment is ignored"
+says gpu.out products.measured
+says gpu.out products.memory
+says gpu.out products.cleared variable=NVIDIA_TF32_OVERRIDE=1
 grep -A1 '"cleared_variables"' gpu/numerics.json | grep -q NVIDIA_TF32_OVERRIDE
 [[ ! -e cpu/numerics.json ]]
 
@@ -69,18 +69,18 @@ cp -r parts measured
 rm parts/numerics.json  # the checkpoint has it
 export LOCKSTEP_SIMT_FASTEST=1
 train parts cuda --set schedule.kind=constant
-says parts "matrix products as in parts/checkpoints/step-00000003"
+says parts.out products.recorded record=parts/checkpoints/step-00000003
 same_bits parts whole
 cmp {parts,whole}/numerics.json
 train parts cuda --set train.steps=7 --set schedule.kind=constant  # of what a resumed run saved
-says parts "matrix products as in parts/checkpoints/step-00000006"
+says parts.out products.recorded record=parts/checkpoints/step-00000006
 cmp {parts,whole}/numerics.json
 
 # A run of the record of another one has its bits.
 mkdir copy
 cp whole/numerics.json copy
 train copy cuda --set schedule.kind=constant
-says copy "matrix products as in copy/numerics.json"
+says copy.out products.recorded record=copy/numerics.json
 same_bits copy whole
 
 # CUDA graphs change no bit.
@@ -121,14 +121,14 @@ attention() {
 }
 expect() { [[ $2 == "$3" ]] || { echo "$1: '$2', expected '$3'"; exit 1; }; }
 expect auto "$(attention auto)" "cuDNN simulated"
-grep -q "attention by cuDNN simulated" auto.out
+says auto.out attention.cudnn version=simulated
 expect own "$(attention own --set train.attention=own)" "own kernels"
 expect documents "$(attention documents --set data.document_mask=true)" "own kernels"
-grep -q "own kernels, not cuDNN: data.document_mask is set" documents.out
+says documents.out attention.own key=data.document_mask
 status=0
 "$lockstep" train tiny.toml --run refused --device cuda --set train.attention=cudnn >refused.out 2>&1 || status=$?
 expect "fp32 and cuDNN" "$status" 78
-grep -q "train.attention is cudnn, but precision.compute is not bf16" refused.out
+grep -q "train.attention.*precision.compute" refused.out
 
 [[ $tier == full ]] || exit 0
 
@@ -136,17 +136,17 @@ grep -q "train.attention is cudnn, but precision.compute is not bf16" refused.ou
 # changes no bit, nor what a checkpoint holds.
 fp8=(--set precision.compute=bf16 --set precision.fp8=tensor --set schedule.kind=constant)
 train fp8 cuda "${fp8[@]}"
-says fp8 "bf16 and fp8 on simulated GPU"
+says fp8.out train.computes types="bf16 and fp8" device="simulated GPU"
 mkdir fp8_parts
 cp fp8/numerics.json fp8_parts
 train fp8_parts cuda "${fp8[@]}" --set train.steps=3
 train fp8_parts cuda "${fp8[@]}" --set train.steps=4 --set train.offload_optimizer=true
-says fp8_parts " of the host's beside it"
+says fp8_parts.out train.memory_of_host
 train fp8_parts cuda "${fp8[@]}"
 same_bits fp8_parts fp8
 other_bits whole fp8
 train from_fp8 cuda "${fp8[@]}" --set train.init_from=fp8 --set train.offload_optimizer=true
-says from_fp8 "starting from the weights in fp8/checkpoints/step-00000006"
+says from_fp8.out train.given_weights checkpoint=fp8/checkpoints/step-00000006
 mkdir fp8_again
 cp from_fp8/numerics.json fp8_again
 train fp8_again cuda "${fp8[@]}" --set train.init_from=fp8
@@ -155,7 +155,7 @@ status=0
 "$lockstep" train tiny.toml --run fp8_refused --device cuda "${fp8[@]}" --set train.micro_batch=1 \
   --set train.sequence_length=24 >fp8_refused.out 2>&1 || status=$?
 [[ $status == 78 ]]
-says fp8_refused "expected a multiple of 2: with precision.fp8 a micro-batch holds a multiple of 16 tokens"
+says fp8_refused.out fp8.micro_batch count=2
 
 # data.rows = "auto" is the same on both: windows of masked data without documents, though masks are
 # there. A run begun on one goes on on the other.
@@ -182,31 +182,31 @@ deep+=(--set train.micro_batch=1 --set train.recompute=block --set train.steps=1
 status=0
 "$lockstep" train tiny.toml --run deep --device cuda "${deep[@]}" >deep.out 2>&1 || status=$?
 [[ $status == 78 ]]
-says deep 'with train.offload_optimizer = true it needs 34.'
+says deep.out memory.remedy settings='train.offload_optimizer = true' memory=34.
 "$lockstep" train tiny.toml --run deep --device cuda "${deep[@]}" --set train.cuda_graphs=on \
   >deep.out 2>&1 && exit 1
-says deep 'train.offload_optimizer = true and train.cuda_graphs = "auto" it needs'
+says deep.out memory.remedy settings='train.offload_optimizer = true and train.cuda_graphs = "auto"'
 train deep cuda "${deep[@]}" --set train.offload_optimizer=true
 unset LOCKSTEP_SIMT_MIB
 
 # Another version of the library: measured, so that the bits are others, and said.
 LOCKSTEP_SIMT_CUBLASLT=130001 train measured cuda --set schedule.kind=constant
-says measured "step-00000003 is of cuBLASLt 130000, this is 130001; matrix products are measured anew"
-says measured "matrix products in "
+says measured.out products.other_library step=00000003 recorded=130000 version=130001
+says measured.out products.measured
 other_bits measured whole
 
 # Records that are not whole.
 mkdir damaged
 echo '{"device": ' >damaged/numerics.json
 train damaged cuda --set train.steps=1
-says damaged "damaged/numerics.json: not JSON: "
-says damaged "matrix products in "
+grep -qF "damaged/numerics.json: " damaged.out
+says damaged.out products.measured
 rm -r damaged/checkpoints
 sed -i '0,/": "5/s//": "f/' damaged/numerics.json  # of the first product
 train damaged cuda --set train.steps=1
-says damaged "cuBLASLt does not take what is recorded for the product "
-says damaged "measured 1 matrix product in "
+says damaged.out products.not_taken
+says damaged.out products.measured_one
 rm -r damaged/checkpoints
 sed -i 's/simulated GPU/NVIDIA H200/' damaged/numerics.json
 train damaged cuda --set train.steps=1
-says damaged "damaged/numerics.json is of NVIDIA H200, this is simulated GPU"
+says damaged.out products.other_gpu record=damaged/numerics.json recorded="NVIDIA H200" gpu="simulated GPU"

@@ -328,7 +328,18 @@ def check_metrics(root):
                 yield f"{path.relative_to(root)}:{number}: asks for lockstep_{name}, which {prometheus} does not write"
 
 
-CHECKS = [check_types, check_json_members, check_metrics, check_includes, check_links, check_single, check_text, check_paths, check_sizes, check_threads]
+def check_wording(root):
+    """Some test in Python or shell looks for each phrase of tests/wording.txt."""
+    path = root / "tests" / "wording.txt"
+    words = {word for test in (root / "tests").rglob("*") if test.suffix in (".py", ".sh")
+             for word in re.findall(r"\w+(?:\.\w+)*", test.read_text(encoding="utf-8"))}
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n") if path.is_file() else [], 1):
+        name, equals, _ = line.partition(" = ")
+        if equals and not line.startswith("#") and name not in words:
+            yield f"tests/wording.txt:{number}: no test looks for {name}"
+
+
+CHECKS = [check_types, check_json_members, check_metrics, check_wording, check_includes, check_links, check_single, check_text, check_paths, check_sizes, check_threads]
 
 
 def faults(root):

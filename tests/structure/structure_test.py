@@ -92,6 +92,13 @@ class Tree(unittest.TestCase):
         self.write("docs/formats.md", "### metrics.jsonl\n\n" + "".join(rows) + "| `grad_norm` | |\n")
         self.expect("docs/formats.md:5", '"grad_norm"')
 
+    def test_a_phrase_that_no_test_looks_for(self):
+        self.write("tests/wording.txt", "# By command\n\na.used = one {step}\na.unused = two\n")
+        self.write("tests/a_test.py", 'says("a.used", step=2)\n')
+        self.expect("tests/wording.txt:4", "a.unused")
+        self.write("tests/a_test.sh", "says out a.unused\n")
+        self.assertEqual(structure.faults(self.root), [])
+
     def test_a_file_that_is_too_large(self):
         self.write("tools/linter", "x" * structure.MOST_BYTES)
         self.assertEqual(structure.faults(self.root), [])
