@@ -1,10 +1,9 @@
-#include "launch/checkpoint_verb.h"
-
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <sys/stat.h>
 
 #include "checkpoint/checkpointer.h"
@@ -14,6 +13,7 @@
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/tokenizer/tokenizer_files.h"
+#include "launch/verb.h"
 #include "model/families.h"
 #include "train/config.h"
 #include "train/interop/huggingface.h"
@@ -27,6 +27,27 @@
 
 namespace lockstep {
 namespace {
+
+// Without a value: as the run's settings say.
+struct CheckpointPruneOptions {
+  std::string run;
+  std::optional<std::int64_t> keep_last;         // the newest so many
+  std::optional<std::int64_t> keep_every_steps;  // and those of multiples of so many steps
+  std::optional<std::int64_t> keep_best;         // and the so many of the lowest validation loss
+  bool dry_run = false;                          // nothing is deleted
+};
+
+struct CheckpointExportOptions {
+  std::string model;           // a run, a checkpoint, a Hugging Face directory or an llm.c model
+  std::string out;             // must be empty or absent
+  std::string dtype = "bf16";  // of the weights in the files: bf16 or fp32
+  std::string tokenizer_from;  // directory whose tokenizer files are copied; empty: none
+};
+
+struct CheckpointImportOptions {
+  std::string model;  // as above
+  std::string out;    // the directory of a run, which gets a checkpoint of step 0: weights alone
+};
 
 namespace fs = std::filesystem;
 
@@ -228,8 +249,8 @@ void take_tokenizer(const ModelSource& source, HuggingFaceExport& how) {
   how.token_ids = token_ids(how.tokenizer_from, source.model.vocabulary);
 }
 
-}  // namespace
-
+// Reads every byte of the checkpoints of a run, or of one, past the page cache; 65 where one is
+// damaged.
 int checkpoint_verify(const std::string& path) {
   int exit_code = 0;
   for (const auto& checkpoint : named_checkpoints(path)) {
@@ -244,6 +265,7 @@ int checkpoint_verify(const std::string& path) {
   return exit_code;
 }
 
+// Writes what a checkpoint holds: step, tokens, settings, files, tensors.
 int checkpoint_inspect(const std::string& path) {
   const auto checkpoint = named_checkpoint(path);
   const auto manifest = read_manifest(checkpoint);
@@ -260,6 +282,7 @@ int checkpoint_inspect(const std::string& path) {
   return 0;
 }
 
+// Writes which tensors differ, and by how much; 1 where some do.
 int checkpoint_diff(const std::string& a, const std::string& b) {
   const auto found = compare_checkpoints(named_checkpoint(a), named_checkpoint(b));
   for (const auto& name_of_one : found.only_in_a)
@@ -276,6 +299,7 @@ int checkpoint_diff(const std::string& a, const std::string& b) {
   return found.empty() ? 0 : 1;
 }
 
+// Deletes the others that are whole, once the newest has been read back, and writes which.
 int checkpoint_prune(const CheckpointPruneOptions& options) {
   const auto directory = fs::path(options.run) / "checkpoints";
   if (named_checkpoint(options.run).parent_path() != directory)
@@ -298,6 +322,7 @@ int checkpoint_prune(const CheckpointPruneOptions& options) {
   return 0;
 }
 
+// Writes a directory that `transformers` loads.
 int checkpoint_export(const CheckpointExportOptions& options) {
   if (options.dtype != "bf16" && options.dtype != "fp32")
     throw UsageError(str("--dtype ", options.dtype, ": expected bf16 or fp32"));
@@ -330,6 +355,8 @@ int checkpoint_import(const CheckpointImportOptions& options) {
   return 0;
 }
 
+// Writes the checkpoints of a run, or of its archive, oldest first: step, bytes, when it was saved,
+// and whether it validates (every byte is read).
 int checkpoint_list(const std::string& run) {
   const auto directory = checkpoints_of(run);
   if (!directory) throw DataError(str(run, ": expected a run (with checkpoints/) or an archive"));
@@ -346,6 +373,61 @@ int checkpoint_list(const std::string& run) {
     std::cout << line << saved_at(path) << "  " << state.text << "\n";
   }
   return exit_code;
+}
+
+}  // namespace
+
+Verb checkpoint_verb() {
+  static constexpr const char* kForms = "a checkpoint, or a run or its archive: the newest one";
+  auto path = std::make_shared<std::string>(), other = std::make_shared<std::string>();
+  auto pruned = std::make_shared<CheckpointPruneOptions>();
+  auto exported = std::make_shared<CheckpointExportOptions>();
+  auto imported = std::make_shared<CheckpointImportOptions>();
+  const Flag one{"path", path.get(), "Run", "PATH", kForms, kRequired};
+  return {
+      "checkpoint",
+      "what a run has saved",
+      {},
+      {},
+      {{"list",
+        "the checkpoints of a run, and whether each validates (exit 65 where one does not)",
+        {{"run", path.get(), "Run", "DIR", "the run, or its archive", kRequired}},
+        [path] { return checkpoint_list(*path); }},
+       {"verify",
+        "read every byte of a checkpoint, or of all of a run",
+        {one},
+        [path] { return checkpoint_verify(*path); }},
+       {"inspect", "what a checkpoint holds", {one}, [path] { return checkpoint_inspect(*path); }},
+       {"diff",
+        "which tensors of two checkpoints differ (exit 1 where some do)",
+        {{"a", path.get(), "Run", "PATH", kForms, kRequired},
+         {"b", other.get(), "Run", "PATH", kForms, kRequired}},
+        [path, other] { return checkpoint_diff(*path, *other); }},
+       {"prune",
+        "delete old checkpoints of a run",
+        {{"run", &pruned->run, "Run", "DIR", "the run", kRequired},
+         {"--keep-last", &pruned->keep_last, "Run", "N",
+          "the newest so many stay (default: as the run's settings say, here and below)",
+          kRule.within(1)},
+         {"--keep-every-steps", &pruned->keep_every_steps, "Run", "STEPS",
+          "and those of multiples of so many steps; 0: none for that", kRule.within(0)},
+         {"--keep-best", &pruned->keep_best, "Run", "N",
+          "and the so many of the lowest validation loss", kRule.within(0)},
+         {"--dry-run", &pruned->dry_run, "Run", "", "only write which would be deleted"}},
+        [pruned] { return checkpoint_prune(*pruned); }},
+       {"export",
+        "write a model as a Hugging Face directory",
+        {{"model", &exported->model, "Model", "MODEL", kModelForms, kRequired},
+         {"--out", &exported->out, "Output", "DIR", "the directory to write", kRequired},
+         {"--dtype", &exported->dtype, "Output", "bf16|fp32", "of the weights", kWithDefault},
+         {"--tokenizer-from", &exported->tokenizer_from, "Output", "DIR",
+          "copy the tokenizer files of this directory (default: the model's own)"}},
+        [exported] { return checkpoint_export(*exported); }},
+       {"import",
+        "make a model the first checkpoint of a run",
+        {{"model", &imported->model, "Model", "MODEL", kModelForms, kRequired},
+         {"--out", &imported->out, "Output", "DIR", "the run's directory", kRequired}},
+        [imported] { return checkpoint_import(*imported); }}}};
 }
 
 }  // namespace lockstep

@@ -1,12 +1,23 @@
-#include "launch/config_verb.h"
-
 #include <iostream>
+#include <memory>
 
+#include "launch/verb.h"
 #include "train/interop/model_source.h"
 
 namespace lockstep {
+namespace {
 
+struct ConfigOptions {
+  std::string config;
+  std::vector<Setting> settings;
+  std::string model;       // print the table that describes this model instead
+  bool reference = false;  // print docs/configuration.md instead
+};
+
+// Prints the resolved configuration, with where each value came from, to standard output.
 int run_config(const ConfigOptions& options) {
+  if (options.config.empty() && options.model.empty() && !options.reference)
+    throw UsageError("config: expected CONFIG.toml, --model or --reference");
   if (options.reference)
     std::cout << configuration_reference();
   else if (!options.model.empty())
@@ -14,6 +25,22 @@ int run_config(const ConfigOptions& options) {
   else
     std::cout << to_toml(load_config(options.config, options.settings));
   return 0;
+}
+
+}  // namespace
+
+Verb config_verb() {
+  auto o = std::make_shared<ConfigOptions>();
+  return {"config",
+          "print the resolved configuration and where each value came from",
+          {{"config", &o->config, "Configuration", "CONFIG.toml", "the run's configuration"},
+           settings_flag(o->settings),
+           {"--reference", &o->reference, "Output", "", "print what every key means instead",
+            kRule.excluding({"config", "--set"})},
+           {"--model", &o->model, "Output", "MODEL",
+            "print the table [model] of a run, a Hugging Face or an llm.c model",
+            kRule.excluding({"config", "--set", "--reference"})}},
+          [o] { return run_config(*o); }};
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <pthread.h>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/start_thread.h"
+#include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/dataset.h"
 #include "data/pack/convert.h"
@@ -31,6 +33,7 @@
 #include "data/source.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
+#include "launch/verb.h"
 #include "train/interop/model_tokenizer.h"
 
 namespace lockstep {
@@ -332,6 +335,122 @@ int data_verify(const std::vector<std::string>& datasets) {
   }
   if (ended) std::rethrow_exception(ended);
   return exit_code;
+}
+
+namespace {
+
+constexpr double kMostInt = std::numeric_limits<std::int32_t>::max();
+
+Verb pack_verb() {
+  auto o = std::make_shared<DataPackOptions>();
+  const auto separator = [o](const std::string& text) {
+    if (text.empty())
+      throw UsageError(
+          "--document-separator: expected text; where it is not given a file is a document");
+    o->document_separator = text;
+  };
+  return {
+      "pack",
+      "turn text into a dataset of tokens",
+      {{"input", &o->inputs, "Text", "INPUT",
+        "text, or lines of JSON, both also compressed by gzip or zstd: files, directories with "
+        "them, quoted patterns ('*.jsonl.zst'); -: standard input",
+        kRequired},
+       {"--document-separator", separator, "Text", "TEXT",
+        "what stands between documents of text, such as '\\n\\n', '\\r\\n\\r\\n' where lines end "
+        "so "
+        "(default: a file is a document)"},
+       {"--field", &o->field, "Text", "NAME",
+        "the member of a line of JSON that is a document, meta.text of an object in it (default: "
+        "text, of files called *.jsonl, *.ndjson, *.jl or *.json.gz; all others are text)"},
+       {"--plain-text", &o->plain_text, "Text", "",
+        "text is taken as it stands: names of special tokens, such as <|endoftext|>, are text like "
+        "any other (default: these tokens), and JSON and tables are text (default: refused)"},
+       {"--missing-bytes", &o->missing_bytes, "Text", "refuse|drop|replace",
+        "text with a byte that the tokenizer has no token for: refuse; drop the byte, as "
+        "transformers does; or replace its character by U+FFFD",
+        kWithDefault},
+       {"--prompt-field", &o->prompt_field, "Responses", "NAME",
+        "to learn responses: the member that is not learnt, only read"},
+       {"--response-field", &o->response_field, "Responses", "NAME", "and the one that is"},
+       {"--messages-field", &o->messages_field, "Responses", "NAME",
+        "a conversation, a list of {\"role\", \"content\"}, of which what the assistant says is "
+        "learnt"},
+       {"--chat-template", &o->chat_template, "Responses", "NAME",
+        "what stands around messages: chatml, llama3, or a file (docs/packing.md)"},
+       {"--out", &o->out, "Dataset", "DIR",
+        "the dataset; must not exist yet. What is done lies in DIR.tmp: the same command goes on "
+        "where it was stopped",
+        kRequired},
+       {"--tokenizer", &o->tokenizer, "Dataset", "bytes|PATH",
+        "what turns text into tokens: bytes, a tokenizer's file (tokenizer.json, tekken.json, a "
+        "rank file) or a directory that holds one",
+        kWithDefault},
+       {"--document-token", &o->document_token, "Dataset", "TOKEN",
+        "the token in front of a document (default: as the tokenizer's files say)"},
+       {"--validation", &o->validation, "Dataset", "SHARE",
+        "share of documents held out in DIR/validation: 0.5%, or 0.005, which is the same (0.5 is "
+        "half of them); the rest is DIR/train"},
+       {"--shard-tokens", &o->shard_tokens, "Dataset", "TOKENS", "in a file at most",
+        kWithDefault.within(1, kMostInt)},
+       {"--threads", &o->threads, "Dataset", "N", "that tokenize (default: one a processor)",
+        kRule.within(1, static_cast<double>(most_threads()))}},
+      [o] { return data_pack(*o); }};
+}
+
+Verb inspect_verb() {
+  auto o = std::make_shared<DataInspectOptions>();
+  return {
+      "inspect",
+      "say what a dataset holds, and show some of it",
+      {{"dataset", &o->dataset, "Dataset", "DATASET", "its directory, or a shard", kRequired},
+       {"--at", &o->at, "Dataset", "N",
+        "show this token, marked, in its document (default: the first tokens)", kRule.within(0)},
+       {"--count", &o->count, "Dataset", "N",
+        "tokens to show, of --at from there on, and at most as many in front",
+        kWithDefault.within(0)},
+       {"--tokenizer", &o->tokenizer, "Dataset", "bytes|PATH",
+        "by which tokens are shown as text (default: the one beside the dataset)"}},
+      [o] { return data_inspect(*o); }};
+}
+
+Verb convert_verb() {
+  auto o = std::make_shared<DataConvertOptions>();
+  return {
+      "convert",
+      "write a dataset as shards of another format",
+      {{"input", &o->inputs, "Dataset", "DATASET",
+        "directories, shards or patterns of any format that is read", kRequired},
+       {"--to", &o->to, "Dataset", "FORMAT", "lockstep, llmc, nanogpt, megatron or datatrove",
+        kRequired},
+       {"--out", &o->out, "Dataset", "DIR", "the directory; must not exist yet", kRequired},
+       {"--name", &o->name, "Dataset", "NAME", "what the names of files begin with", kWithDefault},
+       {"--shard-tokens", &o->shard_tokens, "Dataset", "TOKENS",
+        "a file ends where it has so many (nanogpt: one file)", kWithDefault.within(1, kMostInt)},
+       {"--tokenizer", &o->tokenizer, "Dataset", "bytes|PATH",
+        "that the tokens are of, where the input does not say it"},
+       {"--vocabulary", &o->vocabulary, "Dataset", "N",
+        "ids are below it, where there is no --tokenizer (default: one more than the largest)",
+        kRule.within(1, kMostInt)}},
+      [o] { return data_convert(*o); }};
+}
+
+Verb verify_verb() {
+  auto datasets = std::make_shared<std::vector<std::string>>();
+  return {"verify",
+          "read every byte of datasets and list all damage",
+          {{"dataset", datasets.get(), "Dataset", "DATASET", "directories, or shards", kRequired}},
+          [datasets] { return data_verify(*datasets); }};
+}
+
+}  // namespace
+
+Verb data_verb() {
+  return {"data",
+          "datasets of tokens",
+          {},
+          {},
+          {pack_verb(), inspect_verb(), convert_verb(), verify_verb()}};
 }
 
 }  // namespace lockstep

@@ -1,21 +1,35 @@
-#include "launch/eval_verb.h"
-
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <memory>
 #include <optional>
 
 #include "core/file.h"
 #include "core/log.h"
 #include "launch/config.h"
+#include "launch/verb.h"
 #include "train/infer/evaluate.h"
 #include "train/infer/evaluate_choices.h"
 #include "train/interop/model_tokenizer.h"
 #include "train/run/machine_files.h"
 
 namespace lockstep {
-
 namespace {
+
+struct EvalOptions {
+  std::string model;              // a run, a checkpoint, a Hugging Face directory or an llm.c model
+  std::vector<std::string> data;  // datasets; empty: what the run held out
+  std::int64_t sequence_length = 0;  // 0: the run's, or the model's positions, 1024 at most
+  std::int64_t tokens = 0;           // 0: all
+  bool document_mask = false;
+  std::string choices;         // a file of questions, instead of datasets
+  std::int64_t questions = 0;  // the first so many; 0: all
+  std::int64_t batch = 0;      // questions at once; 0: as many as fit
+  std::string document_start;  // "on", "off"; empty: as the tokenizer says
+  std::string out;             // a record of each question; empty: none
+  std::string tokenizer;       // see open_tokenizer; empty: the model's
+  ModelRanksOptions ranks;
+};
 
 // What the run was configured with: where it held out data, and the length of its windows.
 Config configuration_of(const ModelSource& source) {
@@ -232,8 +246,10 @@ int eval_choices(const EvalOptions& options, const ModelRanks& ranks, Stream& st
   return 0;
 }
 
-}  // namespace
-
+// Rank 0 writes one JSON object to standard output. Of tokens: loss_nats, bits_per_token,
+// perplexity, tokens, sequence_length, bytes, bits_per_byte and byte_perplexity (null where their
+// tokenizer is not known), and seconds. Of questions: acc, acc_norm, acc_bytes and acc_tokens, each
+// with its _stderr.
 int run_eval(const EvalOptions& options) {
   std::string datasets;
   for (const auto& dataset : options.data)
@@ -252,6 +268,38 @@ int run_eval(const EvalOptions& options) {
     return options.choices.empty() ? eval_data(options, ranks, stream)
                                    : eval_choices(options, ranks, stream);
   });
+}
+
+}  // namespace
+
+Verb eval_verb() {
+  auto o = std::make_shared<EvalOptions>();
+  std::vector<Flag> flags{
+      {"model", &o->model, "Model", "MODEL", kModelForms, kRequired},
+      {"--data", &o->data, "Data", "DATASET",
+       "datasets to evaluate on (default: what the run held out)"},
+      {"--tokens", &o->tokens, "Data", "N",
+       "rounded down to windows, at least one; 0: all (default)", kRule.within(0)},
+      {"--sequence-length", &o->sequence_length, "Data", "TOKENS",
+       "of a window (default: the run's, or the model's positions, 1024 at most)", kRule.within(1)},
+      {"--document-mask", &o->document_mask, "Data", "", "no attention across documents"},
+      {"--choices", &o->choices, "Questions", "FILE.jsonl",
+       "questions with several answers (docs/evaluation.md)", kRule.excluding({"--data"})},
+      {"--questions", &o->questions, "Questions", "N", "only the first so many; 0: all (default)",
+       kRule.within(0).needing("--choices")},
+      {"--batch", &o->batch, "Questions", "N",
+       "contexts of a rank at once, at most; of WinoGrande each question has two (default: by "
+       "length)",
+       kRule.within(1, 65536).needing("--choices")},
+      {"--document-start", &o->document_start, "Questions", "on|off",
+       "the token that starts documents in front of each context (default: as the tokenizer says)",
+       kRule.needing("--choices")},
+      {"--out", &o->out, "Questions", "FILE.jsonl", "write a line of JSON for each question",
+       kRule.needing("--choices")},
+      {"--tokenizer", &o->tokenizer, "Model", "WHAT", kTokenizerHelp}};
+  std::ranges::move(ranks_flags(o->ranks), std::back_inserter(flags));
+  return {"eval", "the loss of a model on held-out tokens, or how often it knows an answer",
+          std::move(flags), [o] { return run_eval(*o); }};
 }
 
 }  // namespace lockstep

@@ -1,8 +1,7 @@
-#include "launch/generate_verb.h"
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <memory>
 
 #include "core/json.h"
 #include "core/log.h"
@@ -10,6 +9,7 @@
 #include "core/units.h"
 #include "core/utf8.h"
 #include "dist/topology_here.h"
+#include "launch/verb.h"
 #include "model/generate.h"
 #include "train/infer/growing_text.h"
 #include "train/infer/prompts.h"
@@ -19,6 +19,19 @@
 
 namespace lockstep {
 namespace {
+
+struct GenerateOptions {
+  std::string model;  // a run, a checkpoint, a Hugging Face directory or an llm.c model
+  std::string prompt;
+  std::string prompt_file;  // instead: the text of one, or of NAME.jsonl {"prompt": text} a line
+  std::int64_t tokens = 256;
+  bool asked_tokens = false;       // not the default, which may be more than the model has room for
+  std::vector<std::string> stops;  // texts or special tokens; ends in front of the first
+  std::int64_t batch = 8;          // of a NAME.jsonl, generated together
+  std::string tokenizer;           // see open_tokenizer; empty: the model's
+  Sampling sampling;
+  ModelRanksOptions ranks;
+};
 
 std::vector<PromptText> texts_of(const GenerateOptions& options, OddInput& odd) {
   if (options.prompt_file.empty()) return {{options.prompt, "--prompt"}};
@@ -196,8 +209,8 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
   return 0;
 }
 
-}  // namespace
-
+// Writes the prompt and what follows it to standard output, each character as it comes; of a
+// NAME.jsonl a line {"prompt", "text", "tokens", "finish": "end", "stop" or "length"} for each.
 int run_generate(const GenerateOptions& options) {
   const auto& s = options.sampling;
   std::string stops;
@@ -214,6 +227,37 @@ int run_generate(const GenerateOptions& options) {
   return on_model_ranks(options.ranks, settings, [&](const ModelRanks& ranks, Stream& stream) {
     return generate_on(options, ranks, stream);
   });
+}
+
+}  // namespace
+
+Verb generate_verb() {
+  auto o = std::make_shared<GenerateOptions>();
+  auto& sampling = o->sampling;
+  std::vector<Flag> flags{
+      {"model", &o->model, "Model", "MODEL", kModelForms, kRequired},
+      {"--prompt", &o->prompt, "Text", "TEXT", "text to go on from"},
+      {"--prompt-file", &o->prompt_file, "Text", "FILE",
+       "a file of it; of NAME.jsonl {\"prompt\": TEXT} a line, each answered by a line of JSON",
+       kRule.excluding({"--prompt"})},
+      {"--stop", &o->stops, "Text", "TEXT",
+       "end what is written in front of this text or special token, where it comes up; given "
+       "several times: of the first that comes up",
+       kRule.repeating()},
+      {"--batch", &o->batch, "Text", "N", "prompts of a NAME.jsonl at once",
+       kWithDefault.within(1, 65536)},
+      {"--tokenizer", &o->tokenizer, "Text", "WHAT", kTokenizerHelp},
+      {"--tokens", &o->tokens, "Text", "N", "to generate",
+       kWithDefault.within(0).telling(&o->asked_tokens)},
+      {"--temperature", &sampling.temperature, "Sampling", "X", "0: always the likeliest token",
+       kWithDefault.within(0)},
+      {"--top-k", &sampling.top_k, "Sampling", "K", "among the k likeliest; 0: all",
+       kWithDefault.within(0)},
+      {"--top-p", &sampling.top_p, "Sampling", "P", "among the likeliest that reach share p",
+       kWithDefault.within(0, 1)},
+      {"--seed", &sampling.seed, "Sampling", "N", "of the random numbers", kWithDefault.within(0)}};
+  std::ranges::move(ranks_flags(o->ranks), std::back_inserter(flags));
+  return {"generate", "continue a text", std::move(flags), [o] { return run_generate(*o); }};
 }
 
 }  // namespace lockstep

@@ -36,7 +36,7 @@ struct Option {
   Range range;              // of numbers
   std::string_view unit;    // "tokens"; empty: a plain number
   std::string_view help;    // one sentence
-  std::string_view rule;    // the default in words, where it depends on other keys; "required"
+  std::string_view rule{};  // the default in words, where it depends on other keys; "required"
   void (*derive)(Config&) = nullptr;  // sets that default; keys of earlier options are set
 
   std::string_view table() const { return key.substr(0, key.find('.')); }

@@ -1,8 +1,7 @@
-#include "launch/plan_verb.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "core/file.h"
 #include "core/gpu.h"
@@ -13,10 +12,27 @@
 #include "launch/plan/cluster_file.h"
 #include "launch/plan/plan.h"
 #include "launch/plan/run_plan.h"
+#include "launch/verb.h"
 #include "train/layout.h"
 
 namespace lockstep {
 namespace {
+
+struct PlanOptions {
+  std::string config;                // a TOML file
+  std::vector<Setting> settings;     // of --set
+  std::string cluster;               // a file; empty: of `gpu`, else as the configuration says
+  std::string gpu;                   // empty: the cluster's
+  std::int64_t nodes = 0;            // 0: the cluster's
+  std::int64_t ranks = 0;            // 0: all of the cluster
+  double network_gbits = 0;          // a second, of a GPU's adapter; 0: the cluster's
+  double storage_gbytes = 0;         // a second, that a node reads, and writes; 0: the cluster's
+  std::int64_t sequence_length = 0;  // 0: the configuration's
+  bool allow_tensor_across_nodes = false;
+  bool check = false;  // say only whether it fits
+  bool as_json = false;
+  bool explain = false;
+};
 
 constexpr double kAdapterPayload = 46.0 / 50;  // of its rate, see core/system/hardware.cpp
 
@@ -274,13 +290,49 @@ Plan make_plan(const PlanOptions& given) {
   return plan;
 }
 
-}  // namespace
-
+// Prints the plan to standard output. Throws ConfigError where the run cannot be on such machines,
+// with --check also where it has not enough memory.
 int run_plan(const PlanOptions& options) {
   const Plan plan = make_plan(options);
   write_output(options.as_json ? str(plan_json(plan).dump(1), "\n") : plan_text(plan));
   if (options.check) require_room(plan.config, plan.estimate.bytes, plan.estimate.room);
   return 0;
+}
+
+}  // namespace
+
+Verb plan_verb() {
+  auto o = std::make_shared<PlanOptions>();
+  constexpr double kMost = kMostPlannedRanks;
+  return {
+      "plan",
+      "say before a launch what fits, how fast it will be, and what would be faster",
+      {{"config", &o->config, "Configuration", "CONFIG.toml", "the run's configuration", kRequired},
+       settings_flag(o->settings),
+       {"--sequence-length", &o->sequence_length, "Configuration", "TOKENS",
+        "what if sequences were so long, a step's tokens as they are", kRule.within(1, 1 << 30)},
+       {"--cluster", &o->cluster, "Machines", "FILE",
+        "the machines: one of configs/clusters, or the cluster.json of preflight (default: "
+        "what plan.cluster of the configuration names, else the GPUs that are here)"},
+       {"--gpu", &o->gpu, "Machines", "NAME",
+        str("what if the GPUs of --cluster were these, or, without it, eight of them: ",
+            known_gpus())},
+       {"--nodes", &o->nodes, "Machines", "N", "what if there were so many",
+        kRule.within(1, kMost)},
+       {"--ranks", &o->ranks, "Machines", "N", "of the run (default: all that the machines have)",
+        kRule.within(1, kMost)},
+       {"--network", &o->network_gbits, "Machines", "GBIT/S",
+        "what if the adapter of a GPU had so much", kRule.within(1e-3, 1e6)},
+       {"--storage", &o->storage_gbytes, "Machines", "GB/S",
+        "what if a node read, and wrote, so much while all do", kRule.within(1e-3, 1e6)},
+       {"--allow-tensor-across-nodes", &o->allow_tensor_across_nodes, "Machines", "",
+        "plan the configuration's layout as a run with this option takes it"},
+       {"--check", &o->check, "Output", "",
+        "leave out other layouts, and exit with 78 where there is too little memory"},
+       {"--json", &o->as_json, "Output", "", "print one JSON object (docs/formats.md)"},
+       {"--explain", &o->explain, "Output", "",
+        "print what the calls of a step take, and each formula with its inputs"}},
+      [o] { return run_plan(*o); }};
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -15,6 +16,7 @@
 #include "launch/preflight/preflight.h"
 #include "launch/preflight/report.h"
 #include "launch/ranks.h"
+#include "launch/verb.h"
 #include "train/layout.h"
 #include "train/run/run_parts.h"
 
@@ -149,6 +151,25 @@ int run_preflight(const PreflightVerbOptions& options) {
     throw UsageError("--set: expected CONFIG.toml, whose keys it sets");
   const auto launched = meet_ranks(device_of(options.device));
   return launched->ends_all([&] { return preflight_on(options, *launched); });
+}
+
+Verb preflight_verb() {
+  auto o = std::make_shared<PreflightVerbOptions>();
+  return {"preflight",
+          "measure the machines of a run, and name those that are ill or slow",
+          {{"config", &o->config, "Configuration", "CONFIG.toml",
+            "a run's configuration: its products, layout and steps (default: none of a model)"},
+           settings_flag(o->settings),
+           {"--cluster-out", &o->cluster_out, "Output", "FILE",
+            "write what plans are calibrated on, where nothing is wrong", kWithDefault},
+           {"--baseline", &o->baseline, "Output", "FILE",
+            "compare with it, and keep there what was found (default: preflight.json beside "
+            "--cluster-out)"},
+           {"--scratch", &o->scratch, "Machine", "DIR", "a folder, where storage is measured",
+            kWithDefault},
+           {"--device", &o->device, "Machine", "cpu|cuda", kDeviceHelp},
+           threads_flag(o->threads)},
+          [o] { return run_preflight(*o); }};
 }
 
 }  // namespace lockstep

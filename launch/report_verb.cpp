@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <span>
 
 #include "core/error.h"
@@ -11,6 +12,8 @@
 #include "core/units.h"
 #include "core/wall_clock.h"
 #include "launch/report/page.h"
+#include "launch/verb.h"
+#include "launch/version.h"
 
 namespace lockstep {
 namespace {
@@ -92,11 +95,21 @@ void write_page(const std::filesystem::path& page, const std::string& text) {
 int run_report(const ReportOptions& options) {
   const auto page = page_of(options);
   const auto runs = read_runs(options.runs);
-  const auto text =
-      report_page(runs.read, version_text(), seconds_since_1970(), runs.notes);
+  const auto text = report_page(runs.read, version_text(), seconds_since_1970(), runs.notes);
   write_page(page, text);
   std::cout << page.string() << "  " << human_bytes(static_cast<double>(text.size())) << "\n";
   return 0;
+}
+
+Verb report_verb() {
+  auto o = std::make_shared<ReportOptions>();
+  return {"report",
+          "write what runs did as one page of HTML",
+          {{"run", &o->runs, "Run", "RUN",
+            "directories of runs; several are laid over each other, and compared", kRequired},
+           {"--out", &o->out, "Output", "FILE.html",
+            "the page (default, of one run: report.html in its directory)"}},
+          [o] { return run_report(*o); }};
 }
 
 }  // namespace lockstep

@@ -1,26 +1,37 @@
-#include "launch/train_verb.h"
-
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <set>
 
 #include "core/file.h"
 #include "core/integer.h"
 #include "core/log.h"
 #include "core/thread_pool.h"
+#include "core/toml.h"
 #include "dist/nccl_world.h"
 #include "launch/config.h"
 #include "launch/device.h"
 #include "launch/plan/cluster_file.h"
 #include "launch/plan/plan_watch.h"
 #include "launch/ranks.h"
+#include "launch/verb.h"
 #include "launch/version.h"
 #include "train/layout.h"
 #include "train/run/trainer.h"
 
 namespace lockstep {
-
 namespace {
+
+struct TrainVerbOptions {
+  std::string config;             // a TOML file
+  std::string run;                // directory of the run; empty: see run_train
+  std::string device = "best";    // or "cpu", "cuda"
+  std::vector<Setting> settings;  // of --set
+  bool allow_dataset_change = false;
+  bool allow_tensor_across_nodes = false;
+  std::int64_t trace_steps = 0;
+  std::int64_t verify_steps = 0;  // of --verify-resume
+};
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
@@ -89,12 +100,45 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
   });
 }
 
-}  // namespace
-
+// Where no run is named, a run's saved config.toml goes on with that run, and another file starts
+// (or goes on with) runs/ and the file's name.
 int run_train(const TrainVerbOptions& options) {
   const auto began = Clock::now();
   const auto launched = meet_ranks(device_of(options.device));
   return launched->ends_all([&] { return train_on(options, *launched, began); });
+}
+
+}  // namespace
+
+Verb train_verb() {
+  auto o = std::make_shared<TrainVerbOptions>();
+  const auto sets = [o](const char* key, const char* flag) {
+    return [o, key, flag](const std::string& text) {
+      o->settings.push_back({key, toml_quoted(text), flag});
+    };
+  };
+  return {
+      "train",
+      "train a model, or go on with a run where it stopped",
+      {{"config", &o->config, "Configuration", "CONFIG.toml", "the run's configuration", kRequired},
+       settings_flag(o->settings),
+       {"--run", &o->run, "Run", "DIR",
+        "where the run is kept (default: the run that saved CONFIG.toml, or runs/ and its name)"},
+       {"--init-from", sets("train.init_from", "--init-from"), "Run", "DIR",
+        "start from the weights of a run, a Hugging Face or an llm.c model"},
+       {"--checkpoint-files", sets("checkpoint.files", "--checkpoint-files"), "Run", "rank|node",
+        "checkpoint.files: who writes a file of them"},
+       {"--device", &o->device, "Run", "cpu|cuda", kDeviceHelp},
+       {"--allow-dataset-change", &o->allow_dataset_change, "Run", "",
+        "go on although the training data are not what they were"},
+       {"--allow-tensor-across-nodes", &o->allow_tensor_across_nodes, "Run", "",
+        "let ranks of layout.tensor lie in several NVLink domains, which is slow"},
+       {"--trace", &o->trace_steps, "Run", "STEPS", "write what each stream did when, for Perfetto",
+        kRule.within(1, 1000)},
+       {"--verify-resume", &o->verify_steps, "Run", "STEPS",
+        "first compute so many steps again, and compare them bit by bit with what the run recorded",
+        kRule.within(1, 1e6)}},
+      [o] { return run_train(*o); }};
 }
 
 }  // namespace lockstep

@@ -1,5 +1,3 @@
-#include "launch/watch_verb.h"
-
 #include <clocale>
 #include <cmath>
 #include <cstdlib>
@@ -7,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 #include <langinfo.h>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "core/wall_clock.h"
 #include "launch/report/medians.h"
 #include "launch/report/run_files.h"
+#include "launch/verb.h"
 #include "launch/watch/line.h"
 #include "launch/watch/screen.h"
 #include "launch/watch/terminal.h"
@@ -23,6 +23,10 @@
 
 namespace lockstep {
 namespace {
+
+struct WatchVerbOptions {
+  std::string run;  // its directory, which need not be there yet
+};
 
 // A run's directory, looked at again and again.
 class Watched {
@@ -140,8 +144,9 @@ Style style_here() {
   return {.colour = variable("NO_COLOR").empty(), .utf8 = is_utf8_here()};  // no-color.org
 }
 
-}  // namespace
-
+// Shows a run while it goes on, until q or Ctrl-C, whose exit code it returns; where standard
+// output is no terminal, what is known now, once. Throws DataError where the run cannot be read,
+// and without a terminal where it has done no step.
 int run_watch(const WatchVerbOptions& options) {
   Watched watched(options.run);
   if (!Terminal::is_there()) return print_once(watched);
@@ -154,6 +159,19 @@ int run_watch(const WatchVerbOptions& options) {
     constexpr double kSecondsBetween = 1;
     if (const auto code = terminal.wait(run.share_read < 1 ? 0 : kSecondsBetween)) return *code;
   }
+}
+
+}  // namespace
+
+Verb watch_verb() {
+  auto o = std::make_shared<WatchVerbOptions>();
+  return {"watch",
+          "follow a run in this terminal, until q or Ctrl-C",
+          {{"run", &o->run, "Run", "RUN",
+            "its directory, which need not be there yet; where the output is no terminal, what is "
+            "known is printed once",
+            kRequired}},
+          [o] { return run_watch(*o); }};
 }
 
 }  // namespace lockstep
