@@ -21,8 +21,35 @@ if(LOCKSTEP_CUDA)
   find_package(CUDAToolkit REQUIRED)
 endif()
 
-# The CUDA kernels, and the operators that have one.
-file(GLOB LOCKSTEP_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
+# The CUDA kernels, and the operators that have one. tests/simt compiles both for a simulated GPU.
+set(LOCKSTEP_CUDA_SOURCES
+  adamw.cu
+  attention.cu
+  attention_decode.cu
+  attention_flash.cu
+  attention_flash_backward.cu
+  attention_plain.cu
+  content_hash.cu
+  cross_entropy.cu
+  cublas.cu
+  elementwise.cu
+  embedding.cu
+  gelu.cu
+  layernorm.cu
+  matmul.cu
+  matmul_fp8.cu
+  pieces.cu
+  product_choices.cu
+  qk_norm.cu
+  quantize.cu
+  reduce.cu
+  rmsnorm.cu
+  rope.cu
+  rows.cu
+  sort.cu
+  swiglu.cu
+)
+list(TRANSFORM LOCKSTEP_CUDA_SOURCES PREPEND ${CMAKE_SOURCE_DIR}/kernels/)
 set(LOCKSTEP_CUDA_OPERATORS)
 foreach(source ${LOCKSTEP_CUDA_SOURCES})
   string(REGEX REPLACE "\\.cu$" ".cpp" operator ${source})

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Checks what the sources may not do, whatever they compute.
 
-usage: structure.py [ROOT]
+usage: structure.py [--lines] [ROOT]
 
 Prints one line a fault and exits with 1 when there is any. GRAPH is the graph of folders: one may include those that
-it stands on, and everything that they stand on, and its library is linked to theirs.
+it stands on, and everything that they stand on, and its library is linked to theirs. --lines prints the lines of each.
 """
 
 import pathlib
@@ -72,6 +72,8 @@ MOST_BYTES = 1 << 20
 # Where a thread is started, but by start_thread() and start_task(), whose error says what to do; and where it may be.
 THREAD = re.compile(r"std::(?:thread|async)\(|\bthread_\(\[|\b(?:threads_?|workers)\.(?:emplace|push)_back\((?!start_)")
 THREADS = ("core/start_thread.h", "core/thread_pool.cpp")
+# What a verb does, for its tests: launch/verb.h declares the verb.
+SEAM = re.compile(r"launch/\w+_verb\.h")
 # Written so that this file does not name such a path itself.
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|root|farm|home/\w+)/" + r"|\.\./shared\b")
 
@@ -139,6 +141,40 @@ def check_links(root):
         if linked != set(direct):
             yield (f"{folder}/CMakeLists.txt: {LIBRARY[folder]} links {sorted(linked)}, "
                    f"the graph says {sorted(direct)}")
+
+
+def stem(name):
+    """Of a source without what tells its kind: kernels/gelu of kernels/gelu_cpu.cpp."""
+    return re.sub(r"(_none|_cpu|_cuda)?\.\w+$", "", name)
+
+
+def check_used(root):
+    """What a header of the product declares, some other file of the product uses: else it is a test's, in tests/."""
+    users = {}
+    for folder, path in sources(root):
+        if folder != "tests":
+            name = path.relative_to(root).as_posix()
+            for _, target in INCLUDE.findall(path.read_text(encoding="utf-8", errors="replace")):
+                users.setdefault(target, set()).add(stem(name))
+    for folder, path in sources(root):
+        name = path.relative_to(root).as_posix()
+        if folder != "tests" and path.suffix in HEADERS and users.get(name, set()) == {stem(name)}:
+            if not SEAM.fullmatch(name):
+                yield f"{name}: nothing of the product includes it but {stem(name)}*; what only tests use is in tests/"
+
+
+def check_map(root):
+    """The tables of folders in ARCHITECTURE.md are the graph."""
+    page = root / "ARCHITECTURE.md"
+    if not page.is_file():
+        return
+    said = {}
+    for folder, on in re.findall(r"^\| `([\w/]+)/` \| ((?:`[\w/]+`(?:, )?)*) *\|", page.read_text(encoding="utf-8"), re.MULTILINE):
+        said[folder] = re.findall(r"`([\w/]+)`", on)
+    for folder in sorted(said.keys() | GRAPH.keys()):
+        if sorted(said.get(folder, ["no row"])) != sorted(GRAPH.get(folder, ["no library"])):
+            yield (f"ARCHITECTURE.md: {folder} stands on {said.get(folder, 'no row')}, "
+                   f"the graph says {GRAPH.get(folder, 'no library')}")
 
 
 def check_single(root):
@@ -339,15 +375,34 @@ def check_wording(root):
             yield f"tests/wording.txt:{number}: no test looks for {name}"
 
 
-CHECKS = [check_types, check_json_members, check_metrics, check_wording, check_includes, check_links, check_single, check_text, check_paths, check_sizes, check_threads]
+CHECKS = [check_map, check_used, check_types, check_json_members, check_metrics, check_wording, check_includes, check_links, check_single, check_text, check_paths, check_sizes, check_threads]
 
 
 def faults(root):
     return [fault for check in CHECKS for fault in check(root)]
 
 
-if __name__ == "__main__":
-    found = faults(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else
-                                pathlib.Path(__file__).parents[2]).resolve())
+def print_lines(root):
+    lines = dict.fromkeys(GRAPH, 0)
+    for folder, path in sources(root):
+        if folder in lines:
+            lines[folder] += path.read_bytes().count(b"\n")
+    for folder, count in lines.items():
+        print(f"{folder:18} {count:6}")
+    print(f"{'all':18} {sum(lines.values()):6}")
+
+
+def main():
+    arguments = sys.argv[1:]
+    wants_lines = "--lines" in arguments
+    named = [name for name in arguments if name != "--lines"]
+    root = pathlib.Path(named[0] if named else pathlib.Path(__file__).parents[2]).resolve()
+    if wants_lines:
+        return print_lines(root)
+    found = faults(root)
     print("\n".join(found) if found else "structure: no fault")
-    sys.exit(1 if found else 0)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

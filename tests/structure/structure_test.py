@@ -8,6 +8,10 @@ import unittest
 import structure
 
 
+OBSERVE = ("lockstep_library(train/observe a.cpp)\n"
+           "target_link_libraries(lockstep_train_observe PUBLIC lockstep_train_step lockstep_data_remote)\n")
+
+
 class Tree(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -56,7 +60,7 @@ class Tree(unittest.TestCase):
     def test_what_ranks_say_to_each_other_need_not_be_documented(self):
         self.write(structure.MESSAGES[0], 'json.set("colour", 1);')
         self.write("checkpoint/CMakeLists.txt", "lockstep_library(checkpoint all_ranks.cpp)\n"
-                   "target_link_libraries(lockstep_checkpoint PUBLIC lockstep_dist)\n")
+                   "target_link_libraries(lockstep_checkpoint PUBLIC lockstep_dist_job)\n")
         self.assertEqual(structure.faults(self.root), [])
 
     def write_metrics(self, metrics, listed, asked="lockstep_loss"):
@@ -64,8 +68,7 @@ class Tree(unittest.TestCase):
         self.write("docs/observability.md", "## Prometheus and Grafana\n\n| name | is |\n|---|---|\n" +
                    "".join(f"| `{name}` | `other` |\n" for name in listed) + "\n## Energy\n\n| `else` | |\n")
         self.write("launch/grafana/alerts.yml", f"\nexpr: {asked} > 1\n")
-        self.write("train/CMakeLists.txt", "lockstep_library(train prometheus.cpp)\n"
-                   "target_link_libraries(lockstep_train PUBLIC lockstep_model lockstep_data lockstep_checkpoint)\n")
+        self.write("train/observe/CMakeLists.txt", OBSERVE)
 
     def test_metrics_are_those_that_the_documents_list(self):
         self.write_metrics(["loss", "mfu_ratio"], ["loss", "mfu_ratio"])
@@ -82,8 +85,7 @@ class Tree(unittest.TestCase):
     def test_members_of_metrics_jsonl_are_those_that_the_documents_list(self):
         self.write("core/component.h", "#pragma once\nenum class Component : int {\n  products,\n  other\n};\n")
         self.write("train/observe/metrics_log.cpp", 'line.add("loss", r.loss);\n')
-        self.write("train/CMakeLists.txt", "lockstep_library(train metrics_log.cpp)\n"
-                   "target_link_libraries(lockstep_train PUBLIC lockstep_model lockstep_data lockstep_checkpoint)\n")
+        self.write("train/observe/CMakeLists.txt", OBSERVE)
         rows = ["| `loss` | nats |\n", "| `products_seconds`, `other_seconds` | s |\n"]
         self.write("docs/formats.md", "### metrics.jsonl\n\n" + "".join(rows))
         self.assertEqual(structure.faults(self.root), [])
@@ -125,12 +127,25 @@ class Tree(unittest.TestCase):
         self.write("core/tensor.h", '#pragma once\n#include "tests/testing.h"\n')
         self.expect("core/tensor.h", "tests/testing.h")
 
-    def test_train_may_include_all_but_launch(self):
-        self.write("train/step.h", "#pragma once\n" + "".join(
-            f'#include "{f}/x.h"\n' for f in structure.GRAPH if f not in ("train", "launch")))
+    def test_a_folder_may_include_what_stands_below_it_and_no_other(self):
+        self.write("train/run/a.h", "#pragma once\n" + "".join(
+            f'#include "{f}/x.h"\n' for f in ("core", "dist/job", "data/remote", "train", "train/observe", "train/run")))
         self.assertEqual(structure.faults(self.root), [])
-        self.write("train/run/run.h", '#pragma once\n#include "launch/main.h"\n')
-        self.expect("train/run/run.h", "launch/main.h")
+        for other in ("launch", "launch/plan", "data/pack", "train/infer"):
+            self.write("train/run/a.h", f'#pragma once\n#include "{other}/x.h"\n')
+            self.expect("train/run/a.h", f"{other}/x.h")
+        self.write("train/run/a.h", "#pragma once\n")
+        self.write("core/b.h", '#pragma once\n#include "core/system/machine.h"\n')  # the folder within is another one
+        self.expect("core/b.h", "core/system/machine.h", "may include only core")
+
+    def test_the_map_is_the_graph(self):
+        rows = [f"| `{f}/` | {', '.join(f'`{on}`' for on in below)} | it |\n" for f, below in structure.GRAPH.items()]
+        self.write("ARCHITECTURE.md", "| folder | stands on | holds |\n|---|---|---|\n" + "".join(rows))
+        self.assertEqual(structure.faults(self.root), [])
+        self.write("ARCHITECTURE.md", "".join(rows[1:]))
+        self.expect("ARCHITECTURE.md: core stands on no row")
+        self.write("ARCHITECTURE.md", "".join(rows).replace("| `data/` | `core` |", "| `data/` | `kernels` |"))
+        self.expect("ARCHITECTURE.md: data stands on ['kernels']")
 
     def test_an_include_that_is_not_root_relative(self):
         self.write("tests/x_test.cpp", '#include "testing.h"\n')
@@ -154,9 +169,18 @@ class Tree(unittest.TestCase):
                    "# target_link_libraries(lockstep_kernels PUBLIC lockstep_core)\n")
         self.expect("kernels/CMakeLists.txt", "the graph says ['core']")
 
+    def test_a_header_that_only_tests_include(self):
+        self.write("core/toy.h", "#pragma once\n")
+        self.write("core/toy.cpp", '#include "core/toy.h"\n')
+        self.write("core/toy_none.cpp", '#include "core/toy.h"\n')
+        self.write("tests/core/toy_test.cpp", '#include "core/toy.h"\n')
+        self.expect("core/toy.h: nothing of the product includes it")
+        self.write("kernels/gelu.cpp", '#include "core/error.h"\n#include "core/toy.h"\n')
+        self.assertEqual(structure.faults(self.root), [])
+
     def test_sources_without_a_library(self):
         self.write("dist/topology/mesh.cpp", "")
-        self.expect("dist/CMakeLists.txt", "lockstep_library(dist")
+        self.expect("dist/topology/CMakeLists.txt", "lockstep_library(dist/topology")
 
     def test_a_program_may_link_only_what_stands_below(self):
         self.write("core/CMakeLists.txt", "lockstep_library(core error.cpp)\n"
