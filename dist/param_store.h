@@ -36,9 +36,6 @@ struct ParamShard {
   std::vector<Segment> segments;
 };
 
-// Of the shard axis: ZeRO 1 to 3. (ZeRO 0 is a replicate axis in its place.)
-enum class Sharding : std::uint8_t { optimizer, gradients, full };
-
 class ParamStore {
  public:
   struct Options {

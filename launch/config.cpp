@@ -199,8 +199,7 @@ class Consistency {
   void check_layout() const {
     const auto& l = resolved_.values.layout;
     require(
-        l.keep_gathered == 0 || l.sharding == Config::Layout::Sharding::full,
-        "layout.keep_gathered",
+        l.keep_gathered == 0 || l.sharding == Sharding::full, "layout.keep_gathered",
         "0 unless layout.sharding is \"full\", which alone gathers weights more than once a step");
     require(l.keep_gathered <= resolved_.values.model.layers, "layout.keep_gathered",
             str("at most model.layers (", resolved_.values.model.layers, ")"));

@@ -34,7 +34,7 @@ Field field_of(Config::Attention& value) { return choice(value, kAttentions); }
 Field field_of(Config::Decay& value) { return choice(value, kDecays); }
 Field field_of(Fp8Products& value) { return choice(value, kFp8Products); }
 Field field_of(Config::Fp8Gradients& value) { return choice(value, kFp8Gradients); }
-Field field_of(Config::Layout::Sharding& value) { return choice(value, kShardingNames); }
+Field field_of(Sharding& value) { return choice(value, kShardingNames); }
 Field field_of(Config::CudaGraphs& value) { return choice(value, kCudaGraphs); }
 Field field_of(Config::Checkpoint::Files& value) { return choice(value, kCheckpointFiles); }
 Field field_of(RowKind& value) { return choice(value, kRows); }

@@ -9,6 +9,7 @@
 
 #include "core/dtype.h"
 #include "data/source.h"
+#include "dist/topology/mesh.h"
 #include "model/block.h"
 #include "model/config.h"
 
@@ -45,8 +46,6 @@ struct Config {
 
   // How the ranks of a run share it, see train/layout.h.
   struct Layout {
-    enum class Sharding : unsigned char { none, optimizer, gradients, full };
-
     std::int64_t ranks = 1;  // no key: as many as were started
     std::int64_t replicate = 1, tensor = 1, shard = 1;
     Sharding sharding = Sharding::full;

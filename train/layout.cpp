@@ -15,18 +15,8 @@ Mesh mesh_of(const Config::Layout& layout, int ranks) {
   }
   const auto replicate = static_cast<int>(layout.replicate), shard = static_cast<int>(layout.shard),
              tensor = static_cast<int>(layout.tensor);
-  if (layout.sharding == Config::Layout::Sharding::none) return {{replicate * shard, 1, tensor}};
+  if (layout.sharding == Sharding::none) return {{replicate * shard, 1, tensor}};
   return {{replicate, shard, tensor}};
-}
-
-Sharding sharding_of(const Config::Layout& layout) {
-  switch (layout.sharding) {
-    case Config::Layout::Sharding::none:
-    case Config::Layout::Sharding::full: return Sharding::full;
-    case Config::Layout::Sharding::optimizer: return Sharding::optimizer;
-    case Config::Layout::Sharding::gradients: return Sharding::gradients;
-  }
-  return Sharding::full;
 }
 
 std::string in_words(Recompute recompute) {

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "dist/param_store.h"
 #include "dist/topology/mesh.h"
 #include "train/config.h"
 
@@ -14,11 +13,10 @@ namespace lockstep {
 // Throws ConfigError where the axes are not for this many ranks. layout.sharding = "none" makes the
 // ranks of layout.shard further copies of the model.
 Mesh mesh_of(const Config::Layout& layout, int ranks);
-Sharding sharding_of(const Config::Layout& layout);
 
 inline constexpr std::array<std::string_view, 4> kShardingNames{"none", "optimizer", "gradients",
                                                                 "full"};
-inline std::string_view name(Config::Layout::Sharding sharding) {
+inline std::string_view name(Sharding sharding) {
   return kShardingNames[static_cast<std::size_t>(sharding)];
 }
 std::string in_words(Recompute recompute);  // "recompute cheap", "no recompute"

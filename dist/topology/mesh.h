@@ -17,6 +17,10 @@ inline constexpr int kAxes = 3;
 
 const char* name(Axis axis);
 
+// What ranks of the shard axis share: ZeRO 0 to 3. `none` makes them further copies: a mesh has a
+// replicate axis then, in place of a shard axis.
+enum class Sharding : std::uint8_t { none, optimizer, gradients, full };
+
 struct Mesh {
   std::array<int, kAxes> sizes{1, 1, 1};
 

@@ -18,8 +18,6 @@
 namespace lockstep {
 namespace {
 
-using Sharding = Config::Layout::Sharding;
-
 // Layers of the two models that a layout is priced with; blocks' weights take turns in two buffers.
 constexpr std::int64_t kFew = 3, kMore = 5;
 constexpr std::size_t kFinalists = 12;  // estimated in full

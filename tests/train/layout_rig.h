@@ -64,10 +64,8 @@ struct Layout {
 };
 
 inline std::string name_of(const Layout& layout) {
-  static constexpr const char* kSharding[] = {"optimizer", "gradients", "full"};
   const auto& s = layout.mesh.sizes;
-  return str("r", s[0], "_s", s[1], "_t", s[2], "_",
-             kSharding[static_cast<std::size_t>(layout.sharding)]);
+  return str("r", s[0], "_s", s[1], "_t", s[2], "_", name(layout.sharding));
 }
 
 // Every layout of up to 8 ranks but one rank alone. Sharding `none` is a replicate axis.

@@ -112,7 +112,7 @@ TrainingConfig training_config(const Config& c) {
           .seed = c.train.seed,
           .cuda_graphs = has_cuda_graphs(c),
           .mesh = mesh_of(c.layout, static_cast<int>(c.layout.ranks)),
-          .sharding = sharding_of(c.layout),
+          .sharding = c.layout.sharding,
           .keep_gathered = c.layout.keep_gathered};
 }
 

@@ -7,10 +7,10 @@
 #include "dist/topology/topology_placement.h"
 #include "launch/plan/cluster_step.h"
 #include "launch/plan/cluster_topology.h"
+#include "tests/launch/plan/cluster_rig.h"
 #include "tests/model/published.h"
 #include "tests/testing.h"
 #include "tests/train/layout_rig.h"
-#include "tests/launch/plan/cluster_rig.h"
 #include "tests/wording.h"
 #include "train/layout.h"
 #include "train/step/run_state.h"
@@ -22,10 +22,7 @@ Config with_layout(const Layout& layout) {
   config.layout.replicate = layout.mesh.size(Axis::replicate);
   config.layout.shard = layout.mesh.size(Axis::shard);
   config.layout.tensor = layout.mesh.size(Axis::tensor);
-  config.layout.sharding =
-      layout.sharding == Sharding::optimizer   ? Config::Layout::Sharding::optimizer
-      : layout.sharding == Sharding::gradients ? Config::Layout::Sharding::gradients
-                                               : Config::Layout::Sharding::full;
+  config.layout.sharding = layout.sharding;
   return config;
 }
 
@@ -370,7 +367,7 @@ TEST(Estimate, a_checkpoint_costs_what_its_copy_and_its_write_take_beyond_steps)
 // Of nodes that are not full: the first one has eight of nine ranks.
 TEST(Estimate, the_node_with_most_ranks_writes_and_reads_most) {
   Config config = small_run(9);
-  config.layout.sharding = Config::Layout::Sharding::none;
+  config.layout.sharding = Sharding::none;
   config.train.steps = 1 << 20;
   Cluster cluster = h100s(2);
   cluster.storage_write_bytes_per_second = 1e6;
@@ -437,7 +434,7 @@ TEST(Estimate, an_8b_model_on_gpus_takes_what_the_formula_says) {
   config.train.batch_tokens = 64 * 8192;
   config.train.micro_batch = 1;
   config.precision.compute = DType::bf16;
-  config.layout.sharding = Config::Layout::Sharding::optimizer;
+  config.layout.sharding = Sharding::optimizer;
   const auto found = estimate(config, h100s(1));
   const auto of = [&](Purpose purpose) {
     return static_cast<double>(found.by_purpose[static_cast<std::size_t>(purpose)]);

@@ -9,8 +9,6 @@
 
 namespace lockstep::testing::layout_search_test {
 
-using Sharding = Config::Layout::Sharding;
-
 // Every layout of 8 ranks, in full.
 std::vector<Estimate> all_of(const Config& config, const Cluster& cluster) {
   std::vector<Estimate> all;
@@ -118,7 +116,7 @@ TEST(LayoutSearch, where_nothing_fits_the_nearest_are_named_and_nodes_that_would
   ASSERT_LT(two, one * 9 / 10);
   cluster.hardware.hbm_bytes = (one + two) / 2 + cluster.constant_bytes;
   Config held = large;
-  held.layout.sharding = Config::Layout::Sharding::optimizer;
+  held.layout.sharding = Sharding::optimizer;
   EXPECT_EQ(search_layouts(held, cluster, 2).fitting_nodes, 2) << "others are searched too";
   const auto found = search_layouts(large, cluster, 2);
   ASSERT_TRUE(found.best.empty());

@@ -97,7 +97,7 @@ TEST(Residuals, keys_tell_apart_what_changes_a_step) {
   differs([](Config& c) { c.train.sequence_length = 16; });
   differs([](Config& c) { c.train.recompute = Recompute::block; });
   differs([](Config& c) { c.precision.compute = DType::bf16; });
-  differs([](Config& c) { c.layout.sharding = Config::Layout::Sharding::optimizer; });
+  differs([](Config& c) { c.layout.sharding = Sharding::optimizer; });
   differs([](Config& c) { c.layout.tensor = 2; });
   differs([](Config& c) { c.layout.keep_gathered = 2; });
   differs([](Config& c) { c.train.batch_tokens *= 2; });

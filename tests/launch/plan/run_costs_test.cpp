@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
-#include "tests/model/published.h"
 #include "tests/launch/plan/cluster_rig.h"
+#include "tests/model/published.h"
 
 namespace lockstep::testing::run_costs_test {
 

@@ -105,7 +105,7 @@ TEST(Memory, blocks_could_stay_gathered_where_there_is_memory_for_them) {
 
 TEST(Memory, blocks_that_are_never_gathered_cannot_stay) {
   Config config = sharded(64);
-  config.layout.sharding = Config::Layout::Sharding::optimizer;
+  config.layout.sharding = Sharding::optimizer;
   EXPECT_EQ(kept(config).blocks, 0);
   EXPECT_EQ(kept(sharded(1)).blocks, 0);
 }
