@@ -72,17 +72,6 @@ AllScratch allocate_buffers(Arena& pinned, std::int64_t B, std::int64_t T,
   return all;
 }
 
-Sources::Config sources_of(const Loader::Config& c) {
-  return {.sources = c.sources,
-          .seed = c.seed,
-          .sequence_length = c.sequence_length,
-          .vocabulary = c.vocabulary,
-          .rows = c.rows,
-          .shuffle_shards = c.shuffle_shards,
-          .shuffle = c.shuffle,
-          .files = c.files};
-}
-
 // Of each dataset: those of two groups, or of rows in order the one that is read and the next one;
 // else all.
 std::int64_t shards_in_use(const Loader::Config& c) {
@@ -96,7 +85,8 @@ std::int64_t shards_in_use(const Loader::Config& c) {
 // jump makes what is read ahead worthless: ready buffers become free at once, those being filled
 // when they are done.
 struct Loader::Impl {
-  Impl(const Config& c, int sequences, int data_rank, int data_ranks, Arena& pinned);
+  Impl(const Config& c, Sources opened, int sequences, int data_rank, int data_ranks,
+       Arena& pinned);
   ~Impl();
 
   Position position_of(std::int64_t ticket) const;
@@ -132,8 +122,9 @@ struct Loader::Impl {
   std::vector<std::thread> threads;
 };
 
-Loader::Impl::Impl(const Config& c, int sequences, int data_rank, int data_ranks, Arena& pinned)
-    : config(c), sources(sources_of(c)), rows(sequences), rank(data_rank), ranks(data_ranks) {
+Loader::Impl::Impl(const Config& c, Sources opened, int sequences, int data_rank, int data_ranks,
+                   Arena& pinned)
+    : config(c), sources(std::move(opened)), rows(sequences), rank(data_rank), ranks(data_ranks) {
   const std::int64_t B = sequences, T = c.sequence_length, S = c.global_batch_sequences;
   LOCKSTEP_CHECK(B >= 1 && T >= 1 && S >= 1, "batches of ", S, " sequences of ", T,
                  " tokens in micro-batches of ", B);
@@ -302,8 +293,23 @@ void Loader::Impl::fill_row(const Buffer& buffer, std::int64_t i, const Sources:
     if (start[t + 1] == static_cast<std::int32_t>(t) + 1) targets[t] = -1;
 }
 
+Sources::Config Loader::sources_of(const Config& c) {
+  return {.sources = c.sources,
+          .seed = c.seed,
+          .sequence_length = c.sequence_length,
+          .vocabulary = c.vocabulary,
+          .rows = c.rows,
+          .shuffle_shards = c.shuffle_shards,
+          .shuffle = c.shuffle,
+          .files = c.files};
+}
+
 Loader::Loader(const Config& config, int sequences, int data_rank, int data_ranks, Arena& pinned)
-    : impl_(std::make_unique<Impl>(config, sequences, data_rank, data_ranks, pinned)) {}
+    : Loader(config, Sources(sources_of(config)), sequences, data_rank, data_ranks, pinned) {}
+Loader::Loader(const Config& config, Sources sources, int sequences, int data_rank, int data_ranks,
+               Arena& pinned)
+    : impl_(std::make_unique<Impl>(config, std::move(sources), sequences, data_rank, data_ranks,
+                                   pinned)) {}
 Loader::~Loader() = default;
 
 const Sources& Loader::sources() const {

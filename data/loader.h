@@ -50,6 +50,10 @@ class Loader {
   // When it ends it waits for its threads, and these perhaps for a shard: files that fetch are
   // stopped before that (ShardFiles::stop, StopOnError).
   Loader(const Config& config, int sequences, int data_rank, int data_ranks, Arena& pinned);
+  // The same of sources that are open: those of sources_of(config).
+  Loader(const Config& config, Sources sources, int sequences, int data_rank, int data_ranks,
+         Arena& pinned);
+  static Sources::Config sources_of(const Config& config);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   ~Loader();

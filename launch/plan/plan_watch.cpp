@@ -36,13 +36,13 @@ void PlanWatch::open() {
 }
 
 void PlanWatch::plan() {
-  const bool on_gpu = run_.compute.is_cuda();
+  const bool on_gpu = run_.host.stream.is_cuda();
   auto cluster = cluster_;
   if (!cluster && on_gpu)
-    cluster = cluster_here(gpu::properties(run_.compute.device().index).name, run_.world.size(),
-                           static_cast<int>(run_.hosts().size()));
+    cluster = cluster_here(gpu::properties(run_.host.stream.device().index).name,
+                           run_.host.world.size(), static_cast<int>(run_.host.hosts().size()));
   if (!cluster) {
-    plan_ = plan_that_is_there(run_.directory.plan(), key());
+    plan_ = plan_that_is_there(run_.host.directory.plan(), key());
     if (!plan_)
       log_info("no plan: plan.cluster names no file, and ",
                on_gpu ? "this GPU is not known" : "what processors can is not known without one",
@@ -50,12 +50,12 @@ void PlanWatch::plan() {
     return;
   }
   std::error_code ignored;
-  std::filesystem::remove(run_.directory.plan(), ignored);  // an earlier start's
+  std::filesystem::remove(run_.host.directory.plan(), ignored);  // an earlier start's
   if ((cluster->device == Device::Kind::cuda) != on_gpu)
     throw ConfigError(str(
         "plan.cluster: ", run_.config.plan.cluster, " describes ",
         on_gpu ? "processors, and this run is on GPUs" : "GPUs, and this run is on processors"));
-  if (const int threads = run_.compute.threads(); is_of_other_threads(*cluster, threads)) {
+  if (const int threads = run_.host.stream.threads(); is_of_other_threads(*cluster, threads)) {
     unlike_plan_ = str("planned of ranks with ", cluster->threads,
                        cluster->threads == 1 ? " thread" : " threads", ", not ", threads);
     log_warning("plan.cluster: ", run_.config.plan.cluster, " was measured of ranks with ",
@@ -65,20 +65,20 @@ void PlanWatch::plan() {
                 cluster->threads, ", or measure anew with lockstep preflight --threads ", threads);
   }
   Config config = run_.config;
-  config.train.threads = run_.compute.threads();
-  config.train.attention = run_.options.config.train.attention;  // where that fell back, it shows
-  plan_ = planned_run(config, *cluster, run_.meter.config(),
+  config.train.attention =
+      run_.host.options.config.train.attention;  // where that fell back, it shows
+  plan_ = planned_run(config, *cluster, run_.compute.meter.config(),
                       unlike_plan_.empty() ? residuals_of(config.plan) : "", key(), across_);
   is_by_meter_ = true;
-  write_plan_file(run_.directory.plan(), *plan_);
+  write_plan_file(run_.host.directory.plan(), *plan_);
 }
 
 void PlanWatch::meter_changed() {
   if (!is_by_meter_) return;
-  count_mfu(*plan_, run_.meter.config());
-  run_.log.attempt([&] {
-    run_.directory.check();
-    write_plan_file(run_.directory.plan(), *plan_);
+  count_mfu(*plan_, run_.compute.meter.config());
+  run_.host.log.attempt([&] {
+    run_.host.directory.check();
+    write_plan_file(run_.host.directory.plan(), *plan_);
   });
 }
 
@@ -88,8 +88,8 @@ void PlanWatch::fill_in(StepReport& report) {
 }
 
 void PlanWatch::hear_ranks(StepReport& report) {
-  if (!std::exchange(ranks_said_, false) || !run_.is_first()) return;
-  const auto seconds = run_.training.rank_times().read();
+  if (!std::exchange(ranks_said_, false) || !run_.host.is_first()) return;
+  const auto seconds = run_.compute.training.rank_times().read();
   report.slowest = slowest_of(seconds);
   if (const auto slow = stragglers_.observe(seconds)) say_who_is_slow(*slow);
 }
@@ -100,11 +100,12 @@ void PlanWatch::observe(StepReport& report) {
   if (first_step_ == 0) first_step_ = report.step;
   if (report.gpu) slowed_by_ = report.gpu->slowed_by;
   const auto every = run_.config.plan.compare_every_steps;
-  if (every == 0 || !run_.due(every, report.step)) return;
-  if (run_.world.size() > 1) {  // read behind the next step, when the device is done
-    run_.training.rank_times().enqueue(run_.compute, since_table_.own_seconds());
+  const bool is_last = report.step == run_.steps();
+  if (every == 0 || (!is_last && report.step % every != 0)) return;
+  if (run_.host.world.size() > 1) {  // read behind the next step, when the device is done
+    run_.compute.training.rank_times().enqueue(run_.host.stream, since_table_.own_seconds());
     ranks_said_ = true;
-    if (report.step == run_.steps()) hear_ranks(report);  // no step is behind it
+    if (is_last) hear_ranks(report);  // no step is behind it
   }
   if (plan_ && since_table_.timed_steps() > 0) show_table(report);
   since_table_.clear();
@@ -117,22 +118,22 @@ void PlanWatch::show_table(const StepReport& report) {
   const auto text = str("steps ", first_step_, " to ", report.step, ", of which ", timed,
                         timed == 1 ? " was" : " were", " timed, beside the plan for ",
                         plan_->cluster, ":\n", comparison_table(planned, measured));
-  const RunsOn where{.device = run_.compute.device().kind,
-                     .hosts = static_cast<int>(run_.hosts().size()),
+  const RunsOn where{.device = run_.host.stream.device().kind,
+                     .hosts = static_cast<int>(run_.host.hosts().size()),
                      .slowed_by = slowed_by_,
                      .unlike_plan = unlike_plan_};
   log_info(text, in_words(deviations(planned, measured), where));
 }
 
 void PlanWatch::say_who_is_slow(const SlowRanks& slow) {
-  const auto where = run_.topology == nullptr
+  const auto where = run_.host.topology == nullptr
                          ? std::string()
-                         : str(" on ", hosts_in_words(*run_.topology, slow.ranks));
+                         : str(" on ", hosts_in_words(*run_.host.topology, slow.ranks));
   const auto needs = str(human_seconds(slow.seconds), " of a step ");
   log_warning(rank_list(slow.ranks), where,
               slow.ranks.size() == 1 ? str(" needs ", needs, "itself, ")
                                      : str(" need up to ", needs, "themselves, "),
-              trimmed(three_digits(slow.ratio())), " times the median of ", run_.world.size(),
+              trimmed(three_digits(slow.ratio())), " times the median of ", run_.host.world.size(),
               " ranks, in the last ", slow.reports,
               " comparisons; all others wait. Processors may be busy with something else there, "
               "clocks held down, data late");
@@ -141,7 +142,7 @@ void PlanWatch::say_who_is_slow(const SlowRanks& slow) {
 void PlanWatch::end() {
   const auto file = residuals_of(run_.config.plan);
   if (!plan_ || !unlike_plan_.empty() || file.empty() || all_.timed_steps() < kFewestSteps) return;
-  run_.log.attempt([&] {
+  run_.host.log.attempt([&] {
     auto residuals = Residuals::read_or_set_aside(file);
     residuals.add({.key = key(), .planned = time_of(plan_->step), .measured = all_.time()});
     residuals.write(file);

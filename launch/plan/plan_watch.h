@@ -9,7 +9,7 @@
 #include "launch/plan/step_comparison.h"
 #include "train/observe/plan_file.h"
 #include "train/observe/stragglers.h"
-#include "train/run/run.h"
+#include "train/run/run_context.h"
 
 namespace lockstep {
 
@@ -29,7 +29,7 @@ class PlanWatch : public StepObserver {
 
  private:
   void plan();
-  std::string key() const { return residual_key(run_.options.config); }
+  std::string key() const { return residual_key(run_.host.options.config); }
   void hear_ranks(StepReport& report);
   void show_table(const StepReport& report);
   void say_who_is_slow(const SlowRanks& slow);

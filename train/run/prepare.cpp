@@ -1,7 +1,6 @@
 #include "train/run/prepare.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "core/cpu.h"
@@ -43,33 +42,6 @@ void check_held_out(const Config& config, const Sources& sources, const Dataset&
                   ": its loss says nothing of other text");
 }
 
-void check_data(const Config& config, const Sources& sources, World& world, ShardFiles& files) {
-  const Dataset& training = sources.dataset(0);
-  if (training.tokenizer_vocabulary() == ByteTokenizer::kVocabulary &&
-      config.model.vocabulary > ByteTokenizer::kVocabulary)
-    log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
-                ByteTokenizer::kVocabulary, "): ids beyond mean nothing");
-  for (std::size_t s = 0; s < sources.count(); ++s) {
-    const Dataset& dataset = sources.dataset(s);
-    const auto ids = dataset.format().vocabulary;
-    if (dataset.tokenizer_vocabulary() > 0 || ids <= config.model.vocabulary) continue;
-    log_warning(sources.name(s), " is ", dataset.format().name, ", whose ids go up to ", ids - 1,
-                ", but model.vocabulary is ", config.model.vocabulary,
-                ": an id that it does not hold ends the run");
-    break;
-  }
-  Fields fields;
-  for (std::size_t s = 0; s < sources.count(); ++s)
-    fields.emplace_back(sources.count() == 1 ? "data.train" : str("data.source ", s + 1),
-                        sources.dataset(s).fingerprint());
-  if (!config.data.validation.empty()) {
-    const Dataset held_out(config.data.validation, &files);
-    check_held_out(config, sources, held_out);
-    fields.emplace_back("data.validation", held_out.fingerprint());
-  }
-  agree(world, "data, of which these are the fingerprints", fields);
-}
-
 // What rows of documents leave of them.
 void log_rows(const Sources& sources) {
   for (std::size_t s = 0; s < sources.count(); ++s) {
@@ -81,14 +53,6 @@ void log_rows(const Sources& sources) {
                                        : str("; ", with_commas(rows.cut_documents()),
                                              " documents are longer than a row and are cut"));
   }
-}
-
-// Who computes a GPU's attention depends on it, before anything is loaded.
-RowKind rows_of(const Config::Data& data, ShardFiles& files) {
-  std::deque<Dataset> datasets;
-  for (const auto& source : data.sources())
-    datasets.emplace_back(source.paths, &files);
-  return automatic_rows(datasets);
 }
 
 std::string fp8_counts(const Meter::Config& c) {
@@ -110,23 +74,6 @@ RunDirectory open_run(const std::filesystem::path& path, World& world) {
   world.exchange("");
   if (!made) made.emplace(path, /*takes_lock=*/false);
   return std::move(*made);
-}
-
-Config with_rows(Config config, const Loader& training) {
-  config.data.rows = training.sources().row_kind();
-  config.data.document_mask = training.document_mask();
-  return config;
-}
-
-Config settled(Config config, Stream& compute, World& world, ShardFiles& files) {
-  auto& data = config.data;
-  if (compute.is_cuda() && data.rows == RowKind::automatic) data.rows = rows_of(data, files);
-  data.document_mask = data.document_mask || data.rows == RowKind::packed;
-  config.train.attention = attention_of(config, compute);
-  if (compute.is_cuda() && world.size() > 1)
-    agree(world, "numerics",
-          fields_of(numerics_here(compute, world.size()), in_words(config.train.attention)));
-  return config;
 }
 
 RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
@@ -251,13 +198,31 @@ std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer
   return prompt;
 }
 
-std::optional<Loader> held_out(const Config& config, const Sources& training, World& world,
-                               const DataPlace& place, Arena& pinned, ShardFiles& files) {
-  check_data(config, training, world, files);
-  if (config.data.validation.empty()) return std::nullopt;
-  return std::optional<Loader>(std::in_place, validation_loader(config, files),
-                               static_cast<int>(config.train.micro_batch), place.rank, place.ranks,
-                               pinned);
+void check_data(const Config& config, const Sources& sources, const Dataset* held_out,
+                World& world) {
+  const Dataset& training = sources.dataset(0);
+  if (training.tokenizer_vocabulary() == ByteTokenizer::kVocabulary &&
+      config.model.vocabulary > ByteTokenizer::kVocabulary)
+    log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
+                ByteTokenizer::kVocabulary, "): ids beyond mean nothing");
+  for (std::size_t s = 0; s < sources.count(); ++s) {
+    const Dataset& dataset = sources.dataset(s);
+    const auto ids = dataset.format().vocabulary;
+    if (dataset.tokenizer_vocabulary() > 0 || ids <= config.model.vocabulary) continue;
+    log_warning(sources.name(s), " is ", dataset.format().name, ", whose ids go up to ", ids - 1,
+                ", but model.vocabulary is ", config.model.vocabulary,
+                ": an id that it does not hold ends the run");
+    break;
+  }
+  Fields fields;
+  for (std::size_t s = 0; s < sources.count(); ++s)
+    fields.emplace_back(sources.count() == 1 ? "data.train" : str("data.source ", s + 1),
+                        sources.dataset(s).fingerprint());
+  if (held_out != nullptr) {
+    check_held_out(config, sources, *held_out);
+    fields.emplace_back("data.validation", held_out->fingerprint());
+  }
+  agree(world, "data, of which these are the fingerprints", fields);
 }
 
 void log_sources(const Config& config, const Sources& sources, std::int64_t end) {

@@ -22,13 +22,6 @@ namespace lockstep {
 // Rank 0 makes what the others then find.
 RunDirectory open_run(const std::filesystem::path& path, World& world);
 
-// With what the configuration leaves open settled. `files` opens the data. Throws ConfigError where
-// ranks on GPUs would compute with different GPUs or libraries.
-Config settled(Config config, Stream& compute, World& world, ShardFiles& files);
-
-// With what a row is, by the data that are trained on.
-Config with_rows(Config config, const Loader& training);
-
 // Says what is trained, and in how much memory, before the memory is taken: where it is large, the
 // system needs seconds for it. Throws ConfigError where there is less. `others`: see
 // room_here.
@@ -49,10 +42,11 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
 // log.sample_prompt has no tokens, or more than the model has positions for.
 std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer& known);
 
-// The loader of data.validation, where there is such. Throws ConfigError where ranks read different
-// data, or its tokens cannot be those of the tokenizer of the training data.
-std::optional<Loader> held_out(const Config& config, const Sources& training, World& world,
-                               const DataPlace& place, Arena& pinned, ShardFiles& files);
+// All ranks at once: they read the same data. `held_out`: of data.validation; may be absent. Throws
+// ConfigError where they do not, or its tokens cannot be those of the tokenizer of the training
+// data; warns of data that are not what the model is for.
+void check_data(const Config& config, const Sources& training, const Dataset* held_out,
+                World& world);
 
 // Says of a mixture what a run up to sample `end` makes of each source; warns where that is many
 // epochs.

@@ -46,9 +46,7 @@ void check_again(const RecordedStep& recorded, const RecordedStep& now) {
                   "saved; if nothing does, this machine or the one before computes wrongly"));
 }
 
-void replay_steps(const RunDirectory& run, std::int64_t most, World& world,
-                  FunctionRef<void(std::int64_t step, std::int64_t steps)> load,
-                  FunctionRef<std::optional<RecordedStep>()> compute) {
+ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t most, World& world) {
   std::optional<Replay> found;
   if (world.rank() == 0)
     found = find_replay(run.metrics(), checkpoint_steps(run.checkpoints()), most);
@@ -61,20 +59,21 @@ void replay_steps(const RunDirectory& run, std::int64_t most, World& world,
     throw ConfigError(str("--verify-resume: ", run.metrics().string(),
                           " has no step behind a checkpoint of this run; raise "
                           "checkpoint.keep_last, so that one stays from before its end"));
-  load(from, count);
-  int hashes = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    auto now = compute();
-    if (!now) return;
-    if (!found) continue;
-    const auto& recorded = found->steps[static_cast<std::size_t>(i)];
-    if (!recorded.weight_hash) now->weight_hash.reset();
-    check_again(recorded, *now);
-    hashes += recorded.weight_hash ? 1 : 0;
+  return {from, count, std::move(found)};
+}
+
+void ReplayComparison::compare(RecordedStep now) {
+  const auto index = static_cast<std::size_t>(done_++);
+  if (recorded_) {
+    const auto& recorded = recorded_->steps[index];
+    if (!recorded.weight_hash) now.weight_hash.reset();
+    check_again(recorded, now);
+    hashes_ += recorded.weight_hash ? 1 : 0;
   }
-  log_info("computed steps ", from + 1, " to ", from + count, " again from the checkpoint of step ",
-           from, ": losses, gradient norms and ", hashes,
-           " weight hashes are bit for bit what the run recorded");
+  if (is_done())
+    log_info("computed steps ", from_ + 1, " to ", from_ + steps_,
+             " again from the checkpoint of step ", from_, ": losses, gradient norms and ", hashes_,
+             " weight hashes are bit for bit what the run recorded");
 }
 
 }  // namespace lockstep

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "core/function_ref.h"
 #include "dist/comms.h"
 #include "train/observe/metrics_log.h"
 #include "train/run_directory.h"
@@ -25,12 +25,24 @@ std::optional<Replay> find_replay(const std::filesystem::path& metrics,
 // Throws Error where they differ, with the values of both; ConfigError where the schedule does.
 void check_again(const RecordedStep& recorded, const RecordedStep& now);
 
-// All ranks at once: compares up to `most` steps, and says so in the log. Throws Error where one
-// differs, ConfigError where there is nothing to compare.
-//   load     brings the state of a step's checkpoint, which `steps` are computed from
-//   compute  does the next step; nothing: a signal came
-void replay_steps(const RunDirectory& run, std::int64_t most, World& world,
-                  FunctionRef<void(std::int64_t step, std::int64_t steps)> load,
-                  FunctionRef<std::optional<RecordedStep>()> compute);
+// What ranks agree to compute again; rank 0 has what the run recorded, and compares.
+class ReplayComparison {
+ public:
+  ReplayComparison(std::int64_t from, std::int64_t steps, std::optional<Replay> recorded)
+      : from_(from), steps_(steps), recorded_(std::move(recorded)) {}
+
+  std::int64_t from() const { return from_; }    // the step of the checkpoint
+  std::int64_t steps() const { return steps_; }  // behind it
+  bool is_done() const { return done_ == steps_; }
+  // The next step. Throws as check_again; after the last one the log says what was compared.
+  void compare(RecordedStep now);
+
+ private:
+  std::int64_t from_, steps_, done_ = 0, hashes_ = 0;
+  std::optional<Replay> recorded_;
+};
+
+// All ranks at once: up to `most` steps. Throws ConfigError where there is nothing to compare.
+ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t most, World& world);
 
 }  // namespace lockstep

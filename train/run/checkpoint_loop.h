@@ -1,18 +1,18 @@
-// Saves: a run's checkpoints while it goes on, one after the other, each written beside the steps
-// that follow.
+// CheckpointLoop: a run's checkpoints while it trains, one after the other, each written beside the
+// steps that follow.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "train/run/run.h"
+#include "train/run/run_context.h"
 
 namespace lockstep {
 
-class Saves {
+class CheckpointLoop {
  public:
-  explicit Saves(Run& run) : run_(run) {}
+  explicit CheckpointLoop(Run& run) : run_(run) {}  // which outlives it
 
   // Of the step that was finished last. Training waits while an earlier one is written.
   //   validation_loss   where that was evaluated behind this step
@@ -20,9 +20,10 @@ class Saves {
   // Returns the seconds that training waited. Throws, at rank 0, as RunDirectory::check().
   double begin(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash);
 
-  void poll();                                   // says how one ended, where one did
-  void await();                                  // returns when none is under way
-  bool is_under_way() const { return saving_; }  // to all ranks' knowledge
+  void poll();   // says how one ended, where one did
+  void await();  // returns when none is under way
+  // The update must not change what is saved: where that is the state itself, waits for the save.
+  void await_before_update();
 
   // The last one: throws where it cannot be written. must: or cannot go where it goes from there.
   // Returns the seconds that it took.
@@ -39,7 +40,7 @@ class Saves {
   void finish_copies(bool must);
 
   Run& run_;
-  bool saving_ = false;  // began to save since all last waited for it
+  bool saving_ = false;  // began to save since all last waited for it, to all ranks' knowledge
   bool ending_ = false;  // what is saved now is the end of the run: nothing will try again
 };
 

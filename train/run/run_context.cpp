@@ -1,0 +1,138 @@
+#include "train/run/run_context.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/gpu.h"
+#include "core/system/machine.h"
+#include "dist/job/agreement.h"
+#include "train/step/run_state.h"
+#include "train/step/weight_hash.h"
+
+namespace lockstep {
+namespace {
+
+bool any_says(World& world, bool mine) {
+  const auto said = world.exchange(mine ? "yes" : "no");
+  return std::find(said.begin(), said.end(), "yes") != said.end();
+}
+
+// The files, where this machine has room for what the configuration reads at a time.
+MachineFiles& with_room(MachineFiles& files, const Config& config) {
+  std::vector<Loader::Config> loaders{train_loader(config, files.files())};
+  if (!config.data.validation.empty()) loaders.push_back(validation_loader(config, files.files()));
+  files.need_room(loaders);
+  return files;
+}
+
+std::optional<Sources> open_held_out(Config config, RowKind rows, MachineFiles& files) {
+  if (config.data.validation.empty()) return std::nullopt;
+  config.data.rows = rows;  // as those that are trained on
+  return Sources(Loader::sources_of(validation_loader(config, files.files())));
+}
+
+std::optional<Loader> held_out_loader(const RunConfig& config, std::optional<Sources> sources,
+                                      const DataPlace& place, Arena& pinned, ShardFiles& files) {
+  if (!sources) return std::nullopt;
+  return std::optional<Loader>(std::in_place, validation_loader(config, files), std::move(*sources),
+                               static_cast<int>(config.train.micro_batch), place.rank, place.ranks,
+                               pinned);
+}
+
+DataPlace place_of(const RunConfig& config, World& world) {
+  return data_place(mesh_of(config.layout, world.size()), world.rank());
+}
+
+}  // namespace
+
+RunHost::RunHost(const TrainOptions& given, const RunRanks& ranks)
+    : options(given),
+      world(ranks.world),
+      topology(ranks.topology),
+      signals(ranks.world.rank() == 0),
+      directory(open_run(options.run, world)),
+      log(is_first() ? RunLog(world, directory, options.config.log, options.config.train.steps)
+                     : RunLog()),
+      gpu(options.device.kind == Device::Kind::cuda
+              ? std::optional<GpuWatch>(std::in_place, options.device)
+              : std::nullopt),
+      stream(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)) {}
+
+std::vector<std::string> RunHost::hosts() const {
+  if (topology == nullptr) return {host_name()};
+  std::vector<std::string> hosts;
+  for (const auto& rank : topology->places)
+    if (std::find(hosts.begin(), hosts.end(), rank.host) == hosts.end()) hosts.push_back(rank.host);
+  return hosts;
+}
+
+std::string RunHost::device_name() const {
+  return stream.is_cuda() ? gpu::properties(stream.device().index).name : "cpu";
+}
+
+int RunHost::agreed_stop() {
+  int most = 0;
+  for (const auto& said : world.exchange(std::to_string(signals.exit_code().value_or(0))))
+    most = std::max(most, std::stoi(said));
+  return most;
+}
+
+RunSources::RunSources(const Config& config, MachineFiles& files)
+    : training(Loader::sources_of(train_loader(config, with_room(files, config).files()))),
+      held_out(open_held_out(config, training.row_kind(), files)) {}
+
+RunData::RunData(const RunConfig& config, RunSources sources, const RunBytes& bytes, RunHost& host,
+                 MachineFiles& all_files)
+    : files(all_files),
+      pinned(host.options.device, Arena::Memory::pinned_host, bytes.batches),
+      loader(train_loader(config, files.files()), std::move(sources.training),
+             static_cast<int>(config.train.micro_batch), place_of(config, host.world).rank,
+             place_of(config, host.world).ranks, pinned),
+      validation(held_out_loader(config, std::move(sources.held_out), place_of(config, host.world),
+                                 pinned, files.files())),
+      tokenizer(run_tokenizer(config, loader.sources(), host.directory, host.world, files.files())),
+      prompt(sample_prompt(config, tokenizer)) {}
+
+RunCompute::RunCompute(const RunConfig& config, const RunBytes& bytes, RunHost& host)
+    : arenas(host.options.device, bytes.training, host.world.allocate(bytes.training.device)),
+      training(training_config(config), host.stream, arenas,
+               make_comms(host.world, mesh_of(config.layout, host.world.size()), host.topology)),
+      state(state_slices(training.params(), training.optimizer()), host.stream, bytes.copies),
+      shares_state(any_says(host.world, state.shares_state())),
+      meter(meter_config(config, host.stream, host.world)) {}
+
+std::int64_t Run::end_sample() const {
+  return position.progress.first_sample +
+         std::max<std::int64_t>(steps() - step(), 0) * data.loader.step_samples();
+}
+
+RunFacts Run::facts() const {
+  return {.config = config,
+          .settings = host.options.settings,
+          .history = data.loader.sources().history(),
+          .threads = host.stream.threads(),
+          .device = host.device_name(),
+          .attention = in_words(config.train.attention),
+          .numerics = compute.numerics ? &*compute.numerics : nullptr};
+}
+
+std::uint64_t Run::read_weight_hash(std::int64_t step) {
+  const auto result = compute.training.weight_hash().read();
+  if (result.unequal.empty()) return result.hash;
+  std::string groups;
+  for (const auto& ranks : result.unequal) {
+    groups += str(groups.empty() ? "" : "; ", rank_list(ranks));
+    if (host.topology != nullptr) groups += str(" on ", hosts_in_words(*host.topology, ranks));
+  }
+  throw TransientError(
+      str("behind step ", step,
+          ", weights that several ranks hold are not the same bits on all of "
+          "them. Alike are ",
+          groups,
+          ". Memory or a processor errs, likely where fewer are alike; the same "
+          "command goes on from ",
+          position.saved_step < 0 ? "the beginning" : str("step ", position.saved_step),
+          ", whose weights were compared"));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#include "train/run/step_runner.h"
+
+#include <algorithm>
+
+#include "train/schedule.h"
+#include "train/step/weight_hash.h"
+
+namespace lockstep {
+
+Due due_after(const RunConfig& config, std::int64_t step) {
+  Due due{.last = step == config.train.steps};
+  // Of what happens every so many steps; 0: only at the end.
+  const auto is_due = [&](std::int64_t every_steps) {
+    return due.last || (every_steps > 0 && step % every_steps == 0);
+  };
+  due.line = is_due(config.log.every_steps);
+  due.evaluation = !config.data.validation.empty() && is_due(config.eval.every_steps);
+  due.sample = config.log.sample_every_steps > 0 && is_due(config.log.sample_every_steps);
+  due.checkpoint = is_due(config.checkpoint.every_steps);
+  due.hash = due.checkpoint || is_due(config.train.weight_hash_every_steps);
+  return due;
+}
+
+StepRunner::Enqueued StepRunner::enqueue(FunctionRef<void()> before_update, bool must_hash) {
+  auto& training = run_.compute.training;
+  auto& loader = run_.data.loader;
+  auto& progress = run_.position.progress;
+  const auto& config = run_.config;
+
+  Enqueued enqueued{.step = ++progress.step, .due = due_after(config, progress.step)};
+  enqueued.due.hash = enqueued.due.hash || must_hash;
+  enqueued.learning_rate =
+      learning_rate(config.schedule, config.optimizer.learning_rate, enqueued.step, run_.steps());
+  training.begin_step(enqueued.step, enqueued.learning_rate,
+                      run_.host.signals.exit_code().value_or(0));
+  for (int m = 0; m < loader.micro_steps(); ++m) {
+    const Batch batch = next_batch(m);
+    loader.release(batch, training.micro_step(batch, m + 1 == loader.micro_steps()));
+  }
+  before_update();
+  training.finish_step();
+  if (enqueued.due.hash) training.weight_hash().enqueue(run_.host.stream);
+
+  progress.first_sample += training.config().global_batch_sequences;
+  progress.tokens_seen += config.train.batch_tokens;
+  enqueued.tokens_seen = progress.tokens_seen;
+  return enqueued;
+}
+
+Batch StepRunner::next_batch(int micro_step) {
+  const Trace::Span span(run_.host.stream, Component::data);
+  auto& loader = run_.data.loader;
+  const double waited = loader.waited_seconds();
+  data_waits_.begin();
+  const Batch batch = loader.batch(run_.position.progress.first_sample, micro_step);
+  data_waits_.end(loader.waited_seconds() - waited);
+  return batch;
+}
+
+RecordedStep StepRunner::compute() {
+  const Enqueued enqueued = enqueue([] {}, /*must_hash=*/true);
+  const Result result = read(enqueued);
+  return {.step = enqueued.step,
+          .learning_rate = enqueued.learning_rate,
+          .loss = result.numbers.loss,
+          .grad_norm = result.numbers.grad_norm,
+          .weight_hash = hex_of(*result.weight_hash)};
+}
+
+StepRunner::Result StepRunner::read(const Enqueued& enqueued) {
+  Result result;
+  result.numbers = run_.compute.training.numbers(enqueued.step);
+  result.done = std::chrono::steady_clock::now();
+  run_.position.stop = std::max(run_.position.stop, result.numbers.stop);
+  result.traced = run_.compute.training.trace().take();
+  result.data_wait_seconds = data_waits_.take();
+  if (enqueued.due.hash) result.weight_hash = run_.read_weight_hash(enqueued.step);
+  return result;
+}
+
+}  // namespace lockstep
