@@ -11,6 +11,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "launch/options.h"
 #include "train/fp8_sizes.h"
+#include "train/run/run_checks.h"
 
 namespace lockstep {
 namespace {

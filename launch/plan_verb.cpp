@@ -14,6 +14,8 @@
 #include "launch/plan/run_plan.h"
 #include "launch/verb.h"
 #include "train/layout.h"
+#include "train/run/batch_split.h"
+#include "train/run/memory_budget.h"
 
 namespace lockstep {
 namespace {

@@ -18,7 +18,7 @@
 #include "launch/ranks.h"
 #include "launch/verb.h"
 #include "train/layout.h"
-#include "train/run/run_parts.h"
+#include "train/run/run_config.h"
 
 namespace lockstep {
 namespace {

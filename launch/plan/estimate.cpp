@@ -12,6 +12,9 @@
 #include "launch/plan/cluster_topology.h"
 #include "train/fp8_sizes.h"
 #include "train/layout.h"
+#include "train/run/attention_choice.h"
+#include "train/run/peak_flops.h"
+#include "train/run/run_config.h"
 
 namespace lockstep {
 namespace {

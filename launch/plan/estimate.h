@@ -16,7 +16,7 @@
 #include "train/config.h"
 #include "train/observe/meter.h"
 #include "train/observe/plan_file.h"
-#include "train/run/run_parts.h"
+#include "train/run/memory_budget.h"
 
 namespace lockstep {
 

@@ -14,6 +14,9 @@
 #include "launch/plan/cluster_topology.h"
 #include "train/fp8_sizes.h"
 #include "train/layout.h"
+#include "train/run/batch_split.h"
+#include "train/run/memory_budget.h"
+#include "train/run/run_config.h"
 
 namespace lockstep {
 namespace {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "train/run/memory_budget.h"
+
 namespace lockstep {
 namespace {
 

@@ -9,6 +9,7 @@
 #include "launch/plan/cluster_topology.h"
 #include "launch/plan/estimate.h"
 #include "train/layout.h"
+#include "train/run/run_config.h"
 
 namespace lockstep {
 namespace {

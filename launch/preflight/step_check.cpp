@@ -9,7 +9,10 @@
 #include "launch/plan/residuals.h"
 #include "launch/plan/step_program.h"
 #include "launch/preflight/rank_waits.h"
-#include "train/run/run_parts.h"
+#include "train/run/attention_choice.h"
+#include "train/run/batch_split.h"
+#include "train/run/memory_budget.h"
+#include "train/run/run_config.h"
 #include "train/step/memory.h"
 #include "train/step/training.h"
 

@@ -7,7 +7,7 @@
 #include "kernels/matmul.h"
 #include "launch/plan/prices.h"
 #include "launch/plan/step_program.h"
-#include "train/run/run_parts.h"
+#include "train/run/run_config.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include "launch/config.h"
 #include "tests/support/thread_world.h"
 #include "train/layout.h"
-#include "train/run/run_parts.h"
+#include "train/run/run_config.h"
 #include "train/step/training.h"
 
 namespace lockstep {

@@ -7,6 +7,7 @@
 #include "train/interop/model_source.h"
 #include "train/interop/model_tokenizer.h"
 #include "train/run/replay.h"
+#include "train/run/run_checks.h"
 #include "train/step/weight_hash.h"
 
 namespace lockstep {

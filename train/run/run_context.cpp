@@ -6,11 +6,26 @@
 #include "core/gpu.h"
 #include "core/system/machine.h"
 #include "dist/job/agreement.h"
+#include "train/run/attention_choice.h"
+#include "train/run/peak_flops.h"
 #include "train/step/run_state.h"
 #include "train/step/weight_hash.h"
 
 namespace lockstep {
 namespace {
+
+// Rank 0 makes what the others then find.
+RunDirectory open_run(const std::filesystem::path& path, World& world) {
+  std::optional<RunDirectory> made;
+  if (world.rank() == 0) {
+    made.emplace(path);
+    std::error_code unknown;  // what an earlier start left
+    std::filesystem::remove_all(path / "ended", unknown);
+  }
+  world.exchange("");
+  if (!made) made.emplace(path, /*takes_lock=*/false);
+  return std::move(*made);
+}
 
 bool any_says(World& world, bool mine) {
   const auto said = world.exchange(mine ? "yes" : "no");

@@ -13,6 +13,8 @@
 #include "tests/train/layout_rig.h"
 #include "tests/wording.h"
 #include "train/layout.h"
+#include "train/run/memory_budget.h"
+#include "train/run/run_config.h"
 #include "train/step/run_state.h"
 
 namespace lockstep::testing::estimate_test {

@@ -9,6 +9,7 @@
 #include "launch/plan/layout_search.h"
 #include "launch/plan/run_costs.h"
 #include "tests/files.h"
+#include "train/run/run_config.h"
 
 namespace lockstep::testing::plan_test {
 

@@ -9,6 +9,7 @@
 
 #include "tests/launch/plan/cluster_rig.h"
 #include "tests/model/published.h"
+#include "train/run/memory_budget.h"
 
 namespace lockstep::testing::run_costs_test {
 

@@ -7,6 +7,7 @@
 #include "tests/captured.h"
 #include "tests/launch/plan/cluster_rig.h"
 #include "tests/wording.h"
+#include "train/run/memory_budget.h"
 #include "train/step/memory.h"
 
 namespace lockstep::testing::run_plan_test {

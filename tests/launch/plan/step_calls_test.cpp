@@ -7,6 +7,7 @@
 #include "launch/plan/cluster_topology.h"
 #include "launch/plan/estimate.h"
 #include "tests/launch/plan/cluster_rig.h"
+#include "train/run/run_config.h"
 
 namespace lockstep::testing::step_calls_test {
 

@@ -6,7 +6,7 @@
 
 #include "tests/train/training_rig.h"
 #include "tests/wording.h"
-#include "train/run/run_parts.h"
+#include "train/run/memory_budget.h"
 
 namespace lockstep::testing::memory_test {
 

@@ -1,12 +1,13 @@
-#include "train/run/run_parts.h"
+#include "train/run/batch_split.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
 
+#include "data/loader.h"
 #include "tests/data/shards.h"
 #include "tests/wording.h"
 
-namespace lockstep::testing::run_parts_test {
+namespace lockstep::testing::batch_split_test {
 
 struct Case {
   std::int64_t sequences, ranks, tensor, micro_batch, computed;
@@ -49,7 +50,7 @@ std::pair<std::int64_t, std::int64_t> read(const Config& c, const std::filesyste
   return {all, masked};
 }
 
-TEST(RunParts, a_step_is_split_as_loaders_read_it) {
+TEST(BatchSplit, a_step_is_split_as_loaders_read_it) {
   const TemporaryDirectory directory;
   write_dataset(directory / "d", random_documents(40 * 16 + 1), 997);
   for (const Case& one :
@@ -67,14 +68,14 @@ TEST(RunParts, a_step_is_split_as_loaders_read_it) {
   }
 }
 
-TEST(RunParts, says_what_is_masked_and_what_would_leave_none) {
+TEST(BatchSplit, says_what_is_masked_and_what_would_leave_none) {
   for (const Case& one : {Case{512, 1024, 1, 1, 1024}, Case{6, 2, 1, 2, 8}, Case{3, 1, 1, 2, 4}}) {
     const auto text = masked_in_words(config_of(one));
     for (const auto number : {one.sequences, one.computed, one.computed - one.sequences})
       expect_contains(text, std::to_string(number));
-    expect_wording("train/run_parts", str(one.sequences, " sequences on ", one.ranks, " ranks"),
+    expect_wording("train/batch_split", str(one.sequences, " sequences on ", one.ranks, " ranks"),
                    text);
   }
 }
 
-}  // namespace lockstep::testing::run_parts_test
+}  // namespace lockstep::testing::batch_split_test

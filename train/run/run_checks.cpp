@@ -1,4 +1,4 @@
-#include "train/run/prepare.h"
+#include "train/run/run_checks.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,10 +15,12 @@
 #include "data/tokenizer/tokenizer_files.h"
 #include "dist/job/agreement.h"
 #include "dist/topology_here.h"
+#include "train/fp8_sizes.h"
 #include "train/interop/model_source.h"
 #include "train/interop/model_tokenizer.h"
+#include "train/run/batch_split.h"
+#include "train/run/memory_budget.h"
 #include "train/run/resume.h"
-#include "train/run/run_parts.h"
 #include "train/step/numerics.h"
 
 namespace lockstep {
@@ -62,19 +64,25 @@ std::string fp8_counts(const Meter::Config& c) {
              " FLOP/s");
 }
 
-}  // namespace
-
-RunDirectory open_run(const std::filesystem::path& path, World& world) {
-  std::optional<RunDirectory> made;
-  if (world.rank() == 0) {
-    made.emplace(path);
-    std::error_code unknown;  // what an earlier start left
-    std::filesystem::remove_all(path / "ended", unknown);
+// Refuses precision.fp8 where the device has no such products; warns where they are not worth it.
+void check_fp8(const Config& c, const Stream& compute) {
+  constexpr std::int64_t kWorthIt = 2048;
+  const auto fp8 = c.precision.fp8;
+  if (fp8 == Fp8Products::off) return;
+  if (!compute.is_cuda()) {
+    log_warning(
+        "precision.fp8 on a CPU shows what fp8 does to a training run; it is slower than "
+        "bf16");
+    return;
   }
-  world.exchange("");
-  if (!made) made.emplace(path, /*takes_lock=*/false);
-  return std::move(*made);
+  const auto gpu = gpu::properties(compute.device().index);
+  require_fp8(fp8, 10 * gpu.major + gpu.minor, gpu.name);
+  if (c.model.width < kWorthIt)
+    log_warning("precision.fp8: below a width of ", kWorthIt, " (model.width is ", c.model.width,
+                ") bf16 is usually as fast");
 }
+
+}  // namespace
 
 RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
                          const std::string& others) {
@@ -84,7 +92,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
            "; ", name(config.precision.compute),
            config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ",
            name_of_device(compute));
-  require_fp8(config, compute);
+  check_fp8(config, compute);
   const auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
   auto bytes = run_bytes(config, room);
   require_room(config, bytes, room);
@@ -118,84 +126,6 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
                human_memory(static_cast<double>(more.gathered_bytes_before)));
   }
   return bytes;
-}
-
-// What lies beside a distant dataset, to where the run keeps its tokenizer. Whether any is distant.
-bool bring_tokenizer(const Sources& training, const RunDirectory& run, World& world,
-                     ShardFiles& files) {
-  const auto bytes = ByteTokenizer().about().hash;
-  bool is_distant = false;
-  for (std::size_t s = 0; s < training.count(); ++s)
-    for (const auto& list : training.dataset(s).lists()) {
-      if (!is_remote(list.directory.string()) || list.tokenizer_hash == bytes) continue;
-      is_distant = true;
-      if (world.rank() == 0 && !path_exists(run.tokenizer()))
-        fetch_tokenizer(list.directory.string(), files, run.tokenizer());
-    }
-  if (is_distant) world.exchange("");
-  return is_distant;
-}
-
-// Of a dataset that names its tokenizer, which does not lie there.
-void warn_of_missing_tokenizer(const Sources& training, const std::string& hash) {
-  for (std::size_t s = 0; s < training.count(); ++s)
-    for (const auto& list : training.dataset(s).lists())
-      if (list.tokenizer_hash == hash)
-        return log_warning("no tokenizer lies in ", list.directory.string(), ", whose tokens ",
-                           "are of ", list.format.name, " (", hash,
-                           "): `generate` and `eval` will need it by --tokenizer; copy it there "
-                           "before the run starts, and the run keeps it");
-}
-
-RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run,
-                           World& world, ShardFiles& files) {
-  RunTokenizer known;
-  const bool is_distant = bring_tokenizer(training, run, world, files);
-  std::string hash;  // of all data, as far as it is known
-  for (std::size_t s = 0; s < training.count() && hash.empty(); ++s)
-    hash = training.dataset(s).tokenizer_hash();
-  std::string of_data = hash == ByteTokenizer().about().hash ? "bytes" : "";
-  for (const auto& source : config.data.sources())
-    for (const auto& path : source.paths)
-      if (of_data.empty() && !is_remote(path) && tokenizer_in(path)) of_data = path;
-  known.what = tokenizer_in(run.tokenizer()) ? run.tokenizer().string() : of_data;
-  const bool is_models = known.what.empty() && !config.train.init_from.empty();
-  if (is_models) known.what = tokenizer_of(find_model(config.train.init_from));
-  if (known.what.empty() && config.model.vocabulary == ByteTokenizer::kVocabulary)
-    known.what = "bytes";
-  if (known.what.empty()) {
-    if (!hash.empty() && !is_distant) warn_of_missing_tokenizer(training, hash);
-    return known;
-  }
-  try {
-    known.tokenizer = open_tokenizer(known.what);
-  } catch (const DataError& error) {  // training needs none
-    log_warning("samples are token ids, for the tokenizer cannot be used: ", error.what());
-    return known;
-  }
-  require_tokens_of(config.model, *known.tokenizer);
-  if (!is_models && !hash.empty() && hash != known.tokenizer->about().hash)  // else see start()
-    log_warning("the training data are not of the tokenizer that the run has, ", known.what);
-  return known;
-}
-
-std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer& known) {
-  const auto& text = config.log.sample_prompt;
-  if (config.log.sample_every_steps == 0) return {};
-  if (known.tokenizer == nullptr) {
-    if (text.empty()) return {0};
-    throw ConfigError(
-        "log.sample_prompt: no tokenizer is known, by which it would be tokens; "
-        "neither the training data nor the model the run starts from have one");
-  }
-  auto prompt = in_context([&] { return known.tokenizer->encode(text); }, "log.sample_prompt");
-  const auto document = known.tokenizer->about().document_token;
-  if (document >= 0) prompt.insert(prompt.begin(), document);
-  if (prompt.empty()) prompt.push_back(0);
-  if (std::ssize(prompt) >= config.model.max_positions)
-    throw ConfigError(str("log.sample_prompt is ", prompt.size(), " tokens, expected fewer than ",
-                          "model.max_positions (", config.model.max_positions, ")"));
-  return prompt;
 }
 
 void check_data(const Config& config, const Sources& sources, const Dataset* held_out,

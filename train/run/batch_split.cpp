@@ -1,0 +1,33 @@
+#include "train/run/batch_split.h"
+
+#include "data/loader.h"
+
+namespace lockstep {
+
+StepSplit step_split(const Config& c) {
+  StepSplit split{.sequences = c.train.batch_tokens / c.train.sequence_length,
+                  .data_ranks = c.layout.ranks / c.layout.tensor};
+  split.micro_batches =
+      Loader::micro_steps_of(split.sequences, c.train.micro_batch, split.data_ranks);
+  split.computed = split.micro_batches * c.train.micro_batch * split.data_ranks;
+  return split;
+}
+
+std::string masked_in_words(const Config& c) {
+  const auto [sequences, ranks, micro_batches, computed] = step_split(c);
+  if (computed == sequences) return "";
+  const auto masked = computed - sequences;
+  return str(
+      "a step has ", sequences, sequences == 1 ? " sequence" : " sequences", ", but ", computed,
+      " are computed, ", micro_batches, " x ", c.train.micro_batch,
+      ranks == 1 ? std::string() : str(" on each of ", ranks, " ranks that read data"), ": ",
+      masked,
+      masked == 1 ? " is masked, which takes as long and teaches nothing; "
+                  : " are masked, which take as long and teach nothing; ",
+      sequences % ranks == 0
+          ? str("a train.micro_batch that divides ", sequences / ranks, " would leave none")
+          : str("a train.batch_tokens of a multiple of ", ranks,
+                " sequences, or ranks whose number divides ", sequences, ", would leave none"));
+}
+
+}  // namespace lockstep

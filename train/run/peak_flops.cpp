@@ -1,0 +1,73 @@
+#include "train/run/peak_flops.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <unistd.h>
+
+#include "core/gpu.h"
+#include "core/system/hardware.h"
+#include "dist/topology_here.h"
+#include "kernels/peak.h"
+#include "train/step/memory.h"
+
+namespace lockstep {
+namespace {
+
+double peak_flops(Stream& compute, DType dtype) {
+  if (compute.is_cuda()) return gpu_peak_flops(gpu::properties(compute.device().index).name, dtype);
+  return measure_peak_flops(compute, dtype);
+}
+
+// Of the ranks on this machine, as the first of them says it; 0 of the others. Measured by one for
+// all: where ranks share processors, they would wait for each other's measurements. Such ranks have
+// a part of the peak of one that is alone.
+double peak_flops_here(Stream& compute, DType dtype, World& world) {
+  const auto here = ranks_here(world);
+  if (compute.is_cuda()) return peak_flops(compute, dtype);  // each has its own
+  if (here.front() != world.rank()) return 0;
+  const auto ranks = static_cast<double>(here.size());
+  const auto processors = static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
+  return peak_flops(compute, dtype) * std::min(ranks, processors / compute.threads());
+}
+
+// Of all ranks together; 0 where the GPU of one is not in the table.
+double peak_flops_of_all(Stream& compute, DType dtype, World& world) {
+  double sum = 0;
+  const auto here = str(std::setprecision(17), peak_flops_here(compute, dtype, world));
+  for (const auto& said : world.exchange(here)) {
+    const double peak = std::stod(said);
+    if (peak == 0 && compute.is_cuda()) return 0;
+    sum += peak;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Meter::Config meter_config(const Config& c, Stream& compute, World& world) {
+  auto meter = meter_config(c, compute.device(),
+                            [&](DType dtype) { return peak_flops_of_all(compute, dtype, world); });
+  meter.limit_bytes = all_memory_bytes(compute.device());
+  return meter;
+}
+
+double measured_peak_flops(const Config& c, Stream& compute, World& world) {
+  return peak_flops_of_all(compute, c.precision.compute, world);
+}
+
+Meter::Config meter_config(const Config& c, Device device,
+                           FunctionRef<double(DType dtype)> peak_flops) {
+  const auto flops = flops_per_token(c.model, c.train.sequence_length);
+  // A CPU computes fp8 in the compute type.
+  const bool fp8 = c.precision.fp8 != Fp8Products::off && device.kind == Device::Kind::cuda;
+  return {.steps = c.train.steps,
+          .step_tokens = c.train.batch_tokens,
+          .flops_per_token = flops.causal,
+          .flops_per_token_square = flops.square,
+          .peak_flops = peak_flops(c.precision.compute),
+          .fp8_flops_per_token = fp8 ? flops.layer_products : 0,
+          .fp8_peak_flops = fp8 ? peak_flops(DType::fp8_e4m3) : 0,
+          .device = device};
+}
+
+}  // namespace lockstep
