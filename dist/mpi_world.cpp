@@ -7,14 +7,18 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <mpi.h>
 
 #include "core/log.h"
+#include "core/start_thread.h"
 #include "dist/host_reduce.h"
 
 namespace lockstep {
@@ -185,6 +189,41 @@ class MpiCommunicator final : public Communicator {
   Requests requests_;
 };
 
+// Ends this process some seconds after the one that started it has gone. Mostly Open MPI does that
+// itself; but a rank that still waits in MPI_Init may wait there for ever.
+class EndsWithLauncher {
+ public:
+  EndsWithLauncher() : thread_(start_thread([this] { watch(); })) {}
+  EndsWithLauncher(const EndsWithLauncher&) = delete;
+  EndsWithLauncher& operator=(const EndsWithLauncher&) = delete;
+  ~EndsWithLauncher() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  void watch() {
+    constexpr std::chrono::milliseconds kInterval{500};
+    constexpr int kPatience = 10;  // intervals in which Open MPI may do it
+    std::unique_lock lock(mutex_);
+    for (int gone = 0; !changed_.wait_for(lock, kInterval, [&] { return is_over_; });) {
+      if (getppid() == launcher_ || ++gone < kPatience) continue;
+      log_line(LogLevel::error, str("process ", launcher_, ", which started this rank, has gone"));
+      _exit(TransientError("").exit_code());
+    }
+  }
+
+  const pid_t launcher_ = getppid();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
 class MpiWorld final : public World {
  public:
   MpiWorld() {
@@ -267,6 +306,7 @@ class MpiWorld final : public World {
     }
   }
 
+  const EndsWithLauncher ends_with_launcher_;
   int rank_ = 0, size_ = 1;
   int groups_ = 0;  // made so far: tells them apart
 };

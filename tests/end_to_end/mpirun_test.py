@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -147,6 +148,35 @@ def check_few_addresses(folder, job, config):
     expect({0, 75, 78} <= codes, f"limits that are met in several ways: {codes}")
 
 
+def check_launcher_gone(job, config):
+    """A rank that waits in MPI_Init ends although nothing tells it that mpirun has gone."""
+    asked = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", "env"], **ALONE, capture_output=True, text=True)
+    silent = socket.create_server(("127.0.0.1", 0))  # in place of mpirun: it takes the rank's call, and says nothing
+    environment = dict(ENVIRONMENT)
+    for line in sorted(asked.stdout.splitlines()):
+        name, _, value = line.partition("=")
+        if name.startswith(("OMPI", "PMIX")):
+            environment[name] = value
+        if name.startswith("PMIX_SERVER_URI"):
+            environment[name] = f"{value.split(';')[0]};tcp4://127.0.0.1:{silent.getsockname()[1]}"
+    launcher = "import subprocess, sys, time; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", launcher] + job.command(config, job.folder / "alone", 1, []),
+                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    rank = int(process.stdout.readline())
+    connection, _ = silent.accept()
+    process.kill()
+    begin = time.time()
+    while pathlib.Path(f"/proc/{rank}").exists() and time.time() < begin + 60:
+        time.sleep(0.1)
+    took = time.time() - begin
+    if took >= 60:
+        os.kill(rank, signal.SIGKILL)
+    said = process.communicate()[1]
+    connection.close()
+    silent.close()
+    expect(4 < took < 60 and says("launch.gone", pid=process.pid) in said, f"its launcher has gone: {took:.0f} s: {said}")
+
+
 def main():
     lockstep = sys.argv[1]
     if shutil.which("mpirun") is None:
@@ -240,6 +270,8 @@ def check(lockstep, folder):
     said = process.communicate(timeout=120)[1].decode(errors="replace")
     expect(process.returncode == 75 and time.time() - begin < 10 and len(numbers(run)) == 1,
            f"stopped in an evaluation: {process.returncode} after {time.time() - begin:.1f} s: {said[-300:]}")
+
+    check_launcher_gone(job, configs["llama3"])
 
     # Refused by all, said once or by each, with the exit code of a wrong configuration.
     code, said = job.run(configs["llama3"], folder / "refused", 4, "layout.tensor=3")

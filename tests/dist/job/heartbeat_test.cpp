@@ -207,7 +207,8 @@ class Members : public Processes {
         membership.addresses = {address};
         Control control(membership);
         const Heartbeat heartbeat(
-            membership, timing, [] { return activity(4711, true); },
+            membership, timing,
+            [progress = std::uint64_t{0}]() mutable { return activity(4711, true, ++progress); },
             [=, this](const Verdict& verdict) {
               end_process(verdict, {.rank = rank, .last_words = [&] {
                                       write_text(file(rank), verdict.text + "\n");
