@@ -11,7 +11,6 @@
 #include "data/tokenizer/tokenizer.h"
 #include "launch/options.h"
 #include "train/fp8_sizes.h"
-#include "train/run/run_checks.h"
 
 namespace lockstep {
 namespace {

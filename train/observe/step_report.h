@@ -30,7 +30,7 @@ struct StepReport {
   std::int64_t valid_tokens = 0;  // of this step
   std::int64_t tokens_seen = 0;   // of the run, this step included (nominal, masked ones too)
 
-  double step_seconds = 0;       // from the end of the step before, see Trainer::finish
+  double step_seconds = 0;       // from the end of the step before, see Trainer::make_report
   double data_wait_seconds = 0;  // part of step_seconds
   // What the step's time went to: the sum is step_seconds, but for the checkpoint, which is no part
   // of it: what training waited for saves since the step before. All but that are NaN in a step

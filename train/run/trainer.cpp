@@ -42,7 +42,7 @@ int exit_code_of(const std::exception& error) {
   return ours != nullptr ? ours->exit_code() : 1;
 }
 
-// What only rank 0 and the user see of a step: its line, samples, files.
+// The loop: the steps, what is reported of each, and what happens between them.
 class Trainer {
  public:
   Trainer(Run& run, StepRunner& steps) : run_(run), steps_(steps) {
