@@ -1,4 +1,4 @@
-// A made-up /sys: what core/machine reads of one.
+// A made-up /sys: what core/system/machine reads of one.
 #pragma once
 
 #include <filesystem>

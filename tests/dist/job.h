@@ -1,4 +1,4 @@
-// What tests of dist/control share: the hub of a job on this machine, its ranks as threads or as
+// What tests of dist/job/control share: the hub of a job on this machine, its ranks as threads or as
 // processes of their own, and ways to wait for what must happen.
 #pragma once
 

@@ -172,12 +172,12 @@ FAULTS = [
         ".first_sample = about.at(\"data\").at(\"first_sample\").as_integer(),",
         ".first_sample = about.at(\"data\").at(\"first_sample\").as_integer() + 1,"),
     Fault(
-        "plan_counts_the_cost_of_a_save_twice", "train", "launch/plan/run_costs.cpp",
+        "plan_counts_the_cost_of_a_save_twice", "launch", "launch/plan/run_costs.cpp",
         "the time until a checkpoint is whole holds what it costs already",
         "std::exp((R + S - C) / M)",
         "std::exp((R + S) / M)"),
     Fault(
-        "preflight_takes_the_worse_median", "train", "launch/preflight/health.cpp",
+        "preflight_takes_the_worse_median", "launch", "launch/preflight/health.cpp",
         "of two ranks the faulty one is the peer that it is compared with",
         "row.median = values[(values.size() - 1) / 2];",
         "row.median = values[values.size() / 2];"),

@@ -242,7 +242,7 @@ TEST_F(Report, what_is_damaged_beside_the_metrics_is_a_note) {
   EXPECT_EQ(data_of_run(run).find("goodput"), nullptr);
 }
 
-// The page has the parts and the starts of train/ledger, as docs/observability.md names them.
+// The page has the parts and the starts of train/observe/ledger, as docs/observability.md names them.
 TEST_F(Report, the_page_has_where_the_time_of_each_start_went) {
   using Kind = LedgerLine::Kind;
   make_run(run, 3);
