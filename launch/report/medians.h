@@ -35,8 +35,8 @@ class Medians {
   static constexpr bool has(Metric metric) {
     return metric == Metric::step_seconds || metric == Metric::tokens_per_second ||
            metric == Metric::mfu || metric == Metric::mfu_square ||
-           (metric >= Metric::products && metric <= Metric::other && metric != Metric::data &&
-            metric != Metric::checkpoint);
+           (metric >= part(Component::products) && metric <= part(Component::other) &&
+            metric != part(Component::data) && metric != part(Component::checkpoint));
   }
 
   void add(const StepMetrics& line);

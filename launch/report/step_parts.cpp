@@ -2,33 +2,33 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <vector>
 
 namespace lockstep {
 namespace {
 
-constexpr std::array kParts{Metric::products,
-                            Metric::attention,
-                            Metric::memory_bound,
-                            Metric::communication,
-                            Metric::communication_tensor,
-                            Metric::communication_shard,
-                            Metric::communication_replicate,
-                            Metric::communication_ranks,
-                            Metric::communication_host,
-                            Metric::optimizer,
-                            Metric::data,
-                            Metric::other};
+// In the order of tables. Older lines have all communication as one.
+std::vector<Metric> parts_of_a_step() {
+  std::vector<Metric> metrics;
+  for (std::size_t i = 0; i < kComponents; ++i) {
+    const auto component = static_cast<Component>(i);
+    if (component == Component::communication_tensor) metrics.push_back(Metric::communication);
+    if (component != Component::checkpoint) metrics.push_back(part(component));
+  }
+  return metrics;
+}
 
 // Of all steps it is known what they wait for data; on a GPU only of some which part of them that
 // is. Older lines do not say it.
 double waits_for_data(FunctionRef<double(Metric)> measured) {
   const double seconds = measured(Metric::data_wait_seconds);
-  return std::isnan(seconds) ? measured(Metric::data) : seconds;
+  return std::isnan(seconds) ? measured(part(Component::data)) : seconds;
 }
 
 // What is in no span of a step.
-double rest_of_step(const std::vector<StepPart>& parts, FunctionRef<double(Metric)> measured) {
-  if (std::isnan(measured(Metric::products))) return StepMetrics::kUnknown;
+double rest_of_step(std::span<const StepPart> parts, FunctionRef<double(Metric)> measured) {
+  if (std::isnan(measured(part(Component::products)))) return StepMetrics::kUnknown;
   double rest = measured(Metric::step_seconds);
   for (const StepPart& part : parts)
     if (!std::isnan(part.measured)) rest -= part.measured;
@@ -67,23 +67,25 @@ StepPart whole_step(const PlanFile* plan, FunctionRef<double(Metric)> measured) 
 StepTimes times_of_step(const PlanFile* plan, FunctionRef<double(Metric)> measured) {
   StepTimes times{.parts = {}, .whole = whole_step(plan, measured), .checkpoints = {}};
   auto& parts = times.parts;
-  for (const Metric metric : kParts) {
-    StepPart part{.name = name(metric),
-                  .measured = metric == Metric::data ? waits_for_data(measured) : measured(metric)};
-    if (metric == Metric::other && std::isnan(part.measured))
-      part.measured = rest_of_step(parts, measured);
-    parts.push_back(part);
+  for (const Metric metric : parts_of_a_step()) {
+    const bool is_data = metric == part(Component::data);
+    auto& added = parts.emplace_back();
+    added.name = name(metric);
+    added.measured = is_data ? waits_for_data(measured) : measured(metric);
+    if (metric == part(Component::other) && std::isnan(added.measured))
+      added.measured = rest_of_step(std::span(parts).first(parts.size() - 1), measured);
   }
-  const std::string saves = name(Metric::checkpoint);
+  const std::string saves = name(part(Component::checkpoint));
   if (plan != nullptr)
     for (const auto& component : plan->step.components)
       if (component.name != saves &&
           std::ranges::find(parts, component.name, &StepPart::name) == parts.end())
         parts.push_back({.name = component.name});
-  for (StepPart& part : parts)
-    part = beside(plan, part);
+  for (StepPart& one : parts)
+    one = beside(plan, one);
   std::erase_if(parts, is_nothing);
-  const auto checkpoints = beside(plan, {.name = saves, .measured = measured(Metric::checkpoint)});
+  const auto checkpoints =
+      beside(plan, {.name = saves, .measured = measured(part(Component::checkpoint))});
   if (!is_nothing(checkpoints)) times.checkpoints = checkpoints;
   return times;
 }

@@ -11,9 +11,9 @@
 namespace lockstep::fuzz::metrics_reader_fuzz {
 double value_in(const Json& json, Metric metric) {
   const Json* found = json.find(name(metric));
-  if (metric >= Metric::products) {
+  if (metric >= part(Component::products)) {
     found = json.find(str(name(metric), "_seconds"));
-    if (metric == Metric::products && json.find("gemm_seconds") != nullptr) {
+    if (metric == part(Component::products) && json.find("gemm_seconds") != nullptr) {
       if (found != nullptr) throw DataError("twice");
       found = json.find("gemm_seconds");
     }

@@ -64,6 +64,7 @@ NAMESPACE = re.compile(r"^((?:inline )?namespace [\w:]+) \{|^(\})  // namespace"
 # What train shows: metrics for Prometheus, members of metrics.jsonl, and the components that give some of both their names.
 METRIC = re.compile(r'\btext\.(?:gauge|gauges|counter)\(\s*"(\w+)"')
 LINE_MEMBER = re.compile(r'\bline\.add\("(\w+)"')
+STEP_METRIC = re.compile(r'^ *X\((\w+), [^"]*"[^"]*", "(\w*)"', re.MULTILINE)  # member, name for Prometheus
 COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")
 # What these write nobody keeps: ranks of one program say it to each other.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
@@ -354,9 +355,10 @@ def check_metrics(root):
     lines, prometheus = "train/observe/metrics_log.cpp", "train/observe/prometheus.cpp"
     found = COMPONENTS.search(text_of("core/component.h"))
     components = {f"{name}_seconds" for name in re.findall(r"\w+", found.group(1))} if found else set()
-    yield from check_lists(root, lines, components | set(LINE_MEMBER.findall(text_of(lines))), "formats.md",
-                           "metrics.jsonl")
-    metrics = set(METRIC.findall(text_of(prometheus)))
+    rows = STEP_METRIC.findall(text_of("train/observe/step_metrics.h"))
+    members = components | {member for member, _ in rows} | set(LINE_MEMBER.findall(text_of(lines)))
+    yield from check_lists(root, lines, members, "formats.md", "metrics.jsonl")
+    metrics = {name for _, name in rows if name} | set(METRIC.findall(text_of(prometheus)))
     yield from check_lists(root, prometheus, metrics, "observability.md", "Prometheus and Grafana")
     for path in sorted((root / "launch" / "grafana").glob("*")):
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):

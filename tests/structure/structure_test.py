@@ -78,6 +78,14 @@ class Tree(unittest.TestCase):
         self.write_metrics(["loss"], ["loss", "mfu_ratio"])
         self.expect("docs/observability.md:6", '"mfu_ratio"', "does not write")
 
+    def test_rows_of_step_metrics_are_members_and_metrics(self):
+        self.write_metrics(["loss"], ["loss", "rate"])
+        self.write("train/observe/step_metrics.h", '#pragma once\n  X(rate, r.rate, "tag", "rate", "Help.") \\\n'
+                   '  X(more, r.more, "", "", "")\n')
+        self.write("train/observe/a.cpp", '#include "train/observe/step_metrics.h"\n')
+        self.write("docs/formats.md", "### metrics.jsonl\n\n| `rate` | |\n")
+        self.expect("train/observe/metrics_log.cpp", '"more"')
+
     def test_a_dashboard_asks_only_for_metrics_that_there_are(self):
         self.write_metrics(["loss"], ["loss"], "lockstep_los")
         self.expect("launch/grafana/alerts.yml:2", "lockstep_los,")

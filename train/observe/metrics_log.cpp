@@ -10,6 +10,7 @@
 #include "core/json.h"
 #include "core/wall_clock.h"
 #include "data/source.h"
+#include "train/observe/step_metrics.h"
 #include "train/step/weight_hash.h"
 
 namespace lockstep {
@@ -51,24 +52,11 @@ std::optional<std::int64_t> step_of(std::string_view line) {
 std::string to_json_line(const StepReport& r, double time_seconds) {
   Line line;
   line.add("step", r.step);
-  line.add("loss", r.loss);
-  line.add("grad_norm", r.grad_norm);
-  line.add("learning_rate", r.learning_rate);
-  line.add("step_seconds", r.step_seconds);
-  line.add("tokens_per_second", r.tokens_per_second);
-  line.add("mfu", r.model_flops_utilization);
-  line.add("mfu_square", r.model_flops_utilization_square);
-  line.add("data_wait_seconds", r.data_wait_seconds);
-  line.add("loss_z", r.loss_z);
-  line.add("grad_norm_z", r.grad_norm_z);
-  line.add("skipped", r.skipped);
-  line.add("valid_tokens", r.valid_tokens);
-  line.add("tokens_seen", r.tokens_seen);
-  line.add("peak_bytes", r.peak_bytes);
+#define LOCKSTEP_ADD(member, value, tag, gauge, help) line.add(#member, value);
+  LOCKSTEP_STEP_METRICS(LOCKSTEP_ADD)
+#undef LOCKSTEP_ADD
   for (std::size_t i = 0; i < kComponents; ++i)
     line.add(str(name(static_cast<Component>(i)), "_seconds"), r.time.seconds[i]);
-  line.add("evaluation_seconds", r.evaluation_seconds);
-  line.add("eta_seconds", r.eta_seconds);
   line.add("time_seconds", time_seconds);
   if (r.gpu) {
     line.add("gpu_clock_mhz", r.gpu->clock_mhz);

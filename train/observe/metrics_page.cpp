@@ -35,17 +35,23 @@ std::optional<StepMetrics> last_step(const std::filesystem::path& metrics) {
   return line ? std::optional(parse_metrics_line(*line)) : std::nullopt;
 }
 
+void assign(double& to, double value) {
+  to = value;
+}
+void assign(std::int64_t& to, double value) {
+  to = std::llround(known(value));
+}
+void assign(bool& to, double value) {
+  to = known(value) != 0;
+}
+
 StepReport report_of(const StepMetrics& metrics) {
-  StepReport report;
-  report.step = metrics.step;
-  report.loss = metrics[Metric::loss];
-  report.grad_norm = metrics[Metric::grad_norm];
-  report.learning_rate = metrics[Metric::learning_rate];
-  report.step_seconds = metrics[Metric::step_seconds];
-  report.tokens_per_second = metrics[Metric::tokens_per_second];
-  report.model_flops_utilization = metrics[Metric::mfu];
-  report.peak_bytes = std::llround(known(metrics[Metric::peak_bytes]));
-  return report;
+  StepReport r;
+  r.step = metrics.step;
+#define LOCKSTEP_ASSIGN(member, value, tag, gauge, help) assign(value, metrics[Metric::member]);
+  LOCKSTEP_STEP_METRICS(LOCKSTEP_ASSIGN)
+#undef LOCKSTEP_ASSIGN
+  return r;
 }
 
 }  // namespace

@@ -13,48 +13,23 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<const char*, kMetrics> kNames{"loss",
-                                                   "validation_loss",
-                                                   "grad_norm",
-                                                   "learning_rate",
-                                                   "skipped",
-                                                   "step_seconds",
-                                                   "tokens_per_second",
-                                                   "mfu",
-                                                   "mfu_square",
-                                                   "data_wait_seconds",
-                                                   "tokens_seen",
-                                                   "peak_bytes",
-                                                   "eta_seconds",
-                                                   "time_seconds",
-                                                   "products",
-                                                   "attention",
-                                                   "memory_bound",
-                                                   "communication",
-                                                   "communication_tensor",
-                                                   "communication_shard",
-                                                   "communication_replicate",
-                                                   "communication_ranks",
-                                                   "communication_host",
-                                                   "optimizer",
-                                                   "data",
-                                                   "checkpoint",
-                                                   "other"};
+// Older lines call the products so.
+constexpr std::string_view kProductsBefore = "gemm_seconds";
 
 bool is_part_of_step(int metric) {
-  return metric >= static_cast<int>(Metric::products);
+  return metric >= static_cast<int>(Metric::communication);
 }
 
 // The metric whose member is called `key`; -1: none. `hint`: the one that probably is.
 int metric_of(std::string_view key, int hint) {
-  if (key == "gemm_seconds") return static_cast<int>(Metric::products);
+  if (key == kProductsBefore) return static_cast<int>(part(Component::products));
   constexpr std::string_view kSeconds = "_seconds";
   const bool in_seconds = key.ends_with(kSeconds);
   const auto stem = in_seconds ? key.substr(0, key.size() - kSeconds.size()) : key;
   for (int i = 0; i < kMetrics; ++i) {
     const int metric = (hint + i) % kMetrics;
-    const std::string_view name = kNames[static_cast<std::size_t>(metric)];
-    if (is_part_of_step(metric) ? in_seconds && stem == name : key == name) return metric;
+    const std::string_view called = name(static_cast<Metric>(metric));
+    if (is_part_of_step(metric) ? in_seconds && stem == called : key == called) return metric;
   }
   return -1;
 }
@@ -209,7 +184,15 @@ class LineParser {
 }  // namespace
 
 const char* name(Metric metric) {
-  return kNames[static_cast<std::size_t>(metric)];
+  static constexpr std::array kNames{
+#define LOCKSTEP_NAME(member, value, tag, gauge, help) #member,
+      LOCKSTEP_STEP_METRICS(LOCKSTEP_NAME)
+#undef LOCKSTEP_NAME
+          "validation_loss",
+      "time_seconds", "communication"};
+  const auto index = static_cast<std::size_t>(metric);
+  return index < kNames.size() ? kNames[index]
+                               : name(static_cast<Component>(index - kNames.size()));
 }
 
 StepMetrics parse_metrics_line(std::string_view line) {

@@ -15,44 +15,9 @@
 
 #include "core/error.h"
 #include "core/function_ref.h"
+#include "train/observe/step_metrics.h"
 
 namespace lockstep {
-
-// What a line says of its step: the members of its object, in the units of docs/formats.md. Those
-// from `products` to `other` are the parts of a step (core/component.h); older lines call the
-// first gemm_seconds, and have all communication as one.
-enum class Metric : std::uint8_t {
-  loss,
-  validation_loss,
-  grad_norm,
-  learning_rate,
-  skipped,  // 1 or 0
-  step_seconds,
-  tokens_per_second,
-  mfu,
-  mfu_square,
-  data_wait_seconds,
-  tokens_seen,
-  peak_bytes,
-  eta_seconds,
-  time_seconds,
-  products,
-  attention,
-  memory_bound,
-  communication,
-  communication_tensor,
-  communication_shard,
-  communication_replicate,
-  communication_ranks,
-  communication_host,
-  optimizer,
-  data,
-  checkpoint,
-  other
-};
-inline constexpr int kMetrics = 27;
-
-const char* name(Metric metric);  // without "_seconds" for the parts of a step
 
 struct StepMetrics {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/utf8.h"
+#include "train/observe/step_metrics.h"
 
 namespace lockstep {
 namespace {
@@ -91,14 +92,10 @@ void add_progress(Text& text, const Exposed& e) {
 }
 
 void add_step(Text& text, const StepReport& r) {
-  text.gauge("eta_seconds", "Time to the last step, with evaluations and saves.", r.eta_seconds);
-  text.gauge("loss", "Of the last step, in nats a token.", r.loss);
-  text.gauge("gradient_norm", "Of the last step, before clipping.", r.grad_norm);
-  text.gauge("learning_rate", "Of the last step.", r.learning_rate);
-  text.gauge("step_seconds", "Wall time of the last step.", r.step_seconds);
-  text.gauge("tokens_per_second", "Of the last step, of all ranks.", r.tokens_per_second);
-  text.gauge("mfu_ratio", "Model FLOPs (causal attention) over the peak of all devices.",
-             r.model_flops_utilization);
+#define LOCKSTEP_ADD(member, value, tag, name, help) \
+  if (name[0] != '\0') text.gauge(name, help, static_cast<double>(value));
+  LOCKSTEP_STEP_METRICS(LOCKSTEP_ADD)
+#undef LOCKSTEP_ADD
   text.gauge("joules_per_token", "Of all GPUs, taken to be as rank 0's is.", r.joules_per_token);
   if (r.peak_bytes > 0)
     text.gauge("memory_used_bytes", "Of rank 0's GPU; without one, the most of its process.",

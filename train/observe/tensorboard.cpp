@@ -8,6 +8,7 @@
 
 #include "core/file.h"
 #include "core/wall_clock.h"
+#include "train/observe/step_metrics.h"
 
 namespace lockstep {
 namespace {
@@ -139,15 +140,10 @@ void TensorBoardLog::append(const StepReport& r) {
   const auto add = [&](std::string_view tag, double value) {
     if (!std::isnan(value)) scalars.emplace_back(tag, static_cast<float>(value));
   };
-  add("train/loss", r.loss);
-  add("train/grad_norm", r.grad_norm);
-  add("train/learning_rate", r.learning_rate);
-  add("speed/step_seconds", r.step_seconds);
-  add("speed/tokens_per_second", r.tokens_per_second);
-  add("speed/mfu", r.model_flops_utilization);
-  add("speed/mfu_square", r.model_flops_utilization_square);
-  add("speed/data_wait_seconds", r.data_wait_seconds);
-  add("memory/peak_bytes", static_cast<double>(r.peak_bytes));
+#define LOCKSTEP_ADD(member, value, tag, gauge, help) \
+  if (tag[0] != '\0') add(tag, static_cast<double>(value));
+  LOCKSTEP_STEP_METRICS(LOCKSTEP_ADD)
+#undef LOCKSTEP_ADD
   if (r.gpu) {
     add("gpu/clock_mhz", r.gpu->clock_mhz);
     add("gpu/power_watts", r.gpu->power_watts);

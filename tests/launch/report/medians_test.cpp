@@ -53,11 +53,11 @@ TEST(Medians, of_lines_are_kept_by_metric) {
   for (int i = 1; i <= 9; ++i) {
     StepMetrics line;
     line[Metric::step_seconds] = i;
-    if (i > 6) line[Metric::attention] = 0.25;
+    if (i > 6) line[part(Component::attention)] = 0.25;
     medians.add(line);
   }
   EXPECT_EQ(medians[Metric::step_seconds], 5);
-  EXPECT_EQ(medians[Metric::attention], 0.25);
+  EXPECT_EQ(medians[part(Component::attention)], 0.25);
   EXPECT_TRUE(std::isnan(medians[Metric::mfu]));
 }
 

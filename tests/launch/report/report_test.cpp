@@ -53,7 +53,9 @@ Json data_of(const std::string& page) {
 }
 
 Json data_of_run(const std::filesystem::path& run, std::size_t most = 4096) {
-  return Json::parse(report_data({read_run(run, most)}, 0), "data", 16).at("runs").as_array()[0];
+  return Json::parse(report_data({read_run(run, most)}, "lockstep 1.2.3", 0), "data", 16)
+      .at("runs")
+      .as_array()[0];
 }
 
 TEST_F(Report, a_page_is_whole_whatever_files_say) {
@@ -242,7 +244,8 @@ TEST_F(Report, what_is_damaged_beside_the_metrics_is_a_note) {
   EXPECT_EQ(data_of_run(run).find("goodput"), nullptr);
 }
 
-// The page has the parts and the starts of train/observe/ledger, as docs/observability.md names them.
+// The page has the parts and the starts of train/observe/ledger, as docs/observability.md names
+// them.
 TEST_F(Report, the_page_has_where_the_time_of_each_start_went) {
   using Kind = LedgerLine::Kind;
   make_run(run, 3);
@@ -311,12 +314,12 @@ TEST_F(Report, parts_of_a_step_stand_beside_those_of_the_plan) {
   plan.step.components = {{"products", 0.3}, {"optimizer", 0.1}, {"warp_drive", 0.2}};
   plan.corrected = PlanFile::Step{.components = {{"products", 0.35}}};
   const auto measured = [](Metric metric) {
-    return metric == Metric::products       ? 0.4
-           : metric == Metric::attention    ? 0.1
-           : metric == Metric::data         ? 0.0
-           : metric == Metric::checkpoint   ? 0.7
-           : metric == Metric::step_seconds ? 0.75
-                                            : StepMetrics::kUnknown;
+    return metric == part(Component::products)     ? 0.4
+           : metric == part(Component::attention)  ? 0.1
+           : metric == part(Component::data)       ? 0.0
+           : metric == part(Component::checkpoint) ? 0.7
+           : metric == Metric::step_seconds        ? 0.75
+                                                   : StepMetrics::kUnknown;
   };
   const auto times = times_of_step(&plan, measured);
   const auto& parts = times.parts;

@@ -121,12 +121,13 @@ TEST(MetricsReader, every_member_reads_back_as_the_log_wrote_it) {
 }
 
 TEST(MetricsReader, parts_of_a_step_have_the_names_of_today_and_of_before) {
-  EXPECT_EQ(parse_metrics_line(R"({"step":1,"gemm_seconds":0.5})")[Metric::products], 0.5);
-  EXPECT_EQ(parse_metrics_line(R"({"step":1,"products_seconds":0.5})")[Metric::products], 0.5);
+  EXPECT_EQ(parse_metrics_line(R"({"step":1,"gemm_seconds":0.5})")[part(Component::products)], 0.5);
+  EXPECT_EQ(parse_metrics_line(R"({"step":1,"products_seconds":0.5})")[part(Component::products)],
+            0.5);
   const auto line = parse_metrics_line(
       R"( { "communication_tensor_seconds" : 1, "other_seconds" : 2e0 , "step" : 7 } )");
-  EXPECT_EQ(line[Metric::communication_tensor], 1);
-  EXPECT_EQ(line[Metric::other], 2);
+  EXPECT_EQ(line[part(Component::communication_tensor)], 1);
+  EXPECT_EQ(line[part(Component::other)], 2);
   EXPECT_EQ(line.step, 7);
   EXPECT_TRUE(std::isnan(line[Metric::communication]));
 }
