@@ -108,7 +108,7 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
   }
   const auto device = device_of_rank(device_of(options.device), launched);
   const auto mesh =
-      config ? mesh_of(config->values.layout, launched.size()) : Mesh{{1, launched.size(), 1}};
+      config ? mesh_of(config->values.layout, launched.size()) : Mesh{.shard = launched.size()};
   const auto placed = place_ranks(launched, settings, mesh, device, TensorAcross::allowed);
   const auto watched = watch_ranks(*placed.world, kStallSeconds);
   World& host = watched ? *watched : *placed.world;

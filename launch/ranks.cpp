@@ -124,8 +124,9 @@ Mesh mesh_of(const ModelRanksOptions& options, int ranks) {
     throw ConfigError(str("--tensor ", options.tensor, " x --shard ", options.shard, " is ", shared,
                           " ranks, but ", ranks, ranks == 1 ? " was" : " were", " started; start ",
                           shared, " or a multiple (mpirun -n, srun -n)"));
-  return {{static_cast<int>(ranks / shared), static_cast<int>(options.shard),
-           static_cast<int>(options.tensor)}};
+  return {.replicate = static_cast<int>(ranks / shared),
+          .shard = static_cast<int>(options.shard),
+          .tensor = static_cast<int>(options.tensor)};
 }
 
 }  // namespace

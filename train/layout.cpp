@@ -15,8 +15,8 @@ Mesh mesh_of(const Config::Layout& layout, int ranks) {
   }
   const auto replicate = static_cast<int>(layout.replicate), shard = static_cast<int>(layout.shard),
              tensor = static_cast<int>(layout.tensor);
-  if (layout.sharding == Sharding::none) return {{replicate * shard, 1, tensor}};
-  return {{replicate, shard, tensor}};
+  if (layout.sharding == Sharding::none) return {.replicate = replicate * shard, .tensor = tensor};
+  return {replicate, shard, tensor};
 }
 
 std::string in_words(Recompute recompute) {

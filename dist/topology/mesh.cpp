@@ -11,18 +11,13 @@ const char* name(Axis axis) {
   return "?";
 }
 
-int Mesh::world() const {
-  int ranks = 1;
-  for (const int size : sizes)
-    ranks *= size;
-  return ranks;
-}
-
 int Mesh::stride(Axis axis) const {
-  int ranks = 1;
-  for (auto i = static_cast<std::size_t>(axis) + 1; i < sizes.size(); ++i)
-    ranks *= sizes[i];
-  return ranks;
+  switch (axis) {
+    case Axis::replicate: return shard * tensor;
+    case Axis::shard: return tensor;
+    case Axis::tensor: break;
+  }
+  return 1;
 }
 
 int Mesh::coordinate(Axis axis, int rank) const {

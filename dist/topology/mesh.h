@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -22,12 +23,15 @@ const char* name(Axis axis);
 enum class Sharding : std::uint8_t { none, optimizer, gradients, full };
 
 struct Mesh {
-  std::array<int, kAxes> sizes{1, 1, 1};
+  int replicate = 1, shard = 1, tensor = 1;  // sizes
 
-  int world() const;  // ranks in all
-  int size(Axis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
+  int world() const { return replicate * shard * tensor; }  // ranks in all
+  int size(Axis axis) const {
+    return std::array{replicate, shard, tensor}[static_cast<std::size_t>(axis)];
+  }
   int coordinate(Axis axis, int rank) const;
   std::vector<int> peers(Axis axis, int rank) const;  // the ranks that differ only along axis
+  friend bool operator==(const Mesh&, const Mesh&) = default;
 
  private:
   int stride(Axis axis) const;  // between neighbours along axis

@@ -77,8 +77,9 @@ void add_link(PreflightRank& rank, const SlowestLink& link) {
   const auto what = str(name(link.kind), " of ", link.ranks, " ranks",
                         link.domains > 1 ? str(" in ", link.domains, " domains") : "",
                         link.beside ? ", beside compute" : "");
-  const auto& sizes = rank.comms.mesh.sizes;
-  const auto of = str("replicate ", sizes[0], " x shard ", sizes[1], " x tensor ", sizes[2]);
+  const Mesh& mesh = rank.comms.mesh;
+  const auto of =
+      str("replicate ", mesh.replicate, " x shard ", mesh.shard, " x tensor ", mesh.tensor);
   Finding bandwidth{.check = what,
                     .unit = Unit::bytes_per_second,
                     .value = link.bytes_per_second,

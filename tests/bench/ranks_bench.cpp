@@ -122,7 +122,7 @@ class Rank {
 };
 
 void run(const Options& options) {
-  const Mesh mesh{{options.replicate, options.shard, options.tensor}};
+  const Mesh mesh{.replicate = options.replicate, .shard = options.shard, .tensor = options.tensor};
   const auto one = config_of(options, {}), many = config_of(options, mesh);
   const auto one_bytes = measure_training(one, Device{}, options.threads);
   const auto many_bytes = measure_training(many, Device{}, 1);

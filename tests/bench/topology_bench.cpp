@@ -42,7 +42,8 @@ void run(const char* name, const std::vector<RankPlace>& places) {
   Topology topology;
   const double domains = best_of([&] { topology = topology_of(places); });
   const int ranks = static_cast<int>(places.size());
-  for (const auto& mesh : {Mesh{{ranks / 512, 64, 8}}, Mesh{{ranks / 512, 512, 1}}}) {
+  for (const auto& mesh : {Mesh{.replicate = ranks / 512, .shard = 64, .tensor = 8},
+                           Mesh{.replicate = ranks / 512, .shard = 512}}) {
     std::vector<int> order;
     const double placed = best_of([&] { order = placement(mesh, topology); });
     const auto in_order = renumbered(topology, order);

@@ -186,7 +186,7 @@ TEST(ThreadWorld, a_log_says_what_collectives_took) {
 
 TEST(Comms, the_calls_of_a_group_count_along_its_axis) {
   LoneWorld world(0, 8);
-  auto comms = make_comms(world, Mesh{{2, 2, 2}});
+  auto comms = make_comms(world, Mesh{.replicate = 2, .shard = 2, .tensor = 2});
   Stream stream(Device{}, "measure", Stream::Mode::measuring);
   OpLog log;
   stream.set_op_log(&log);
@@ -204,7 +204,7 @@ TEST(Comms, the_calls_of_a_group_count_along_its_axis) {
 }
 
 TEST(ThreadWorld, groups_of_a_mesh_do_not_meet_each_other) {
-  const Mesh mesh{{2, 2, 2}};
+  const Mesh mesh{.replicate = 2, .shard = 2, .tensor = 2};
   run_thread_ranks(8, [&](World& world) {
     auto comms = make_comms(world, mesh);
     Bench b{.threads = 1};

@@ -98,14 +98,16 @@ class Fp8Ranks : public ::testing::TestWithParam<std::tuple<Fp8Products, Case>> 
 INSTANTIATE_TEST_SUITE_P(
     all, Fp8Ranks,
     ::testing::Combine(::testing::Values(Fp8Products::tensor, Fp8Products::block),
-                       ::testing::Values(Case{Mesh{{1, 3, 1}}, Sharding::optimizer},
-                                         Case{Mesh{{1, 2, 1}}, Sharding::gradients},
-                                         Case{Mesh{{1, 4, 1}}}, Case{Mesh{{2, 2, 1}}},
-                                         Case{Mesh{{1, 1, 2}}}, Case{Mesh{{2, 2, 2}}})),
+                       ::testing::Values(Case{Mesh{.shard = 3}, Sharding::optimizer},
+                                         Case{Mesh{.shard = 2}, Sharding::gradients},
+                                         Case{Mesh{.shard = 4}},
+                                         Case{Mesh{.replicate = 2, .shard = 2}},
+                                         Case{Mesh{.tensor = 2}},
+                                         Case{Mesh{.replicate = 2, .shard = 2, .tensor = 2}})),
     [](const auto& c) {
-      const auto& s = std::get<1>(c.param).mesh.sizes;
-      return str(std::get<0>(c.param) == Fp8Products::tensor ? "tensor" : "block", "_r", s[0], "_s",
-                 s[1], "_t", s[2]);
+      const auto& [replicate, shard, tensor] = std::get<1>(c.param).mesh;
+      return str(std::get<0>(c.param) == Fp8Products::tensor ? "tensor" : "block", "_r", replicate,
+                 "_s", shard, "_t", tensor);
     });
 
 TEST_P(Fp8Ranks, have_the_codes_and_scales_of_one_rank) {

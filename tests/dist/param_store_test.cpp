@@ -157,7 +157,7 @@ TEST(ParamStore, gradients_of_shards_are_sums_over_micro_batches_and_ranks) {
   for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full})
     run_thread_ranks(kRanks, [&](World& world) {
       Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
-      Comms comms = make_comms(world, Mesh{{1, kRanks, 1}});
+      Comms comms = make_comms(world, Mesh{.shard = kRanks});
       ParamStore params(comms, {.sharding = sharding});
       const int unit = params.add_unit("unit");
       const auto id = params.declare(unit, {.name = "weight", .shape = {300, 7}});

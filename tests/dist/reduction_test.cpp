@@ -62,7 +62,7 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
   for (const std::int64_t most : {std::int64_t{1} << 20, std::int64_t{1}})
     run_thread_ranks(c.ranks, [&](World& threads) {
       RingWorld world(threads);
-      const auto comms = make_comms(world, Mesh{{c.ranks, 1, 1}}, &topology);
+      const auto comms = make_comms(world, Mesh{.replicate = c.ranks}, &topology);
       const Levels& levels = comms.replicate;
       Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
       Stream stream(Device{}, "scatters", c.mode);
@@ -126,7 +126,7 @@ TEST(Comms, domains_of_unequal_sizes_have_one_level) {
   topology.domains = {{.name = "a", .ranks = {0, 1, 2}}, {.name = "b", .ranks = {3}}};
   topology.domain_of = {0, 0, 0, 1};
   LoneWorld world(1, 4);
-  const auto comms = make_comms(world, Mesh{{1, 4, 1}}, &topology);
+  const auto comms = make_comms(world, Mesh{.shard = 4}, &topology);
   EXPECT_EQ(comms.shard.inside->size(), 1);
   EXPECT_EQ(comms.shard.across->size(), 4);
   EXPECT_EQ(comms.shard.across->rank(), 1);
@@ -134,7 +134,7 @@ TEST(Comms, domains_of_unequal_sizes_have_one_level) {
 
 TEST(Comms, a_mesh_of_another_size_is_refused) {
   LoneWorld world(0, 4);
-  EXPECT_THROW(make_comms(world, Mesh{{1, 2, 1}}), Error);
+  EXPECT_THROW(make_comms(world, Mesh{.shard = 2}), Error);
 }
 
 }  // namespace lockstep::testing::reduction_test

@@ -40,7 +40,7 @@ TEST(Volume, one_rank_receives_nothing) {
 // Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054), section 7: copies 2 (r-1)/r of the gradients.
 TEST(Volume, of_copies_is_twice_the_gradients) {
   for (const int r : {2, 4, 8}) {
-    const auto step = shape_of(Mesh{{r, 1, 1}}, Sharding::full, DType::fp32);
+    const auto step = shape_of(Mesh{.replicate = r}, Sharding::full, DType::fp32);
     EXPECT_EQ(bytes_of(step, Group::replicate_inside) + bytes_of(step, Group::replicate),
               2 * (r - 1) * kParameters * 4 / r);
   }
@@ -51,7 +51,7 @@ TEST(Volume, of_copies_is_twice_the_gradients) {
 TEST(Volume, of_full_sharding_is_the_weights_twice_and_the_gradients_once) {
   for (const int d : {2, 4, 8}) {
     const auto parts = [&](std::int64_t elements) { return (d - 1) * elements * 2 / d; };
-    const Mesh mesh{{1, d, 1}};
+    const Mesh mesh{.shard = d};
     for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full}) {
       const auto step = shape_of(mesh, sharding, DType::bf16);
       EXPECT_EQ(bytes_of(step, Group::shard_inside), parts(kParameters));
@@ -63,7 +63,7 @@ TEST(Volume, of_full_sharding_is_the_weights_twice_and_the_gradients_once) {
 }
 
 TEST(Volume, of_accumulation_is_that_of_its_micro_batches_where_each_is_reduced) {
-  auto step = shape_of(Mesh{{2, 4, 1}}, Sharding::optimizer, DType::bf16);
+  auto step = shape_of(Mesh{.replicate = 2, .shard = 4}, Sharding::optimizer, DType::bf16);
   const auto bytes = [&](Sharding sharding, int micro_batches, Group group) {
     step.sharding = sharding;
     step.micro_batches = micro_batches;
@@ -84,7 +84,7 @@ TEST(Volume, of_accumulation_is_that_of_its_micro_batches_where_each_is_reduced)
 // pairs of matrices, forward and backward, and a gather for the gradients of the weights.
 TEST(Volume, of_tensor_ranks_is_ten_slices_a_layer_from_each) {
   for (const int t : {2, 4, 8}) {
-    auto step = shape_of(Mesh{{1, 1, t}}, Sharding::full, DType::bf16);
+    auto step = shape_of(Mesh{.tensor = t}, Sharding::full, DType::bf16);
     const auto slice = step.tokens / t * step.width * 2;
     const auto ends = 4 * slice + 12 * step.tokens;
     EXPECT_EQ(bytes_of(step, Group::tensor), (t - 1) * (10 * kLayers * slice + ends));
@@ -95,7 +95,7 @@ TEST(Volume, of_tensor_ranks_is_ten_slices_a_layer_from_each) {
 
 // Of two domains of four: what leaves a domain is a quarter of what would without levels, but fp32.
 TEST(Volume, across_domains_is_the_sums_alone) {
-  auto step = shape_of(Mesh{{1, 8, 1}}, Sharding::full, DType::bf16);
+  auto step = shape_of(Mesh{.shard = 8}, Sharding::full, DType::bf16);
   step.shard_inside = 4;
   const auto n = kParameters / 8;
   EXPECT_EQ(bytes_of(step, Group::shard_inside), 3 * 2 * n * 2);

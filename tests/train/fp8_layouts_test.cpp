@@ -72,12 +72,13 @@ const auto kName = [](const ::testing::TestParamInfo<Case>& c) {
   return str(fp8 == Fp8Products::tensor ? "tensor_" : "block_", name(model.first), "_",
              name_of(model.second));
 };
-const std::pair kFull{Family::llama3, Layout{Mesh{{1, 4, 1}}}};
-const std::pair kGradients{Family::gpt2, Layout{Mesh{{1, 2, 1}}, Sharding::gradients}};
-const std::pair kOptimizer{Family::qwen3, Layout{Mesh{{2, 2, 1}}, Sharding::optimizer}};
-const std::pair kTensor{Family::gpt2, Layout{Mesh{{1, 1, 2}}}};
-const std::pair kReplicateTensor{Family::llama3, Layout{Mesh{{2, 1, 2}}}};
-const std::pair kShardTensor{Family::llama3, Layout{Mesh{{1, 2, 2}}}};
+const std::pair kFull{Family::llama3, Layout{Mesh{.shard = 4}}};
+const std::pair kGradients{Family::gpt2, Layout{Mesh{.shard = 2}, Sharding::gradients}};
+const std::pair kOptimizer{Family::qwen3,
+                           Layout{Mesh{.replicate = 2, .shard = 2}, Sharding::optimizer}};
+const std::pair kTensor{Family::gpt2, Layout{Mesh{.tensor = 2}}};
+const std::pair kReplicateTensor{Family::llama3, Layout{Mesh{.replicate = 2, .tensor = 2}}};
+const std::pair kShardTensor{Family::llama3, Layout{Mesh{.shard = 2, .tensor = 2}}};
 
 // Each layout once; the other type under --full.
 constexpr auto kScaledTensors = Fp8Products::tensor, kScaledBlocks = Fp8Products::block;

@@ -23,11 +23,11 @@ TEST(LayoutData, is_consumed_once_by_all_ranks_together) {
   for (const auto& consumed : one.consumed)
     EXPECT_EQ(consumed.sequences(), config.global_batch_sequences);
   for (const auto& [layout, sequences] :
-       {std::pair{Layout{Mesh{{1, 2, 1}}}, 1}, std::pair{Layout{Mesh{{1, 4, 1}}}, 1},
-        std::pair{Layout{Mesh{{2, 2, 2}}, Sharding::gradients}, 1},
-        std::pair{Layout{Mesh{{1, 3, 1}}, Sharding::optimizer}, 2},
-        std::pair{Layout{Mesh{{1, 8, 1}}}, 2}, std::pair{Layout{Mesh{{1, 1, 4}}}, 5},
-        std::pair{Layout{Mesh{{3, 1, 2}}}, 1}}) {
+       {std::pair{Layout{Mesh{.shard = 2}}, 1}, std::pair{Layout{Mesh{.shard = 4}}, 1},
+        std::pair{Layout{Mesh{.replicate = 2, .shard = 2, .tensor = 2}, Sharding::gradients}, 1},
+        std::pair{Layout{Mesh{.shard = 3}, Sharding::optimizer}, 2},
+        std::pair{Layout{Mesh{.shard = 8}}, 2}, std::pair{Layout{Mesh{.tensor = 4}}, 5},
+        std::pair{Layout{Mesh{.replicate = 3, .tensor = 2}}, 1}}) {
     const auto many = train(layout, sequences);
     EXPECT_EQ(many.consumed, one.consumed) << name_of(layout);
     for (std::size_t i = 0; i < kSteps; ++i)

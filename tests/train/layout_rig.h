@@ -64,8 +64,8 @@ struct Layout {
 };
 
 inline std::string name_of(const Layout& layout) {
-  const auto& s = layout.mesh.sizes;
-  return str("r", s[0], "_s", s[1], "_t", s[2], "_", name(layout.sharding));
+  const auto& [replicate, shard, tensor] = layout.mesh;
+  return str("r", replicate, "_s", shard, "_t", tensor, "_", name(layout.sharding));
 }
 
 // Every layout of up to 8 ranks but one rank alone. Sharding `none` is a replicate axis.
@@ -77,7 +77,8 @@ inline std::vector<Layout> all_layouts() {
         if (replicate * shard * tensor > 8 || replicate * shard * tensor == 1) continue;
         for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full})
           if (shard > 1 || sharding == Sharding::full)
-            layouts.push_back({Mesh{{replicate, shard, tensor}}, sharding});
+            layouts.push_back(
+                {Mesh{.replicate = replicate, .shard = shard, .tensor = tensor}, sharding});
       }
   return layouts;
 }

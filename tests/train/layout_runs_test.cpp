@@ -24,7 +24,7 @@ TrainingConfig config_of(const Layout& layout, int type) {
 
 // The types by turns, so that each mesh that shards has each of them.
 TEST_P(LayoutRuns, go_on_bitwise_from_what_they_saved) {
-  const auto& [replicate, shard, tensor] = GetParam().mesh.sizes;
+  const auto& [replicate, shard, tensor] = GetParam().mesh;
   const int type = (replicate + shard + tensor + static_cast<int>(GetParam().sharding) + 2) % 3;
   expect_a_resume_is_bitwise(GetParam(), config_of(GetParam(), type));
 }

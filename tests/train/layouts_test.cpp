@@ -68,11 +68,11 @@ using Pair = std::array<int, 4>;  // of two values, each behind its place in a c
 std::set<Pair> pairs_of(const std::vector<LayoutCase>& cases) {
   std::set<Pair> pairs;
   for (const auto& c : cases) {
-    const auto& sizes = c.layout.mesh.sizes;
+    const auto& [replicate, shard, tensor] = c.layout.mesh;
     const std::array values{static_cast<int>(c.family),
-                            sizes[0],
-                            sizes[1],
-                            sizes[2],
+                            replicate,
+                            shard,
+                            tensor,
                             static_cast<int>(c.layout.sharding),
                             static_cast<int>(c.recompute),
                             c.micro_batches,
@@ -130,8 +130,11 @@ TEST_P(LayoutsFor20Steps, train_as_one_rank_does) {
 INSTANTIATE_TEST_SUITE_P(
     some, LayoutsFor20Steps,  // all: EveryLayout
     ::testing::Values(
-        LayoutCase{Family::llama3, {Mesh{{1, 8, 1}}, Sharding::optimizer, 2}, Recompute::none, 1},
-        LayoutCase{Family::gpt2, {Mesh{{2, 2, 2}}, Sharding::full, 4}, Recompute::cheap, 2}),
+        LayoutCase{Family::llama3, {Mesh{.shard = 8}, Sharding::optimizer, 2}, Recompute::none, 1},
+        LayoutCase{Family::gpt2,
+                   {Mesh{.replicate = 2, .shard = 2, .tensor = 2}, Sharding::full, 4},
+                   Recompute::cheap,
+                   2}),
     [](const auto& c) { return name_of(c.param); });
 
 using FamilyAndLayout = std::pair<Family, Layout>;
@@ -190,18 +193,21 @@ TEST_P(LayoutVariants, train_as_one_rank_does) {
 INSTANTIATE_TEST_SUITE_P(
     all, LayoutVariants,
     ::testing::Values(
-        Variant{"a_surplus_of_masked_sequences", {Mesh{{1, 3, 1}}}, Recompute::none, 1},
-        Variant{
-            "a_rank_without_sequences", {Mesh{{1, 8, 1}}, Sharding::gradients}, Recompute::none, 2},
-        Variant{"three_copies", {Mesh{{3, 2, 1}}, Sharding::optimizer}},
-        Variant{"each_rank_a_domain", {Mesh{{2, 2, 1}}, Sharding::optimizer, 1}},
+        Variant{"a_surplus_of_masked_sequences", {Mesh{.shard = 3}}, Recompute::none, 1},
+        Variant{"a_rank_without_sequences",
+                {Mesh{.shard = 8}, Sharding::gradients},
+                Recompute::none,
+                2},
+        Variant{"three_copies", {Mesh{.replicate = 3, .shard = 2}, Sharding::optimizer}},
+        Variant{"each_rank_a_domain", {Mesh{.replicate = 2, .shard = 2}, Sharding::optimizer, 1}},
         // Of two groups that share gradients one lies on one host, the other on two.
-        Variant{"uneven_hosts", {Mesh{{2, 4, 1}}, Sharding::full, 0, {4, 2, 2}}},
-        Variant{"uneven_copies", {Mesh{{4, 1, 2}}, Sharding::full, 0, {6, 2}}},
-        Variant{"a_rank_alone", {Mesh{{2, 4, 1}}, Sharding::gradients, 0, {4, 3, 1}}},
-        Variant{"qwen3", {Mesh{{1, 2, 2}}}, Recompute::block, 1, Family::qwen3},
-        Variant{"qwen2", {Mesh{{2, 1, 4}}}, Recompute::none, 1, Family::qwen2},
-        Variant{"smollm3", {Mesh{{1, 4, 2}}}, Recompute::cheap, 1, Family::smollm3}),
+        Variant{"uneven_hosts", {Mesh{.replicate = 2, .shard = 4}, Sharding::full, 0, {4, 2, 2}}},
+        Variant{"uneven_copies", {Mesh{.replicate = 4, .tensor = 2}, Sharding::full, 0, {6, 2}}},
+        Variant{"a_rank_alone",
+                {Mesh{.replicate = 2, .shard = 4}, Sharding::gradients, 0, {4, 3, 1}}},
+        Variant{"qwen3", {Mesh{.shard = 2, .tensor = 2}}, Recompute::block, 1, Family::qwen3},
+        Variant{"qwen2", {Mesh{.replicate = 2, .tensor = 4}}, Recompute::none, 1, Family::qwen2},
+        Variant{"smollm3", {Mesh{.shard = 4, .tensor = 2}}, Recompute::cheap, 1, Family::smollm3}),
     [](const auto& c) { return c.param.name; });
 
 using LayoutsInBf16 = LayoutTest<::testing::Test>;
@@ -217,8 +223,9 @@ TEST_F(LayoutsInBf16, train_as_one_rank_does) {
     config.moments = moments;
     const auto one = train_on({}, config, 3);
     for (const auto& layout :
-         {Layout{Mesh{{1, 2, 1}}}, Layout{Mesh{{2, 2, 2}}}, Layout{Mesh{{1, 1, 4}}},
-          Layout{Mesh{{1, 4, 2}}, Sharding::optimizer, 4}}) {
+         {Layout{Mesh{.shard = 2}}, Layout{Mesh{.replicate = 2, .shard = 2, .tensor = 2}},
+          Layout{Mesh{.tensor = 4}},
+          Layout{Mesh{.shard = 4, .tensor = 2}, Sharding::optimizer, 4}}) {
       const auto many = train_on(layout, config, 3);
       EXPECT_EQ(many.initial.values(), one.initial.values());
       for (std::size_t i = 0; i < one.losses.size(); ++i)

@@ -58,18 +58,19 @@ class Reshaped : public LayoutTest<::testing::Test> {
   }
 
   static constexpr int kBefore = 2, kBehind = 3;
-  const std::vector<Layout> kLayouts{{},
-                                     {Mesh{{2, 1, 1}}},
-                                     {Mesh{{1, 2, 1}}},
-                                     {Mesh{{1, 1, 2}}},
-                                     {Mesh{{1, 3, 1}}, Sharding::optimizer},
-                                     {Mesh{{1, 4, 1}}, Sharding::gradients},
-                                     {Mesh{{2, 2, 1}}, Sharding::optimizer},
-                                     {Mesh{{1, 2, 2}}},
-                                     {Mesh{{2, 1, 4}}},
-                                     {Mesh{{1, 1, 8}}},
-                                     {Mesh{{1, 8, 1}}},
-                                     {Mesh{{2, 2, 2}}, Sharding::gradients}};
+  const std::vector<Layout> kLayouts{
+      {},
+      {Mesh{.replicate = 2}},
+      {Mesh{.shard = 2}},
+      {Mesh{.tensor = 2}},
+      {Mesh{.shard = 3}, Sharding::optimizer},
+      {Mesh{.shard = 4}, Sharding::gradients},
+      {Mesh{.replicate = 2, .shard = 2}, Sharding::optimizer},
+      {Mesh{.shard = 2, .tensor = 2}},
+      {Mesh{.replicate = 2, .tensor = 4}},
+      {Mesh{.tensor = 8}},
+      {Mesh{.shard = 8}},
+      {Mesh{.replicate = 2, .shard = 2, .tensor = 2}, Sharding::gradients}};
   TemporaryDirectory directory_;
   const std::string dataset_ = (directory_ / "dataset").string();
   int pairs_ = 0;

@@ -95,7 +95,7 @@ TEST(ShardedMemory, is_what_the_formulas_say) {
       for (const Way& way : kWays) {
         const bool none = way.name == kNone || d == 1;
         const bool full = !none && way.sharding == Sharding::full;
-        const Mesh mesh = way.name == kNone ? Mesh{{d, 1, 1}} : Mesh{{1, d, 1}};
+        const Mesh mesh = way.name == kNone ? Mesh{.replicate = d} : Mesh{.shard = d};
         const auto found = measure(m.config, mesh, {.sharding = way.sharding});
         const auto what = str(name(m.config.family), " of ", m.all, ", ", way.name, " of ", d);
         const double n = m.all, part = none ? n : n / d;
@@ -140,7 +140,7 @@ TrainingConfig sharded(Family family, std::int64_t kept) {
   config.model.layers = 6;
   config.micro_batch_sequences = 1;
   config.global_batch_sequences = 6;
-  config.mesh = {{1, 2, 1}};
+  config.mesh = {.shard = 2};
   config.keep_gathered = kept;
   return config;
 }
@@ -172,7 +172,7 @@ TEST(Gathers, of_a_step_are_as_many_as_the_documents_say) {
 }
 
 TEST(Gathers, that_are_left_out_change_no_bits_in_the_memory_that_was_measured) {
-  const Layout layout{Mesh{{1, 2, 1}}};
+  const Layout layout{Mesh{.shard = 2}};
   const auto expected = train_on(layout, sharded(Family::llama3, 0), 3);
   for (const std::int64_t kept : {1, 3, 6}) {
     const auto config = sharded(Family::llama3, kept);

@@ -42,7 +42,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
           {.recompute = config.recompute,
            .head = {.logits_bytes = logits_bytes(compute.device()), .z_loss = config.z_loss}}),
       optimizer_(params_, {.adamw = adamw_of(config), .moments = config.moments}) {
-  LOCKSTEP_CHECK(comms_.mesh.sizes == config.mesh.sizes, "communicators of another mesh");
+  LOCKSTEP_CHECK(comms_.mesh == config.mesh, "communicators of another mesh");
   LOCKSTEP_CHECK(config.mesh.world() == 1 || !config.cuda_graphs, "CUDA graphs of several ranks");
   Arena& arena = arenas.device;
   const bool offloads = config.offload_activations || config.offload_optimizer;

@@ -28,7 +28,7 @@ TEST(WatchedWorld, is_the_world_that_it_watches) {
 TEST(WatchedWorld, sees_the_collectives_of_its_groups) {
   run_thread_ranks(4, [](World& world) {
     WatchedWorld watched(world, kBusy);
-    auto comms = make_comms(watched, Mesh{{1, 2, 2}});
+    auto comms = make_comms(watched, Mesh{.shard = 2, .tensor = 2});
     Bench bench{.threads = 1, .host_bytes = std::int64_t{1} << 20};
     Stream queued(Device{}, "gathers", Stream::Mode::queued);
     const auto x = bench.poisoned({4}, DType::fp32), y = bench.poisoned({8}, DType::fp32),

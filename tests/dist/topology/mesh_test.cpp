@@ -8,7 +8,7 @@ namespace lockstep::testing::mesh_test {
 constexpr Axis kAllAxes[] = {Axis::replicate, Axis::shard, Axis::tensor};
 
 TEST(Mesh, tensor_ranks_are_neighbours_and_copies_are_farthest_apart) {
-  const Mesh mesh{{2, 3, 4}};
+  const Mesh mesh{.replicate = 2, .shard = 3, .tensor = 4};
   EXPECT_EQ(mesh.world(), 24);
   EXPECT_EQ(mesh.peers(Axis::tensor, 6), (std::vector<int>{4, 5, 6, 7}));
   EXPECT_EQ(mesh.peers(Axis::shard, 6), (std::vector<int>{2, 6, 10}));
@@ -16,7 +16,7 @@ TEST(Mesh, tensor_ranks_are_neighbours_and_copies_are_farthest_apart) {
 }
 
 TEST(Mesh, each_rank_has_coordinates_of_its_own) {
-  const Mesh mesh{{3, 2, 5}};
+  const Mesh mesh{.replicate = 3, .shard = 2, .tensor = 5};
   std::set<std::vector<int>> seen;
   for (int rank = 0; rank < mesh.world(); ++rank) {
     std::vector<int> where;
@@ -31,7 +31,7 @@ TEST(Mesh, each_rank_has_coordinates_of_its_own) {
 }
 
 TEST(Mesh, peers_differ_along_their_axis_only) {
-  const Mesh mesh{{2, 2, 3}};
+  const Mesh mesh{.replicate = 2, .shard = 2, .tensor = 3};
   for (const auto axis : kAllAxes)
     for (const int peer : mesh.peers(axis, 7))
       for (const auto other : kAllAxes)

@@ -48,8 +48,7 @@ std::vector<Group> data_groups(const Mesh& mesh, int rank) {
 }
 
 std::string in_words(const Mesh& mesh, const Topology& topology) {
-  std::string text =
-      str(mesh.sizes[0], " x ", mesh.sizes[1], " x ", mesh.sizes[2], " in domains of");
+  std::string text = str(mesh.replicate, " x ", mesh.shard, " x ", mesh.tensor, " in domains of");
   for (const auto& domain : topology.domains)
     text += str(" ", domain.ranks.size());
   return text;
@@ -190,14 +189,14 @@ TEST(Placement, shuffled_ranks_of_8_gpu_hosts_get_the_tensor_peers_of_ordered_on
   const auto launched = cluster("dgx_h100_x64");
   for (const int tensor : {1, 2, 4, 8})
     for (const int shard : {1, 8, 64}) {
-      const Mesh mesh{{512 / (shard * tensor), shard, tensor}};
+      const Mesh mesh{.replicate = 512 / (shard * tensor), .shard = shard, .tensor = tensor};
       EXPECT_EQ(placement(mesh, launched), in_turn(512));
       EXPECT_EQ(tensor_groups(mesh, shuffled(launched, 7)), tensor_groups(mesh, launched));
     }
 }
 
 TEST(Placement, sharding_over_hosts_has_a_level_inside_and_one_along_the_rails) {
-  const Mesh mesh{{1, 16, 1}};
+  const Mesh mesh{.shard = 16};
   const auto placed = place_and_check(mesh, cluster("dgx_h100_x2"));
   const auto levels = two_levels(placed, mesh.peers(Axis::shard, 11));
   EXPECT_EQ(levels.inside(11), (std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15}));
@@ -206,18 +205,20 @@ TEST(Placement, sharding_over_hosts_has_a_level_inside_and_one_along_the_rails) 
 
 TEST(Placement, a_rack_is_filled_host_by_host_and_its_tensor_axis_may_be_72) {
   const auto racks = cluster("gb200_nvl72_x2");
-  for (const auto& mesh : {Mesh{{2, 1, 72}}, Mesh{{2, 9, 8}}, Mesh{{1, 36, 4}}, Mesh{{4, 36, 1}}}) {
+  for (const auto& mesh :
+       {Mesh{.replicate = 2, .tensor = 72}, Mesh{.replicate = 2, .shard = 9, .tensor = 8},
+        Mesh{.shard = 36, .tensor = 4}, Mesh{.replicate = 4, .shard = 36}}) {
     EXPECT_EQ(placement(mesh, racks), in_turn(144));
     check_alike(mesh, racks);
     place_and_check(mesh, shuffled(racks, 3));
   }
-  const Mesh mesh{{1, 18, 8}};
+  const Mesh mesh{.shard = 18, .tensor = 8};
   EXPECT_EQ(two_levels(racks, mesh.peers(Axis::shard, 0)).inside(0).size(), 9u);
 }
 
 // 6 shard ranks in hosts of 4: 4 + 2 and 2 + 4 would have one level; 2 + 2 + 2, twice, has two.
 TEST(Placement, shards_that_do_not_fill_hosts_are_spread_evenly) {
-  const Mesh mesh{{2, 6, 1}};
+  const Mesh mesh{.replicate = 2, .shard = 6};
   EXPECT_EQ(placement(mesh, hosts_of({4, 4, 4})),
             (std::vector<int>{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));
 }

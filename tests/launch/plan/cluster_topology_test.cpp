@@ -15,7 +15,7 @@ TEST(ClusterTopology, domains_are_those_of_nvlink_and_not_nodes) {
       Cluster cluster = h100s(12);
       cluster.ranks_per_node = 4;
       cluster.hardware.domain_ranks = domain;
-      const Mesh mesh{{1, 48 / tensor, tensor}};
+      const Mesh mesh{.shard = 48 / tensor, .tensor = tensor};
       const auto topology = placed_in(mesh, launched_on(cluster, 48));
       EXPECT_EQ(topology.domains.size(), static_cast<std::size_t>(48 / domain)) << domain;
       for (int rank = 0; rank < 48; ++rank)
@@ -32,7 +32,7 @@ TEST(ClusterTopology, a_domain_ends_with_its_machine) {
   cluster.hardware.domain_ranks = 2;
   const auto launched = launched_on(cluster, 6);
   EXPECT_EQ(launched.domain_of, (std::vector<int>{0, 0, 1, 2, 2, 3}));
-  const Mesh pairs{{1, 3, 2}};
+  const Mesh pairs{.shard = 3, .tensor = 2};
   expect_refusal<ConfigError>("train/cluster_topology", "a domain of one",
                               {"layout.tensor = 2", "NVLink domain 1", "1 GPU"},
                               [&] { placed_in(pairs, launched); });

@@ -203,7 +203,7 @@ TEST(Estimate, layouts_that_cannot_be_on_the_machines_are_refused) {
 }
 
 TEST(Estimate, tensor_ranks_sit_beside_each_other) {
-  const Mesh mesh{{1, 4, 4}};
+  const Mesh mesh{.shard = 4, .tensor = 4};
   const auto topology = placed_in(mesh, launched_on(h100s(2), mesh.world()));
   ASSERT_EQ(topology.domains.size(), 2u);
   for (int rank = 0; rank < 16; rank += 4)

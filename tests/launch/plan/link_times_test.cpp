@@ -92,7 +92,7 @@ TEST(LinkTimes, what_no_line_says_is_no_negative_number) {
 }
 
 TEST(LinkTimes, are_measured_between_ranks_and_survive_json) {
-  const Mesh mesh{{1, 2, 2}};
+  const Mesh mesh{.shard = 2, .tensor = 2};
   std::vector<LinkTimes> measured(4);
   run_thread_ranks(4, [&](World& world) {
     Stream compute(Device{}, "compute");

@@ -98,7 +98,7 @@ TEST(StepProgram, has_the_collectives_that_volume_derives) {
 // Sums across have one rank a domain, but where domains hold unequal numbers of them: all then.
 TEST(StepProgram, knows_how_many_domains_a_group_has) {
   TrainingConfig config = one_rank();
-  config.mesh = Mesh{{1, 8, 1}};
+  config.mesh = Mesh{.shard = 8};
   config.global_batch_sequences = 8;
   const auto across = [&](int per_domain) {
     const auto topology = topology_of_neighbours(8, per_domain);

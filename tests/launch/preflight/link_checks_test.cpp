@@ -13,7 +13,7 @@ TEST(LinkChecks, every_host_sends_whatever_their_number) {
        {std::vector<int>{1, 1, 1}, {2, 1}, {1, 1, 1, 1}, {1, 1, 1, 1, 1}}) {
     const Topology topology = pretend_hosts(ranks);
     const auto size = static_cast<int>(topology.places.size());
-    const auto found = on_ranks(topology, Mesh{{1, size, 1}}, check_hosts);
+    const auto found = on_ranks(topology, Mesh{.shard = size}, check_hosts);
     for (std::size_t r = 0; r < found.size(); ++r) {
       // The second rank of the first of two hosts has no partner on the other.
       const bool is_lonely = ranks.size() == 2 && r == 1;
@@ -75,7 +75,8 @@ TEST(LinkChecks, a_slow_group_is_found_wherever_it_is) {
 
 // Some ranks of a group have seen one like it, others have not: all measure it.
 TEST(LinkChecks, groups_of_unequal_hosts_are_all_measured) {
-  const Mesh mesh{{2, 4, 1}};  // of the shard axes one is on the first host, one on both
+  const Mesh mesh{.replicate = 2,
+                  .shard = 4};  // of the shard axes one is on the first host, one on both
   const Topology launched = pretend_hosts({6, 2});
   const Topology topology = renumbered(launched, placement(mesh, launched));
   std::vector<std::size_t> measured(8);
@@ -91,7 +92,7 @@ TEST(LinkChecks, groups_of_unequal_hosts_are_all_measured) {
 // Findings of the first rank of two hosts with `act`, which all ranks make.
 std::vector<Finding> found_on_two(const Hardware* known,
                                   const std::function<void(PreflightRank&)>& act) {
-  return on_ranks(pretend_hosts({1, 1}), Mesh{{1, 2, 1}}, act, known).front();
+  return on_ranks(pretend_hosts({1, 1}), Mesh{.shard = 2}, act, known).front();
 }
 
 // Of an H100, as docs/preflight.md says: 0.94 of 0.9 of its adapter of 46 GB/s.

@@ -17,7 +17,7 @@ std::vector<Preflight> on_hosts(const std::vector<int>& ranks, const Config* con
   std::vector<Preflight> all(topology.places.size());
   run_thread_ranks(size, [&](World& world) {
     all[static_cast<std::size_t>(world.rank())] = preflight(
-        {.config = config, .mesh = Mesh{{1, size, 1}}, .device = {}, .scratch = scratch.path()},
+        {.config = config, .mesh = Mesh{.shard = size}, .device = {}, .scratch = scratch.path()},
         world, topology, [&](const std::vector<Finding>& findings) {
           if (world.rank() == 0 && counts != nullptr) counts->push_back(findings.size());
         });

@@ -47,7 +47,7 @@ TEST(RankWaits, who_comes_last_does_not_wait) {
   };
   std::array<Times, 3> times;
   std::array<double, 3> shares{};
-  on_ranks(pretend_hosts({3}), Mesh{{1, 1, 3}}, [&](PreflightRank& rank) {
+  on_ranks(pretend_hosts({3}), Mesh{.tensor = 3}, [&](PreflightRank& rank) {
     const auto r = static_cast<std::size_t>(rank.world.rank());
     OpLog log;
     rank.compute.set_op_log(&log);

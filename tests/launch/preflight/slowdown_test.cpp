@@ -8,7 +8,7 @@ constexpr ProductShape kShape{256, 256, 256, DType::fp32};
 
 TEST(Slowdown, is_one_of_all_ranks) {
   std::vector<Slowdown> measured(2);
-  on_ranks(pretend_hosts({1, 1}), Mesh{{1, 2, 1}}, [&](PreflightRank& rank) {
+  on_ranks(pretend_hosts({1, 1}), Mesh{.shard = 2}, [&](PreflightRank& rank) {
     measured[static_cast<std::size_t>(rank.world.rank())] = measure_slowdown(rank, kShape);
     EXPECT_TRUE(rank.findings.empty());
   });

@@ -14,7 +14,7 @@ struct Checked {
 Checked steps_on_two_hosts(double bytes_per_second) {
   const Config config = small_run(2, 1);
   Checked all{.costs = std::vector<StepCosts>(2), .findings = {}};
-  all.findings = on_ranks(pretend_hosts({1, 1}), Mesh{{1, 2, 1}}, [&](PreflightRank& rank) {
+  all.findings = on_ranks(pretend_hosts({1, 1}), Mesh{.shard = 2}, [&](PreflightRank& rank) {
     all.costs[static_cast<std::size_t>(rank.world.rank())] =
         check_steps(rank, config, bytes_per_second);
   });

@@ -248,8 +248,10 @@ TEST_P(ChoicesOn, any_layout_have_the_loss_of_one_rank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(all, ChoicesOn,
-                         ::testing::Values(Mesh{{2, 1, 1}}, Mesh{{3, 1, 1}}, Mesh{{1, 2, 1}},
-                                           Mesh{{1, 1, 2}}, Mesh{{1, 2, 2}}, Mesh{{2, 2, 1}}),
+                         ::testing::Values(Mesh{.replicate = 2}, Mesh{.replicate = 3},
+                                           Mesh{.shard = 2}, Mesh{.tensor = 2},
+                                           Mesh{.shard = 2, .tensor = 2},
+                                           Mesh{.replicate = 2, .shard = 2}),
                          [](const auto& p) {
                            const auto& s = p.param.sizes;
                            return str("r", s[0], "_s", s[1], "_t", s[2]);

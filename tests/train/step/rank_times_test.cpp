@@ -7,7 +7,8 @@
 namespace lockstep::testing::rank_times_test {
 
 TEST(RankTimes, each_rank_hears_what_all_said_in_their_order) {
-  for (const Layout& layout : {Layout{}, Layout{Mesh{{2, 1, 1}}}, Layout{Mesh{{1, 2, 2}}}}) {
+  for (const Layout& layout :
+       {Layout{}, Layout{Mesh{.replicate = 2}}, Layout{Mesh{.shard = 2, .tensor = 2}}}) {
     train_on(layout, layout_config(Family::llama3), 0, {.behind = [&](LayoutRank& rank) {
                auto& times = rank.training().rank_times();
                for (const double begin : {0.25, 8.0}) {

@@ -136,7 +136,7 @@ TEST(Volume, of_a_large_model_is_what_a_step_counts) {
     config.model.head_size = 128;
     config.model.mlp_width = 14336;
     config.model.vocabulary = 128256;
-    config.mesh = Mesh{{2, 4, 2}};
+    config.mesh = Mesh{.replicate = 2, .shard = 4, .tensor = 2};
     config.sharding = sharding;
     config.sequence_length = config.model.max_positions = 4096;
     config.global_batch_sequences = 32;
@@ -153,7 +153,7 @@ TEST(Volume, of_products_in_fp8_is_what_a_step_counts) {
     config.model.head_size = 16;
     config.fp8 = Fp8Products::tensor;
     config.recompute = recompute;
-    for (const auto& mesh : {Mesh{{2, 1, 4}}, Mesh{{1, 4, 2}}}) {
+    for (const auto& mesh : {Mesh{.replicate = 2, .tensor = 4}, Mesh{.shard = 4, .tensor = 2}}) {
       config.mesh = mesh;
       check(config, 3, 0, " in fp8");
     }
@@ -163,7 +163,7 @@ TEST(Volume, of_products_in_fp8_is_what_a_step_counts) {
 TEST(Volume, of_layers_that_stay_gathered_is_what_a_step_counts) {
   auto config = tiny();
   config.model = models()[1].config;  // five layers
-  config.mesh = Mesh{{1, 4, 2}};
+  config.mesh = Mesh{.shard = 4, .tensor = 2};
   config.micro_batch_sequences = 1;
   config.global_batch_sequences = 12;
   for (config.keep_gathered = 0; config.keep_gathered <= 5; ++config.keep_gathered)
@@ -172,8 +172,9 @@ TEST(Volume, of_layers_that_stay_gathered_is_what_a_step_counts) {
 
 TEST(Volume, is_what_ranks_count_that_are_there) {
   for (const auto& layout :
-       {Layout{Mesh{{2, 2, 2}}, Sharding::full, 2}, Layout{Mesh{{1, 8, 1}}, Sharding::gradients, 4},
-        Layout{Mesh{{1, 4, 2}}, Sharding::optimizer}}) {
+       {Layout{Mesh{.replicate = 2, .shard = 2, .tensor = 2}, Sharding::full, 2},
+        Layout{Mesh{.shard = 8}, Sharding::gradients, 4},
+        Layout{Mesh{.shard = 4, .tensor = 2}, Sharding::optimizer}}) {
     auto config = tiny();
     config.mesh = layout.mesh;
     config.sharding = layout.sharding;

@@ -81,8 +81,8 @@ TEST_F(WeightHashes, are_equal_where_ranks_hold_the_same_after_steps_of_every_ty
     auto config = layout_config(Family::llama3);
     config.compute = DType::bf16;
     config.stochastic_rounding = !masters;
-    const auto before = hash_on({Mesh{{2, 2, 2}}}, config, 0);
-    const auto behind = hash_on({Mesh{{2, 2, 2}}}, config, 3);
+    const auto before = hash_on({Mesh{.replicate = 2, .shard = 2, .tensor = 2}}, config, 0);
+    const auto behind = hash_on({Mesh{.replicate = 2, .shard = 2, .tensor = 2}}, config, 3);
     EXPECT_EQ(behind.unequal, Groups{});
     EXPECT_NE(behind.hash, before.hash);
   }
@@ -107,12 +107,15 @@ TEST_F(WeightHashes, name_the_rank_whose_bits_are_others) {
     const auto damage = [&](LayoutRank& rank) { flip(rank, victim, divided); };
     return hash_on({mesh}, config, 1, {.behind = damage}).unequal;
   };
-  EXPECT_EQ(found(Mesh{{4, 1, 1}}, 2, false), (Groups{{0, 1, 3}, {2}}));
-  EXPECT_EQ(found(Mesh{{2, 1, 1}}, 1, false), (Groups{{0}, {1}}));
-  EXPECT_EQ(found(Mesh{{2, 2, 1}}, 1, false), (Groups{{1}, {3}}));        // copies of shard 1
-  EXPECT_EQ(found(Mesh{{2, 1, 2}}, 3, true), (Groups{{1}, {3}}));         // copies of a part
-  EXPECT_EQ(found(Mesh{{2, 1, 2}}, 3, false), (Groups{{0, 1, 2}, {3}}));  // norms, which all hold
-  EXPECT_EQ(found(Mesh{{1, 4, 1}}, 2, false), Groups{});  // of which it has the only one
+  EXPECT_EQ(found(Mesh{.replicate = 4}, 2, false), (Groups{{0, 1, 3}, {2}}));
+  EXPECT_EQ(found(Mesh{.replicate = 2}, 1, false), (Groups{{0}, {1}}));
+  EXPECT_EQ(found(Mesh{.replicate = 2, .shard = 2}, 1, false),
+            (Groups{{1}, {3}}));  // copies of shard 1
+  EXPECT_EQ(found(Mesh{.replicate = 2, .tensor = 2}, 3, true),
+            (Groups{{1}, {3}}));  // copies of a part
+  EXPECT_EQ(found(Mesh{.replicate = 2, .tensor = 2}, 3, false),
+            (Groups{{0, 1, 2}, {3}}));                     // norms, which all hold
+  EXPECT_EQ(found(Mesh{.shard = 4}, 2, false), Groups{});  // of which it has the only one
 }
 
 TEST(WeightHash, in_words_has_all_digits) {
