@@ -105,9 +105,9 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{Mesh{.tensor = 2}},
                                          Case{Mesh{.replicate = 2, .shard = 2, .tensor = 2}})),
     [](const auto& c) {
-      const auto& [replicate, shard, tensor] = std::get<1>(c.param).mesh;
-      return str(std::get<0>(c.param) == Fp8Products::tensor ? "tensor" : "block", "_r", replicate,
-                 "_s", shard, "_t", tensor);
+      const Mesh& mesh = std::get<1>(c.param).mesh;
+      return str(std::get<0>(c.param) == Fp8Products::tensor ? "tensor" : "block", "_r",
+                 mesh.replicate, "_s", mesh.shard, "_t", mesh.tensor);
     });
 
 TEST_P(Fp8Ranks, have_the_codes_and_scales_of_one_rank) {

@@ -115,7 +115,7 @@ TEST(ShardedMemory, of_copies_in_fp8_is_of_two_blocks_where_weights_are_gathered
     for (const auto& [sharding, layers] :
          {std::pair{Sharding::full, 2.0}, std::pair{Sharding::gradients, 6.0}}) {
       const auto bytes = [&, sharding = sharding](Fp8Products products) {
-        return measure(m.config, {{1, 4, 1}}, {.sharding = sharding, .fp8 = products})
+        return measure(m.config, {.shard = 4}, {.sharding = sharding, .fp8 = products})
             .weights_and_gradients;
       };
       expect_padded(bytes(fp8) - bytes(Fp8Products::off), 2 * layers * m.matrices,
@@ -126,7 +126,7 @@ TEST(ShardedMemory, of_copies_in_fp8_is_of_two_blocks_where_weights_are_gathered
 TEST(ShardedMemory, of_a_block_kept_gathered_is_that_of_a_whole_block) {
   const Model m = llama(6, 384, 1024, 8192);
   const auto bytes = [&](std::int64_t kept) {
-    return measure(m.config, {{1, 4, 1}}, {.keep_gathered = kept}).weights_and_gradients;
+    return measure(m.config, {.shard = 4}, {.keep_gathered = kept}).weights_and_gradients;
   };
   for (const std::int64_t kept : {1, 3, 4})
     EXPECT_NEAR(bytes(kept) - bytes(0), static_cast<double>(kept) * 2 * m.layer * 3 / 4, 1e4);

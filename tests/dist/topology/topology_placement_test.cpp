@@ -112,7 +112,7 @@ std::vector<Mesh> meshes_of(int ranks) {
   for (int tensor = 1; tensor <= ranks; ++tensor)
     for (int shard = 1; shard * tensor <= ranks; ++shard)
       if (ranks % (shard * tensor) == 0)
-        meshes.push_back({{ranks / (shard * tensor), shard, tensor}});
+        meshes.push_back({ranks / (shard * tensor), shard, tensor});
   return meshes;
 }
 
@@ -225,8 +225,8 @@ TEST(Placement, shards_that_do_not_fill_hosts_are_spread_evenly) {
 
 TEST(Placement, uneven_hosts_hold_whole_shard_axes_where_they_can) {
   const auto uneven = cluster("uneven");
-  EXPECT_EQ(placement({{3, 4, 1}}, uneven), in_turn(12));
-  EXPECT_EQ(placement({{1, 3, 4}}, uneven), in_turn(12));
+  EXPECT_EQ(placement({.replicate = 3, .shard = 4}, uneven), in_turn(12));
+  EXPECT_EQ(placement({.shard = 3, .tensor = 4}, uneven), in_turn(12));
   const auto middle_first = hosts_of({2, 4, 6});
   EXPECT_EQ(placement({{3, 4, 1}}, middle_first),
             (std::vector<int>{0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9}));

@@ -253,8 +253,8 @@ INSTANTIATE_TEST_SUITE_P(all, ChoicesOn,
                                            Mesh{.shard = 2, .tensor = 2},
                                            Mesh{.replicate = 2, .shard = 2}),
                          [](const auto& p) {
-                           const auto& s = p.param.sizes;
-                           return str("r", s[0], "_s", s[1], "_t", s[2]);
+                           return str("r", p.param.replicate, "_s", p.param.shard, "_t",
+                                      p.param.tensor);
                          });
 
 }  // namespace lockstep::testing::choices_test
