@@ -228,7 +228,7 @@ TEST(Placement, uneven_hosts_hold_whole_shard_axes_where_they_can) {
   EXPECT_EQ(placement({.replicate = 3, .shard = 4}, uneven), in_turn(12));
   EXPECT_EQ(placement({.shard = 3, .tensor = 4}, uneven), in_turn(12));
   const auto middle_first = hosts_of({2, 4, 6});
-  EXPECT_EQ(placement({{3, 4, 1}}, middle_first),
+  EXPECT_EQ(placement({.replicate = 3, .shard = 4}, middle_first),
             (std::vector<int>{0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
@@ -244,7 +244,7 @@ TEST(Placement, a_group_of_which_domains_hold_unequal_numbers_has_one_level) {
 TEST(Placement, ranks_that_the_launcher_dealt_out_to_hosts_in_turn_are_gathered) {
   const auto block = cluster("dgx_h100_x2");
   const auto cyclic = renumbered(block, {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15});
-  EXPECT_EQ(placement({{1, 2, 8}}, cyclic),
+  EXPECT_EQ(placement({.shard = 2, .tensor = 8}, cyclic),
             (std::vector<int>{0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15}));
 }
 
@@ -252,9 +252,9 @@ TEST(Placement, rails_in_an_order_that_all_hosts_share_stay_as_launched) {
   auto places = cluster("dgx_h100_x2").places;
   for (auto& place : places)
     place.rail = 7 - place.rail;
-  EXPECT_EQ(placement({{1, 2, 8}}, topology_of(places)), in_turn(16));
+  EXPECT_EQ(placement({.shard = 2, .tensor = 8}, topology_of(places)), in_turn(16));
   std::swap(places[0].rail, places[1].rail);
-  EXPECT_EQ(placement({{1, 2, 8}}, topology_of(places)),
+  EXPECT_EQ(placement({.shard = 2, .tensor = 8}, topology_of(places)),
             (std::vector<int>{7, 6, 5, 4, 3, 2, 0, 1, 15, 14, 13, 12, 11, 10, 9, 8}));
 }
 
@@ -285,15 +285,16 @@ TEST(Placement, a_tensor_axis_that_does_not_fit_is_refused_with_the_reason) {
 
 TEST(Placement, across_nodes_if_that_is_allowed_the_tensor_axis_fills_domain_by_domain) {
   const auto cyclic = renumbered(hosts_of({2, 2}), {0, 2, 1, 3});
-  EXPECT_EQ(placement({{1, 1, 4}}, cyclic, TensorAcross::allowed), (std::vector<int>{0, 2, 1, 3}));
-  EXPECT_EQ(placement({{1, 2, 2}}, cyclic, TensorAcross::allowed), placement({{1, 2, 2}}, cyclic));
+  EXPECT_EQ(placement({.tensor = 4}, cyclic, TensorAcross::allowed),
+            (std::vector<int>{0, 2, 1, 3}));
+  EXPECT_EQ(placement({.shard = 2, .tensor = 2}, cyclic, TensorAcross::allowed),
+            placement({.shard = 2, .tensor = 2}, cyclic));
 }
 
 TEST(Placement, a_mesh_for_another_number_of_ranks_is_refused) {
-  expect_refusal<ConfigError>("dist/topology_placement", "16 ranks of 12",
-                              {"2 x ", "4 x ", "16", "12"}, [] {
-                                placement({{2, 4, 2}}, cluster("uneven"));
-                              });
+  expect_refusal<ConfigError>(
+      "dist/topology_placement", "16 ranks of 12", {"2 x ", "4 x ", "16", "12"},
+      [] { placement({.replicate = 2, .shard = 4, .tensor = 2}, cluster("uneven")); });
 }
 
 }  // namespace lockstep::testing::topology_placement_test

@@ -77,14 +77,13 @@ TEST_P(SharedSaving, gives_all_ranks_as_much_to_write) {
     EXPECT_NEAR(one, mean, 0.05 * mean);
 }
 
-INSTANTIATE_TEST_SUITE_P(layouts, SharedSaving,
-                         ::testing::Values(Layout{"one", {{1, 1, 1}}},
-                                           Layout{"replicate", {{4, 1, 1}}},
-                                           Layout{"shard", {{1, 4, 1}}},
-                                           Layout{"tensor", {{1, 1, 4}}},
-                                           Layout{"all", {{2, 2, 2}}},
-                                           Layout{"gradients", {{2, 4, 1}}, Sharding::gradients},
-                                           Layout{"optimizer", {{2, 2, 2}}, Sharding::optimizer}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    layouts, SharedSaving,
+    ::testing::Values(
+        Layout{"one", {}}, Layout{"replicate", {.replicate = 4}}, Layout{"shard", {.shard = 4}},
+        Layout{"tensor", {.tensor = 4}}, Layout{"all", {.replicate = 2, .shard = 2, .tensor = 2}},
+        Layout{"gradients", {.replicate = 2, .shard = 4}, Sharding::gradients},
+        Layout{"optimizer", {.replicate = 2, .shard = 2, .tensor = 2}, Sharding::optimizer}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace lockstep::testing::run_state_test
