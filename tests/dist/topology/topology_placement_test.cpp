@@ -266,21 +266,22 @@ TEST(Placement, a_tensor_axis_that_does_not_fit_is_refused_with_the_reason) {
     expect_refusal<ConfigError>("dist/topology_placement", name, pins,
                                 [&] { placement(mesh, topology); });
   };
-  refused("small hosts", {{1, 1, 8}}, hosts_of({4, 4}),
+  refused("small hosts", {.tensor = 8}, hosts_of({4, 4}),
           {"host n1 has 4", "ranks 0-3", "host n2 has 4", "ranks 4-7", "1, 2 or 4"});
-  refused("uneven hosts", {{1, 1, 12}}, cluster("uneven"),
+  refused("uneven hosts", {.tensor = 12}, cluster("uneven"),
           {"host large has 8", "ranks 0-7", "host small has 4", "1, 2 or 4"});
-  refused("some hosts", {{1, 3, 4}}, hosts_of({4, 6, 2}),
+  refused("some hosts", {.shard = 3, .tensor = 4}, hosts_of({4, 6, 2}),
           {"host n2 has 6", "ranks 4-9", "host n3 has 2", "1 or 2"});
-  refused("no NVLink", {{1, 2, 4}}, cluster("pcie_x2"),
+  refused("no NVLink", {.shard = 2, .tensor = 4}, cluster("pcie_x2"),
           {"GPU 0 of host n1 has 1", "rank 0", "GPU 3 of host n1", "4 more",
            "--allow-tensor-across-nodes"});
-  refused("no GPUs", {{2, 1, 3}}, cluster("processors_x3"),
+  refused("no GPUs", {.replicate = 2, .tensor = 3}, cluster("processors_x3"),
           {"host n1 has 2", "ranks 0-1", "host n3 has 2", "1 or 2"});
   auto unknown = hosts_of({2}).places;
   for (auto& place : unknown)
     place.nvlink_peers.reset();
-  refused("GPUs that see no other", {{1, 1, 2}}, topology_of(unknown), {"GPU 0 of host n1 has 1"});
+  refused("GPUs that see no other", {.tensor = 2}, topology_of(unknown),
+          {"GPU 0 of host n1 has 1"});
 }
 
 TEST(Placement, across_nodes_if_that_is_allowed_the_tensor_axis_fills_domain_by_domain) {
