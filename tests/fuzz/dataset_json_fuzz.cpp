@@ -16,7 +16,7 @@ Manifest example(Boundary boundary, int shards) {
 }
 
 void check(std::string_view input) {
-  const auto manifest = Manifest::parse(std::string(input), "input");
+  const auto manifest = Manifest::parse(input, "input");
   LOCKSTEP_CHECK(!manifest.shards.empty() && manifest.tokens() > 0, "an empty dataset");
   const auto& format = manifest.format;
   LOCKSTEP_CHECK(format.boundary == Boundary::listed || format.boundary == Boundary::none ||

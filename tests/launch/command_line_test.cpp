@@ -134,7 +134,7 @@ TEST(CommandLine, a_number_out_of_its_range_is_refused_by_the_flag_s_name) {
       std::istringstream words(str(verb, " ", value));
       const std::vector<std::string> arguments{std::istream_iterator<std::string>(words), {}};
       const auto message = message_of<UsageError>([&] { run_command_line(arguments); });
-      const auto flag = arguments[arguments.size() - 2];
+      const auto& flag = arguments[arguments.size() - 2];
       EXPECT_TRUE(message.starts_with(flag + ": ")) << message;
       expect_contains(message, str(" ", value, ";"));
       if (flag != "--threads") expect_wording("launch/command_line", words.str(), message);

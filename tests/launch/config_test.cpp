@@ -191,7 +191,7 @@ TEST(Config, an_unknown_key_or_table_is_refused_with_the_nearest) {
       "RECORD_DRIVER=0 RECORD_GPUS=2 RECORD_PAIRS=1 RECORD_ODD_RANK=1 RECORD_CAPABILITY=10 LLMC=x "
       "LLMQ=x BUNDLE=x SIMT_MIB=1 SIMT_FASTEST=1 SIMT_CUBLASLT=1 SIMT_EPILOGUE=1 TEST_VARIABLE=1");
   for (std::string other; others >> other;) {
-    other = "LOCKSTEP_" + other;
+    other.insert(0, "LOCKSTEP_");
     const char* environment[] = {other.c_str(), nullptr};
     EXPECT_TRUE(environment_settings(environment).empty()) << other;
   }

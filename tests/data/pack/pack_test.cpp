@@ -216,7 +216,7 @@ TEST_F(PackTest, shards_hold_what_they_should_at_any_size) {
   constexpr std::int64_t kBlock = std::int64_t{1} << 19;
   for (const auto length : {kBlock - 2, kBlock - 1, kBlock}) {
     const std::string x(static_cast<std::size_t>(length), 'x'), y(x.size(), 'y');
-    const auto file = input("text", x + "\n" + y + "\nz");
+    const auto file = input("text", str(x, "\n", y, "\nz"));
     for (const auto shard_tokens : {kBlock - 1, kBlock, kBlock + 1, 2 * kBlock})
       expect_packed(options({file}, "\n", shard_tokens), {x, y, "z"});
   }

@@ -99,10 +99,10 @@ TEST(OpenTokenizer, its_configuration_says_what_begins_and_ends_a_document) {
 TEST(OpenTokenizer, what_cannot_be_used_is_refused) {
   const TemporaryDirectory directory;
   const auto path = copy_of(directory, "gpt2", "a");
-  const auto refused = [](auto error, const char* name, const fs::path& what,
+  const auto refused = [](const auto& error, const char* name, const fs::path& what,
                           std::initializer_list<std::string> pins, const std::string& asked = "") {
-    expect_refusal<decltype(error)>("data/tokenizer", name, pins,
-                                    [&] { open_tokenizer(what.string(), asked); });
+    expect_refusal<std::decay_t<decltype(error)>>("data/tokenizer", name, pins,
+                                                  [&] { open_tokenizer(what.string(), asked); });
   };
   const UsageError usage("");
   const DataError data("");
