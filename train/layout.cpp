@@ -23,9 +23,4 @@ std::string in_words(Recompute recompute) {
   return recompute == Recompute::none ? "no recompute" : str("recompute ", name(recompute));
 }
 
-DataPlace data_place(const Mesh& mesh, int rank) {
-  const int tensors = mesh.size(Axis::tensor);
-  return {rank / tensors, mesh.world() / tensors};
-}
-
 }  // namespace lockstep

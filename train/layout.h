@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "dist/topology/mesh.h"
+#include "dist/topology/holders.h"
 #include "train/config.h"
 
 namespace lockstep {
@@ -21,10 +21,9 @@ inline std::string_view name(Sharding sharding) {
 }
 std::string in_words(Recompute recompute);  // "recompute cheap", "no recompute"
 
-// Of a rank, which sequences it reads: number `rank` of `ranks`. Tensor ranks read the same.
-struct DataPlace {
-  int rank = 0, ranks = 1;
-};
-DataPlace data_place(const Mesh& mesh, int rank);
+// Ranks that read data: tensor ranks read the same.
+inline std::int64_t data_ranks(const Config::Layout& layout) {
+  return layout.ranks / layout.tensor;
+}
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/units.h"
 #include "data/loader.h"
+#include "dist/topology/holders.h"
 #include "dist/topology_here.h"
 #include "train/step/batch_shape.h"
 #include "train/step/inference.h"
@@ -70,11 +71,10 @@ class ByteCount {
       if (const auto id = targets.as<std::int32_t>()[i]; id >= 0)
         bytes_ += bytes_of_[static_cast<std::size_t>(id)];
   }
-  // Tensor ranks read the same, and count once.
   std::int64_t of_all(const Comms& comms) const {
+    const auto mine = counts_tokens(comms.mesh, comms.world->rank()) ? bytes_ : 0;
     std::int64_t sum = 0;
-    for (const auto& said : comms.world->exchange(
-             std::to_string(comms.tensor->rank() == 0 ? bytes_ : std::int64_t{0})))
+    for (const auto& said : comms.world->exchange(std::to_string(mine)))
       sum += std::stoll(said);
     return sum;
   }

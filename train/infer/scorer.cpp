@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/mirror.h"
+#include "dist/topology/holders.h"
 #include "kernels/elementwise.h"
 
 namespace lockstep {
@@ -148,7 +149,8 @@ class TextRows {
     const Tensor mine = all.rows(model_.place().rank, 1).view({B * n});
     model_.transformer().score(step, mine, inputs_.device().rows(0, B * n),
                                targets_.device().rows(0, B * n), cache_);
-    if (model_.comms().tensor->rank() != 0) fill(stream(), mine, 0.0f);  // which count once
+    const Comms& comms = model_.comms();
+    if (!counts_tokens(comms.mesh, comms.world->rank())) fill(stream(), mine, 0.0f);
     model_.comms().all->all_reduce(all, ReduceOp::sum, stream());
     losses_.fetch(stream());
     stream().synchronize();

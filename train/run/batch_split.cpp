@@ -1,12 +1,13 @@
 #include "train/run/batch_split.h"
 
 #include "data/loader.h"
+#include "train/layout.h"
 
 namespace lockstep {
 
 StepSplit step_split(const Config& c) {
   StepSplit split{.sequences = c.train.batch_tokens / c.train.sequence_length,
-                  .data_ranks = c.layout.ranks / c.layout.tensor};
+                  .data_ranks = data_ranks(c.layout)};
   split.micro_batches =
       Loader::micro_steps_of(split.sequences, c.train.micro_batch, split.data_ranks);
   split.computed = split.micro_batches * c.train.micro_batch * split.data_ranks;

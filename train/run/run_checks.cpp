@@ -18,6 +18,7 @@
 #include "train/fp8_sizes.h"
 #include "train/interop/model_source.h"
 #include "train/interop/model_tokenizer.h"
+#include "train/layout.h"
 #include "train/run/batch_split.h"
 #include "train/run/memory_budget.h"
 #include "train/run/resume.h"
@@ -182,15 +183,15 @@ void log_sources(const Config& config, const Sources& sources, std::int64_t end)
 
 void log_step(const Config& config, const Loader& loader, int ranks, const Meter::Config& meter) {
   const bool on_gpu = meter.device.kind == Device::Kind::cuda;
-  const auto data_ranks = ranks / config.layout.tensor;
   const auto flops = flops_per_token(config.model, config.train.sequence_length);
   const Sources& sources = loader.sources();
-  log_info("data: ", sources.count() == 1 ? sources.name(0) : str("a mixture of ", sources.count()),
-           ", ", human_count(static_cast<double>(sources.total_tokens())), " tokens; a step takes ",
-           config.train.batch_tokens, " of them in ", loader.micro_steps(),
-           loader.micro_steps() == 1 ? " micro-batch of " : " micro-batches of ",
-           config.train.micro_batch, " x ", config.train.sequence_length,
-           ranks > 1 ? str(" on each of ", data_ranks, " ranks that read data") : "");
+  log_info(
+      "data: ", sources.count() == 1 ? sources.name(0) : str("a mixture of ", sources.count()),
+      ", ", human_count(static_cast<double>(sources.total_tokens())), " tokens; a step takes ",
+      config.train.batch_tokens, " of them in ", loader.micro_steps(),
+      loader.micro_steps() == 1 ? " micro-batch of " : " micro-batches of ",
+      config.train.micro_batch, " x ", config.train.sequence_length,
+      ranks > 1 ? str(" on each of ", data_ranks(config.layout), " ranks that read data") : "");
   if (const auto masked = masked_in_words(config); !masked.empty()) log_warning(masked);
   if (sources.row_kind() != RowKind::windows) log_rows(sources);
   log_info("MFU = tokens/s x ", human_count(flops.causal),

@@ -87,8 +87,7 @@ Loader::Config validation_loader(const Config& c, ShardFiles& files) {
   Loader::Config loader = train_loader(c, files);
   loader.sources = {{.paths = c.data.validation}};
   loader.shuffle_shards = 0;
-  loader.global_batch_sequences =
-      c.train.micro_batch * c.layout.ranks / c.layout.tensor;  // of every data rank
+  loader.global_batch_sequences = c.train.micro_batch * data_ranks(c.layout);
   loader.shuffle = false;
   loader.repeat = false;
   loader.most_samples = most_windows(c.eval.tokens, c.train.sequence_length);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/philox.h"
+#include "dist/topology/holders.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 
@@ -33,12 +34,14 @@ void Optimizer::allocate(Arena& arena, Stream& stream, Arena* offloaded) {
     add_runs(runs_.front(), params_.shards()[s], 0, state_[s]);
 }
 
-// What several ranks hold counts once: with the first of the copies, and of the tensor ranks.
+// What several ranks hold counts once. In a shard, what tensor ranks divide comes first.
 void Optimizer::add_squares_of(const ParamShard& shard) {
-  const Comms& comms = params_.comms();
-  if (comms.replicate.whole->rank() != 0) return;
-  const auto split = params_.layout().replicated_from(shard.unit);
-  const auto n = comms.tensor->rank() == 0 ? shard.grad.elements() : split;
+  const Mesh& mesh = params_.comms().mesh;
+  const int rank = params_.comms().world->rank();
+  const auto n = holders_of(mesh, /*is_divided=*/false, rank).counts() ? shard.grad.elements()
+                 : holders_of(mesh, /*is_divided=*/true, rank).counts()
+                     ? params_.layout().replicated_from(shard.unit)
+                     : 0;
   if (n > 0) grads_.push_back(shard.grad.rows(0, n));
 }
 

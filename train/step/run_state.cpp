@@ -1,18 +1,13 @@
 #include "train/step/run_state.h"
 
+#include "dist/topology/holders.h"
+
 namespace lockstep {
 namespace {
 
-// Ranks that hold the same elements, and which of them this one is.
-struct Holders {
-  int count = 1, number = 0;
-};
-
-Holders holders_of(ParamStore& params, bool is_split) {
+Holders holders_here(ParamStore& params, bool is_divided) {
   const Comms& comms = params.comms();
-  const auto &copies = *comms.replicate.whole, &tensor = *comms.tensor;
-  if (is_split) return {copies.size(), copies.rank()};
-  return {copies.size() * tensor.size(), copies.rank() * tensor.size() + tensor.rank()};
+  return holders_of(comms.mesh, is_divided, comms.world->rank());
 }
 
 // The elements of `flat`, a tensor laid out like the shard, that `segment` covers.
@@ -27,7 +22,7 @@ StateSlice slice(ParamStore& params, const Segment& segment, Tensor flat, const 
           .piece = {is_split ? static_cast<int>(part.part) : 0, segment.logical_begin,
                     segment.logical_begin + segment.count},
           .local = flat.rows(segment.shard_begin, segment.count),
-          .owned = segment.count > 0 && holders_of(params, is_split).number == 0};
+          .owned = segment.count > 0 && holders_here(params, is_split).counts()};
 }
 
 // Each of those that hold a large slice saves an equal part of it; small ones they save by turns.
@@ -84,7 +79,7 @@ std::vector<StateSlice> state_slices(ParamStore& params, const Optimizer& optimi
   std::vector<StateSlice> slices;
   int turn = 0;
   const auto add = [&](const StateSlice& whole) {
-    share_out(slices, whole, holders_of(params, whole.split.parts > 1), turn++);
+    share_out(slices, whole, holders_here(params, whole.split.parts > 1), turn++);
   };
   for (const auto& weight : weight_slices(params))
     add(weight);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/philox.h"
+#include "dist/topology/holders.h"
 #include "kernels/content_hash.h"
 #include "kernels/elementwise.h"
 
@@ -71,15 +72,14 @@ WeightHash::Result WeightHash::read() {
 
 WeightHash::Result WeightHash::result_of(const std::vector<Parts>& of_ranks) const {
   const Mesh& mesh = params_.comms().mesh;
-  // What a rank's two parts are of: part, place on the shard axis, and of the first part place on
-  // the tensor axis. Who is at the same place holds the same.
-  using Place = std::array<int, 3>;
+  // What a rank's two parts are of: elements that tensor ranks divide, and those that they have
+  // alike.
+  using Place = std::pair<int, std::array<int, 2>>;
   std::map<Place, std::map<std::uint64_t, std::vector<int>>> holders;
   for (int rank = 0; rank < static_cast<int>(of_ranks.size()); ++rank) {
     const auto& parts = of_ranks[static_cast<std::size_t>(rank)];
-    const int shard = mesh.coordinate(Axis::shard, rank);
-    holders[{0, shard, mesh.coordinate(Axis::tensor, rank)}][parts[0]].push_back(rank);
-    holders[{1, shard, 0}][parts[1]].push_back(rank);
+    holders[{0, place_in_state(mesh, /*is_divided=*/true, rank)}][parts[0]].push_back(rank);
+    holders[{1, place_in_state(mesh, /*is_divided=*/false, rank)}][parts[1]].push_back(rank);
   }
   Result result;
   for (const auto& [place, by_value] : holders) {
