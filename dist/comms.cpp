@@ -28,7 +28,7 @@ TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
 
 std::unique_ptr<Communicator> connect(World& world, Component component, const GroupConfig& group) {
   auto communicator = world.connect(group);
-  communicator->counts_as(component);
+  communicator->belongs_to(component, group.ranks);
   return communicator;
 }
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/function_ref.h"
 #include "core/stream.h"
@@ -52,8 +54,12 @@ class Communicator {
   const Traffic& traffic(Collective kind) const { return traffic_[static_cast<std::size_t>(kind)]; }
   // Each call from now on, where streams run; the ring outlives this.
   void record_in(CollectiveRing* ring) { ring_ = ring; }
-  // What the time of its calls counts as: communication along an axis of the mesh, or all ranks.
-  void counts_as(Component component) { component_ = component; }
+  // Of a group of the mesh: what the time of its calls counts as, and its ranks of the world.
+  void belongs_to(Component component, std::vector<int> ranks) {
+    component_ = component;
+    ranks_ = std::move(ranks);
+  }
+  const std::vector<int>& ranks() const { return ranks_; }
 
   // inout = the sum, or maximum, of all ranks' inout: the same bits on each. fp32, bf16 (added in
   // fp32) or int32.
@@ -101,6 +107,7 @@ class Communicator {
   int rank_, size_;
   std::array<Traffic, kCollectives> traffic_{};
   Component component_ = Component::communication_ranks;
+  std::vector<int> ranks_;
   CollectiveRing* ring_ = nullptr;
   std::uint64_t number_ = 0;            // in the ring, of the call or calls under way
   Stream* begun_in_ = nullptr;          // the stream of the first of them

@@ -1,7 +1,6 @@
 #include "dist/volume.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "core/integer.h"
@@ -185,31 +184,12 @@ Communicator& group_of(const Comms& comms, Group group) {
 }
 
 GroupPlace place_of(const Comms& comms, Group group, const Topology* topology) {
-  GroupPlace place{.ranks = group_of(comms, group).size(), .domains = 1};
-  if (topology == nullptr || place.ranks == 1) return place;
-  const auto peers = [&](Axis axis) { return comms.mesh.peers(axis, comms.world->rank()); };
-  const auto across = [&](const Levels& levels, Axis axis) {  // all of them, where nobody is inside
-    return levels.inside->size() == 1 ? peers(axis) : std::vector<int>();
-  };
-  std::vector<int> ranks;
-  switch (group) {
-    case Group::shard_inside:
-    case Group::replicate_inside: return place;
-    case Group::shard_across: ranks = across(comms.shard, Axis::shard); break;
-    case Group::replicate_across: ranks = across(comms.replicate, Axis::replicate); break;
-    case Group::tensor: ranks = peers(Axis::tensor); break;
-    case Group::gathers: ranks = peers(Axis::shard); break;
-    case Group::replicate: ranks = peers(Axis::replicate); break;
-    case Group::all:
-      ranks.resize(topology->domain_of.size());
-      std::iota(ranks.begin(), ranks.end(), 0);
-      break;
-  }
+  const auto& ranks = group_of(comms, group).ranks();
+  if (topology == nullptr) return {.ranks = static_cast<int>(ranks.size()), .domains = 1};
   std::set<int> domains;
   for (const int rank : ranks)
     domains.insert(topology->domain_of[static_cast<std::size_t>(rank)]);
-  place.domains = ranks.empty() ? place.ranks : static_cast<int>(domains.size());
-  return place;
+  return {.ranks = static_cast<int>(ranks.size()), .domains = static_cast<int>(domains.size())};
 }
 
 std::vector<VolumeTerm> step_volume(const StepShape& step) {
