@@ -258,11 +258,6 @@ void ParamStore::begin_step(Stream& compute) {
   }
 }
 
-void ParamStore::begin_micro_step(bool last) {
-  LOCKSTEP_CHECK(!saw_last_ || !scatters_, "a micro-batch behind the last one of its step");
-  last_ = last;
-}
-
 void ParamStore::prefetch(int unit) {
   if (shard_ranks_ == 1) return;
   Buffer& buffer = weights_of(unit);
@@ -358,12 +353,13 @@ Tensor ParamStore::stacked_grad(ParamId first) {
 }
 
 // While the sums over ranks are made, the compute stream goes on with the next unit.
-void ParamStore::reduce(int unit, Stream& compute) {
+void ParamStore::reduce(int unit, Stream& compute, bool last) {
+  LOCKSTEP_CHECK(last || !saw_last_ || !scatters_, "a micro-batch behind the last one of its step");
   Buffer& buffer = grads_of(unit);
   buffer.unit = -1;
-  saw_last_ = saw_last_ || last_;
+  saw_last_ = saw_last_ || last;
   const bool each = reduces_each_micro_batch();
-  if (!scatters_ || (!last_ && !each)) return;
+  if (!scatters_ || (!last && !each)) return;
   const auto whole = buffer.memory.rows(0, layout_.elements(unit));
   const auto& shard = shard_of(unit);
   const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(unit));
@@ -374,7 +370,7 @@ void ParamStore::reduce(int unit, Stream& compute) {
     scatters_->enqueue([whole](Stream& stream) { fill(stream, whole, 0.0f); });
     buffer.done = scatters_->record();
   }
-  if (last_ && comms_.replicate.size() > 1)
+  if (last && comms_.replicate.size() > 1)
     ring_.all_reduce(*scatters_, comms_.replicate, shard.grad);
 }
 

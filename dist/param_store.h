@@ -89,9 +89,7 @@ class ParamStore {
   Tensor weight_absmax() const { return fp8_.absmax(); }
   Tensor weight_absmax(ParamId id) const { return fp8_.absmax(id); }
 
-  // Step: gradients start at zero; of its micro-batches one is the last.
-  void begin_step(Stream& compute);
-  void begin_micro_step(bool last);
+  void begin_step(Stream& compute);  // gradients start at zero
   // Prefetch early, use late, drop soon.
   void prefetch(int unit);
   class Use {  // full weights of a unit, valid while it lives
@@ -121,7 +119,8 @@ class ParamStore {
   void begin_gradients(int unit, Stream& compute);
   Tensor grad(ParamId id);
   Tensor stacked_grad(ParamId first);
-  void reduce(int unit, Stream& compute);  // they are complete
+  // They are complete. last: of the step's micro-batches.
+  void reduce(int unit, Stream& compute, bool last = true);
   // Those of the step are: shards have their sums over all ranks.
   void finish_backward(Stream& compute);
 
@@ -186,7 +185,7 @@ class ParamStore {
   ReduceRing ring_;
   Event changed_;  // the shards' weights
   std::int64_t version_ = 0;
-  bool last_ = true, saw_last_ = false;  // of the micro-batches of a step
+  bool saw_last_ = false;  // of the micro-batches of a step
 };
 
 }  // namespace lockstep

@@ -86,7 +86,7 @@ StepContext Transformer::with_table(const StepContext& step, ConstTensor rope_ta
 }
 
 void Transformer::forward(const StepContext& outer, int slot, ConstTensor inputs,
-                          const Targets& targets) {
+                          const Targets& targets, bool last) {
   const auto step = with_table(outer, rope_table_);
   auto& s = slot_of(slot);
   step.params.prefetch(embedding_.unit());
@@ -99,21 +99,21 @@ void Transformer::forward(const StepContext& outer, int slot, ConstTensor inputs
     s.offload.after_forward(step.compute, l);
   }
   head_.loss_and_gradient(step, s.gradient, s.x.back(), targets);
+  step.params.reduce(head_.unit(), step.compute, last);
 }
 
-void Transformer::backward(const StepContext& outer, int slot, ConstTensor inputs) {
+void Transformer::backward(const StepContext& outer, int slot, ConstTensor inputs, bool last) {
   const auto step = with_table(outer, rope_table_);
   auto& s = slot_of(slot);
-  step.params.reduce(head_.unit(), step.compute);
   for (auto l = blocks_.size(); l-- > 0;) {
     if (l > 0) step.params.prefetch(blocks_[l - 1].unit());
     s.offload.before_backward(step.compute, l);
     blocks_[l].backward(step, s.gradient, s.x[l], s.layers[l]);
     s.offload.after_backward(step.compute, l);
-    step.params.reduce(blocks_[l].unit(), step.compute);
+    step.params.reduce(blocks_[l].unit(), step.compute, last);
   }
   embedding_.backward(step, s.gradient.values, inputs);
-  step.params.reduce(embedding_.unit(), step.compute);
+  step.params.reduce(embedding_.unit(), step.compute, last);
 }
 
 void Transformer::evaluate(const StepContext& outer, ConstTensor inputs, const Targets& targets) {

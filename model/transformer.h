@@ -32,9 +32,11 @@ class Transformer {
                 const Offload::To* offload = nullptr);
 
   // All asynchronous. inputs [N] int32. The head's loss and gradient are one pass, so backward of a
-  // slot starts from what its forward left; both are called in turn.
-  void forward(const StepContext& step, int slot, ConstTensor inputs, const Targets& targets);
-  void backward(const StepContext& step, int slot, ConstTensor inputs);  // adds to gradients
+  // slot starts from what its forward left; both are called in turn, and add to gradients.
+  // last: of the step's micro-batches, see ParamStore::reduce.
+  void forward(const StepContext& step, int slot, ConstTensor inputs, const Targets& targets,
+               bool last = true);
+  void backward(const StepContext& step, int slot, ConstTensor inputs, bool last = true);
 
   // The loss alone: nothing is kept.
   void evaluate(const StepContext& step, ConstTensor inputs, const Targets& targets);

@@ -164,12 +164,11 @@ TEST(ParamStore, gradients_of_shards_are_sums_over_micro_batches_and_ranks) {
       params.allocate(b.arena, b.stream);
       params.begin_step(b.stream);
       for (int micro_batch = 0; micro_batch < kMicroBatches; ++micro_batch) {
-        params.begin_micro_step(micro_batch + 1 == kMicroBatches);
         params.begin_gradients(unit, b.stream);
         const auto grad = params.grad(id);
         for (std::int64_t i = 0; i < grad.elements(); ++i)
           grad.as<float>()[i] += value(world.rank(), micro_batch, i);
-        params.reduce(unit, b.stream);
+        params.reduce(unit, b.stream, micro_batch + 1 == kMicroBatches);
       }
       params.finish_backward(b.stream);
       const auto& shard = params.shards()[0];

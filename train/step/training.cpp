@@ -171,12 +171,11 @@ Event Training::micro_step(const Batch& pinned, bool last) {
                  ", expected ", expected);
   const Batch batch = batch_.copy(compute_, pinned);
   Event read = compute_.record();
-  params_.begin_micro_step(last);
   repeat(micro_step_, [&] {
     const StepContext step = context(batch);
     const auto inputs = batch.inputs.view({batch.inputs.elements()});
-    transformer_.forward(step, 0, inputs, targets(batch));
-    transformer_.backward(step, 0, inputs);
+    transformer_.forward(step, 0, inputs, targets(batch), last);
+    transformer_.backward(step, 0, inputs, last);
   });
   return read;
 }
