@@ -164,8 +164,8 @@ FAULTS = [
     Fault(
         "gradient_norm_counts_every_tensor_rank", "train", "train/step/optimizer.cpp",
         "gradients that all tensor ranks hold count once for each in the norm",
-        "const auto n = comms.tensor->rank() == 0 ? shard.grad.elements() : split;",
-        "const auto n = comms.tensor->rank() >= 0 ? shard.grad.elements() : split;"),
+        "const auto n = holders_of(mesh, /*is_divided=*/false, rank).counts() ? shard.grad.elements()",
+        "const auto n = holders_of(mesh, /*is_divided=*/true, rank).counts() ? shard.grad.elements()"),
     Fault(
         "resume_skips_a_sample", "train", "train/run/resume.cpp",
         "a resumed run goes on one sample after the one that is next",
