@@ -49,7 +49,7 @@ std::filesystem::path page_of(const ReportOptions& options) {
   return page;
 }
 
-// Runs of the same name are told apart by their paths.
+// ReadRuns of the same name are told apart by their paths.
 void tell_apart(std::vector<RunRecord>& runs) {
   std::vector<std::string> names;
   for (const auto& run : runs)
@@ -58,14 +58,14 @@ void tell_apart(std::vector<RunRecord>& runs) {
     if (std::ranges::count(names, run.name) > 1) run.name = run.path.string();
 }
 
-struct Runs {
+struct ReadRuns {
   std::vector<RunRecord> read;
   std::vector<std::string> notes;  // why others were not
 };
 
 // Of several, those that have a step.
-Runs read_runs(const std::vector<std::string>& paths) {
-  Runs runs;
+ReadRuns read_runs(const std::vector<std::string>& paths) {
+  ReadRuns runs;
   for (const auto& path : paths) {
     try {
       runs.read.push_back(read_run(path, points_of_page(paths.size())));
