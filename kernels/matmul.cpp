@@ -25,9 +25,9 @@ void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, Con
   if (epilogue.bias) check_tensor("bias", epilogue.bias, {O}, x.dtype);
   if (epilogue.pre_gelu) check_tensor("pre_gelu", epilogue.pre_gelu, {N, O}, y.dtype);
   if (epilogue.residual) check_tensor("residual", epilogue.residual, {N, O}, y.dtype);
+  if (N == 0) return;
   LOCKSTEP_CHECK(!epilogue.pre_gelu || !epilogue.residual || epilogue.residual.data != y.data,
                  "y is the residual, expected another tensor beside pre_gelu");
-  if (N == 0) return;
   const OpLog::Call call(
       stream, product_op("matmul_forward", x.dtype, N, O, I,
                          {x, weight, y, epilogue.bias, epilogue.pre_gelu, epilogue.residual}));
