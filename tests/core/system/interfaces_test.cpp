@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 
-#include "tests/testing.h"
+#include "tests/files.h"
 
 namespace lockstep::testing::interfaces_test {
 

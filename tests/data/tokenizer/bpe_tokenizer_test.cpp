@@ -1,5 +1,6 @@
 // The fixtures are small tokenizers with the settings of each family, and the ids that the package
 // `tokenizers` gives with them (tokenizers_agree.py --fixtures).
+#include "core/utf8.h"
 #include "data/tokenizer/bpe_tokenizer.h"
 
 #include <algorithm>
