@@ -12,6 +12,7 @@
 #include "core/thread_pool.h"
 #include "launch/config.h"
 #include "tests/captured.h"
+#include "tests/data/shards.h"
 #include "tests/wording.h"
 
 namespace lockstep::testing::command_line_test {
@@ -149,10 +150,13 @@ TEST(CommandLine, a_number_out_of_its_range_is_refused_by_the_flag_s_name) {
 
 TEST(CommandLine, a_model_that_no_machine_holds_is_a_configuration_error) {
   const TemporaryDirectory directory;
+  const auto data = (directory / "data").string();
+  write_dataset(data, Tokens(10'000, 65), 10'000);
   for (const char* setting : {"model.layers=1000", "train.micro_batch=1048576"}) {
     std::vector<std::string> arguments{"train", kQuickstart, "--run", (directory / "run").string()};
-    for (const char* more :
-         {"model.width=1048576", "model.head_size=64", "train.batch_tokens=268435456"})
+    for (const std::string& more :
+         {str("data.train=", data), str("data.validation=", data), str("model.width=1048576"),
+          str("model.head_size=64"), str("train.batch_tokens=268435456")})
       arguments.insert(arguments.end(), {"--set", more});
     arguments.insert(arguments.end(), {"--set", setting});
     expect_contains(message_of<ConfigError>([&] { run_command_line(arguments); }), "16.0 TiB");

@@ -25,6 +25,7 @@ StepTime time_beside(const Cluster& cluster, Collective kind, int machines, std:
   gather.bytes = bytes;
   gather.ranks = kRanks;
   gather.group = "shard gathers";
+  gather.along = Component::communication_shard;
   program.groups["shard gathers"] = {.ranks = kRanks, .domains = machines};
   { const OpLog::Call call(gathers, gather); }
   Op norm;
