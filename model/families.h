@@ -1,5 +1,6 @@
 // Families: what Hugging Face calls the parts of a model: the keys of config.json and the tensors
-// of the weight files. The only place that knows; train/interop/huggingface reads and writes the files.
+// of the weight files. The only place that knows; train/interop/huggingface reads and writes the
+// files.
 //
 // Parameters keep their Hugging Face names and shapes. GPT-2 is the exception: its files fuse q, k
 // and v and hold matrices as [inputs, outputs]; here they are parameters of their own, as

@@ -16,8 +16,8 @@ inline constexpr std::size_t kMostRunsOfPage = 16;
 // Points of a curve, so that the page stays below about 5 MB however many runs there are.
 std::size_t points_of_page(std::size_t runs);
 
-// `version`: of this program; its first line is shown. `made_seconds`: since 1970. `notes`: of no run on the page, as why
-// another one is not there.
+// `version`: of this program; its first line is shown. `made_seconds`: since 1970. `notes`: of no
+// run on the page, as why another one is not there.
 std::string report_page(const std::vector<RunRecord>& runs, const std::string& version,
                         double made_seconds, const std::vector<std::string>& notes = {});
 

@@ -1,5 +1,5 @@
-// What tests of dist/job/control share: the hub of a job on this machine, its ranks as threads or as
-// processes of their own, and ways to wait for what must happen.
+// What tests of dist/job/control share: the hub of a job on this machine, its ranks as threads or
+// as processes of their own, and ways to wait for what must happen.
 #pragma once
 
 #include <csignal>

@@ -7,8 +7,8 @@
 
 #include "core/component.h"
 
-// X(member of metrics.jsonl, value in a StepReport r, tag of TensorBoard, name in Prometheus and its
-// help); "": it is not there. Then come the parts of a step, core/component.h.
+// X(member of metrics.jsonl, value in a StepReport r, tag of TensorBoard, name in Prometheus and
+// its help); "": it is not there. Then come the parts of a step, core/component.h.
 // clang-format off
 #define LOCKSTEP_STEP_METRICS(X)                                                                         \
   X(loss, r.loss, "train/loss", "loss", "Of the last step, in nats a token.")                            \
@@ -40,7 +40,7 @@ enum class Metric : std::uint8_t {
 #define LOCKSTEP_ENUMERATOR(member, value, tag, gauge, help) member,
   LOCKSTEP_STEP_METRICS(LOCKSTEP_ENUMERATOR)
 #undef LOCKSTEP_ENUMERATOR
-  validation_loss,
+      validation_loss,
   time_seconds,
   communication
 };

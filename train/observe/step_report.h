@@ -1,5 +1,5 @@
-// StepReport: what one step did and cost, filled by train/observe/meter, shown by train/observe/step_line,
-// train/observe/metrics_log and train/observe/tensorboard.
+// StepReport: what one step did and cost, filled by train/observe/meter, shown by
+// train/observe/step_line, train/observe/metrics_log and train/observe/tensorboard.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,5 @@
 // The fixtures are small tokenizers with the settings of each family, and the ids that the package
 // `tokenizers` gives with them (tokenizers_agree.py --fixtures).
-#include "core/utf8.h"
 #include "data/tokenizer/bpe_tokenizer.h"
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "core/utf8.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "tests/wording.h"
 

@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "tests/files.h"
-#include "tests/support/thread_world.h"
 #include "tests/launch/preflight/preflight_rig.h"
+#include "tests/support/thread_world.h"
 
 namespace lockstep::testing::preflight_rank_test {
 

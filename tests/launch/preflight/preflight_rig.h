@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "dist/comms.h"
 #include "launch/preflight/preflight_rank.h"
-#include "tests/support/thread_world.h"
 #include "tests/launch/plan/cluster_rig.h"
+#include "tests/support/thread_world.h"
 
 namespace lockstep::testing {
 
