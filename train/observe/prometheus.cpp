@@ -93,7 +93,7 @@ void add_progress(Text& text, const Exposed& e) {
 
 void add_step(Text& text, const StepReport& r) {
 #define LOCKSTEP_ADD(member, value, tag, name, help) \
-  if (name[0] != '\0') text.gauge(name, help, static_cast<double>(value));
+  if ((name)[0] != '\0') text.gauge(name, help, static_cast<double>(value));
   LOCKSTEP_STEP_METRICS(LOCKSTEP_ADD)
 #undef LOCKSTEP_ADD
   text.gauge("joules_per_token", "Of all GPUs, taken to be as rank 0's is.", r.joules_per_token);

@@ -141,7 +141,7 @@ void TensorBoardLog::append(const StepReport& r) {
     if (!std::isnan(value)) scalars.emplace_back(tag, static_cast<float>(value));
   };
 #define LOCKSTEP_ADD(member, value, tag, gauge, help) \
-  if (tag[0] != '\0') add(tag, static_cast<double>(value));
+  if ((tag)[0] != '\0') add(tag, static_cast<double>(value));
   LOCKSTEP_STEP_METRICS(LOCKSTEP_ADD)
 #undef LOCKSTEP_ADD
   if (r.gpu) {
