@@ -178,6 +178,20 @@ def check_map(root):
                    f"the graph says {GRAPH.get(folder, 'no library')}")
 
 
+def check_excerpts(root):
+    """Each line of an excerpt of C++ in docs/training_step.md stands in a source that the page names."""
+    page = root / "docs" / "training_step.md"
+    if not page.is_file():
+        return
+    text = page.read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"`([\w/]+\.cpp)`", text) if (root / name).is_file()}
+    lines = {line.strip() for name in named for line in (root / name).read_text(encoding="utf-8").split("\n")}
+    for excerpt in re.findall(r"^```cpp\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for line in excerpt.split("\n"):
+            if line.strip() and line.strip() not in lines:
+                yield f"docs/training_step.md: no source that it names has the line: {line.strip()}"
+
+
 def check_single(root):
     """Each library of SINGLE is included in one .cpp, in no header."""
     for prefix, library in SINGLE.items():
@@ -377,7 +391,7 @@ def check_wording(root):
             yield f"tests/wording.txt:{number}: no test looks for {name}"
 
 
-CHECKS = [check_map, check_used, check_types, check_json_members, check_metrics, check_wording, check_includes, check_links, check_single, check_text, check_paths, check_sizes, check_threads]
+CHECKS = [check_excerpts, check_map, check_used, check_types, check_json_members, check_metrics, check_wording, check_includes, check_links, check_single, check_text, check_paths, check_sizes, check_threads]
 
 
 def faults(root):

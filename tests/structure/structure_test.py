@@ -177,6 +177,13 @@ class Tree(unittest.TestCase):
                    "# target_link_libraries(lockstep_kernels PUBLIC lockstep_core)\n")
         self.expect("kernels/CMakeLists.txt", "the graph says ['core']")
 
+    def test_an_excerpt_is_code(self):
+        self.write("core/run.cpp", "void run() {\n  step();\n}\n")
+        self.write("docs/training_step.md", "Of `core/run.cpp`:\n\n```cpp\n    step();\n```\n")
+        self.assertEqual(structure.faults(self.root), [])
+        self.write("docs/training_step.md", "Of `core/run.cpp`:\n\n```cpp\n    steps();\n```\n")
+        self.expect("docs/training_step.md", "steps();")
+
     def test_a_header_that_only_tests_include(self):
         self.write("core/toy.h", "#pragma once\n")
         self.write("core/toy.cpp", '#include "core/toy.h"\n')
