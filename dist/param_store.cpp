@@ -251,6 +251,8 @@ void ParamStore::find_absmax(Stream& stream) {
 
 void ParamStore::begin_step(Stream& compute) {
   saw_last_ = false;
+  for (int unit = 0; unit < units(); ++unit)
+    unit_of(unit).is_reduced = false;
   if (scatters_) compute.wait(scatters_->record());  // a step that was given up may have left work
   for (const auto& shard : shards_) {
     LOCKSTEP_CHECK(bool(shard.grad), "a store of weights alone cannot be trained");
@@ -354,7 +356,9 @@ Tensor ParamStore::stacked_grad(ParamId first) {
 
 // While the sums over ranks are made, the compute stream goes on with the next unit.
 void ParamStore::reduce(int unit, Stream& compute, bool last) {
-  LOCKSTEP_CHECK(last || !saw_last_ || !scatters_, "a micro-batch behind the last one of its step");
+  auto& is_reduced = unit_of(unit).is_reduced;
+  LOCKSTEP_CHECK(!is_reduced || !scatters_, "a micro-batch behind the last one of its step");
+  is_reduced = last;
   Buffer& buffer = grads_of(unit);
   buffer.unit = -1;
   saw_last_ = saw_last_ || last;

@@ -120,7 +120,7 @@ class ParamStore {
   Tensor grad(ParamId id);
   Tensor stacked_grad(ParamId first);
   // They are complete. last: of the step's micro-batches.
-  void reduce(int unit, Stream& compute, bool last = true);
+  void reduce(int unit, Stream& compute, bool last);
   // Those of the step are: shards have their sums over all ranks.
   void finish_backward(Stream& compute);
 
@@ -150,6 +150,7 @@ class ParamStore {
   struct Unit {
     std::size_t weights = 0, grads = 0;  // its buffers
     Event gathered;
+    bool is_reduced = false;  // of the step's last micro-batch
   };
 
   const ParamShard& shard_of(int unit) const;  // after allocate

@@ -35,8 +35,8 @@ class Transformer {
   // slot starts from what its forward left; both are called in turn, and add to gradients.
   // last: of the step's micro-batches, see ParamStore::reduce.
   void forward(const StepContext& step, int slot, ConstTensor inputs, const Targets& targets,
-               bool last = true);
-  void backward(const StepContext& step, int slot, ConstTensor inputs, bool last = true);
+               bool last);
+  void backward(const StepContext& step, int slot, ConstTensor inputs, bool last);
 
   // The loss alone: nothing is kept.
   void evaluate(const StepContext& step, ConstTensor inputs, const Targets& targets);

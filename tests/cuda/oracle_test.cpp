@@ -32,8 +32,9 @@ class OnGpu {
                          {.ids = integers(m.batch.targets),
                           .loss_sum = loss_sum.device,
                           .valid_tokens = valid_tokens.device,
-                          .gradient_scale = loaded_.gradient_scale()});
-    transformer_.backward(step(), 0, inputs);
+                          .gradient_scale = loaded_.gradient_scale()},
+                         /*last=*/true);
+    transformer_.backward(step(), 0, inputs, /*last=*/true);
     params_.finish_backward(twins_.stream());
     each_shard([&](ParamShard& here, ParamShard& there) {
       const auto grad = twins_.download(here.grad);

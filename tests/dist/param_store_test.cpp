@@ -139,7 +139,7 @@ TEST(ParamStore, a_step_begins_with_gradients_of_zero_and_sums_what_is_added) {
   s.params.begin_step(s.b.stream);
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
     s.params.grad(s.k).as<float>()[1] += 1.5f;
-    s.params.reduce(1, s.b.stream);
+    s.params.reduce(1, s.b.stream, /*last=*/true);
   }
   s.params.finish_backward(s.b.stream);
   const auto& shard = s.params.shards()[1];
@@ -170,6 +170,7 @@ TEST(ParamStore, gradients_of_shards_are_sums_over_micro_batches_and_ranks) {
           grad.as<float>()[i] += value(world.rank(), micro_batch, i);
         params.reduce(unit, b.stream, micro_batch + 1 == kMicroBatches);
       }
+      EXPECT_THROW(params.reduce(unit, b.stream, /*last=*/true), Error) << "one more micro-batch";
       params.finish_backward(b.stream);
       const auto& shard = params.shards()[0];
       ASSERT_FALSE(shard.segments.empty());

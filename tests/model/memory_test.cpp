@@ -51,8 +51,8 @@ Peaks peaks_of(const Case& c, bool measure) {
   const Targets targets{
       .ids = ids, .loss_sum = zeros(DType::fp32, {1}), .valid_tokens = zeros(DType::int32, {1})};
   params.begin_step(stream);
-  transformer.forward(step, 0, ids, targets);
-  transformer.backward(step, 0, ids);
+  transformer.forward(step, 0, ids, targets, /*last=*/true);
+  transformer.backward(step, 0, ids, /*last=*/true);
   params.finish_backward(stream);
   transformer.evaluate(step, ids, targets);
   transformer.predict(step, zeros(DType::fp32, {c.B, stored_vocabulary(c.config)}), ids);
@@ -107,8 +107,8 @@ TEST(Memory, a_step_allocates_nothing_from_the_heap) {
       const auto targets = model.fresh_targets(1.0f);
       const auto train = [&] {
         model.params.begin_step(model.bench.stream);
-        model.transformer.forward(step, 0, inputs, targets);
-        model.transformer.backward(step, 0, inputs);
+        model.transformer.forward(step, 0, inputs, targets, /*last=*/true);
+        model.transformer.backward(step, 0, inputs, /*last=*/true);
         model.params.finish_backward(model.bench.stream);
         model.transformer.evaluate(step, inputs, targets);
       };

@@ -78,8 +78,8 @@ class TinyModel {
     const auto inputs = bench.integers(batch.inputs);
     targets = fresh_targets(gradient_scale);
     params.begin_step(bench.stream);
-    transformer.forward(s, 0, inputs, targets);
-    transformer.backward(s, 0, inputs);
+    transformer.forward(s, 0, inputs, targets, /*last=*/true);
+    transformer.backward(s, 0, inputs, /*last=*/true);
     params.finish_backward(bench.stream);
     return get(targets.loss_sum, 0);
   }

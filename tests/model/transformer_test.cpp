@@ -182,8 +182,8 @@ TEST_P(Decoder, micro_batches_add_up) {
     gradient = reference::add(gradient, gradient);
   const auto inputs = model.bench.integers(model.batch.inputs);
   const auto targets = model.fresh_targets(1.0f);
-  model.transformer.forward(model.step(), 0, inputs, targets);
-  model.transformer.backward(model.step(), 0, inputs);
+  model.transformer.forward(model.step(), 0, inputs, targets, /*last=*/true);
+  model.transformer.backward(model.step(), 0, inputs, /*last=*/true);
   expect_same(model.gradients(), twice, 4e-6);
 }
 
