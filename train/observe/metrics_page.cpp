@@ -51,6 +51,7 @@ StepReport report_of(const StepMetrics& metrics) {
 #define LOCKSTEP_ASSIGN(member, value, tag, gauge, help) assign(value, metrics[Metric::member]);
   LOCKSTEP_STEP_METRICS(LOCKSTEP_ASSIGN)
 #undef LOCKSTEP_ASSIGN
+  r.eta_seconds = StepReport::kUnknown;  // of a process that has ended
   return r;
 }
 

@@ -49,6 +49,7 @@ void append(RunLog& log, std::int64_t first, std::int64_t last, double loss = 0)
     StepReport report;
     report.step = step;
     report.loss = loss;
+    report.eta_seconds = 60;
     log.append(report);
   }
 }
@@ -242,6 +243,8 @@ TEST_F(RunLogTest, a_start_that_does_no_step_shows_the_last_numbers) {
   expect_page(numbers);
   { const RunLog refused(alone_, run_, config_, 3); }
   expect_page(numbers);
+  EXPECT_EQ(page().find("lockstep_eta_seconds"), std::string::npos)
+      << "of a process that has ended";
   {
     RunLog finished(alone_, run_, config_, 3);
     finished.stay_at(3);
