@@ -293,7 +293,7 @@ def a_chat_model_comes_back_whole(tuning):
     tuned = tuning.tune(tuning.folder / "chat_data", 3)
     tuning.model = model
     run("checkpoint", "import", os.path.relpath(chat), "--out", tuning.folder / "chat_import")
-    origin = re.search(r'imported_from: (\S+)', run("checkpoint", "inspect", tuning.folder / "chat_import"))
+    origin = re.search(r'imported_from: (.+)', run("checkpoint", "inspect", tuning.folder / "chat_import"))
     expect(origin is not None and origin[1] == str(chat), f"{origin}: where it was imported from, from the root")
     for source in (tuned, tuning.folder / "chat_import", chat):
         out, said = exported(source, f"{source.name}_out")

@@ -205,7 +205,7 @@ def check_small_cache(test):
         kilobytes = r"\S+ kB"
         lists = [pattern("shards.of_dataset", dataset=f"data/{part}", count=r"\d+", bytes=kilobytes)
                  for part in ("train", "validation")]
-        needed = pattern("shards.too_large", bytes=kilobytes, room=kilobytes, cache=r"\S*small-cache")
+        needed = pattern("shards.too_large", bytes=kilobytes, room=kilobytes, cache=".*small-cache")
         expect(code == 78 and re.search(f"{lists[0]}, .*{lists[1]}, {needed}", said) is not None,
                f"a cache that is too small: {code} {said[-800:]}")
         expect(not (test.folder / "refused").exists(), "a refused run leaves its directory")

@@ -47,7 +47,8 @@ def skip(why):
 
 def sh(*command):
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+                          stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+                          env=dict(os.environ, LC_ALL="C"))  # else bash warns of a locale that is not there
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}: {done.stdout}")
     return done.stdout
