@@ -90,7 +90,10 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
                   .run = directory,
                   .device = device,
                   .make_observer =
-                      [&](Run& run) { return std::make_unique<PlanWatch>(run, cluster, across); },
+                      [&](Run& run) {
+                        return std::make_unique<PlanWatch>(run.host, run.config, run.compute,
+                                                           cluster, across);
+                      },
                   .allow_dataset_change = options.allow_dataset_change,
                   .version = version_and_commit(),
                   .verify_steps = options.verify_steps,

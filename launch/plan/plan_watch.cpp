@@ -36,13 +36,13 @@ void PlanWatch::open() {
 }
 
 void PlanWatch::plan() {
-  const bool on_gpu = run_.host.stream.is_cuda();
+  const bool on_gpu = host_.stream.is_cuda();
   auto cluster = cluster_;
   if (!cluster && on_gpu)
-    cluster = cluster_here(gpu::properties(run_.host.stream.device().index).name,
-                           run_.host.world.size(), static_cast<int>(run_.host.hosts().size()));
+    cluster = cluster_here(gpu::properties(host_.stream.device().index).name, host_.world.size(),
+                           static_cast<int>(host_.hosts().size()));
   if (!cluster) {
-    plan_ = plan_that_is_there(run_.host.directory.plan(), key());
+    plan_ = plan_that_is_there(host_.directory.plan(), key());
     if (!plan_)
       log_info("no plan: plan.cluster names no file, and ",
                on_gpu ? "this GPU is not known" : "what processors can is not known without one",
@@ -50,35 +50,34 @@ void PlanWatch::plan() {
     return;
   }
   std::error_code ignored;
-  std::filesystem::remove(run_.host.directory.plan(), ignored);  // an earlier start's
+  std::filesystem::remove(host_.directory.plan(), ignored);  // an earlier start's
   if ((cluster->device == Device::Kind::cuda) != on_gpu)
     throw ConfigError(str(
-        "plan.cluster: ", run_.config.plan.cluster, " describes ",
+        "plan.cluster: ", config_.plan.cluster, " describes ",
         on_gpu ? "processors, and this run is on GPUs" : "GPUs, and this run is on processors"));
-  if (const int threads = run_.host.stream.threads(); is_of_other_threads(*cluster, threads)) {
+  if (const int threads = host_.stream.threads(); is_of_other_threads(*cluster, threads)) {
     unlike_plan_ = str("planned of ranks with ", cluster->threads,
                        cluster->threads == 1 ? " thread" : " threads", ", not ", threads);
-    log_warning("plan.cluster: ", run_.config.plan.cluster, " was measured of ranks with ",
-                cluster->threads, cluster->threads == 1 ? " thread" : " threads",
-                ", and this run's have ", threads,
-                ": nothing is learned from how far off the plan is; set train.threads = ",
-                cluster->threads, ", or measure anew with lockstep preflight --threads ", threads);
+    log_warning(
+        "plan.cluster: ", config_.plan.cluster, " was measured of ranks with ", cluster->threads,
+        cluster->threads == 1 ? " thread" : " threads", ", and this run's have ", threads,
+        ": nothing is learned from how far off the plan is; set train.threads = ", cluster->threads,
+        ", or measure anew with lockstep preflight --threads ", threads);
   }
-  Config config = run_.config;
-  config.train.attention =
-      run_.host.options.config.train.attention;  // where that fell back, it shows
-  plan_ = planned_run(config, *cluster, run_.compute.meter.config(),
+  Config config = config_;
+  config.train.attention = host_.options.config.train.attention;  // where that fell back, it shows
+  plan_ = planned_run(config, *cluster, compute_.meter.config(),
                       unlike_plan_.empty() ? residuals_of(config.plan) : "", key(), across_);
   is_by_meter_ = true;
-  write_plan_file(run_.host.directory.plan(), *plan_);
+  write_plan_file(host_.directory.plan(), *plan_);
 }
 
 void PlanWatch::meter_changed() {
   if (!is_by_meter_) return;
-  count_mfu(*plan_, run_.compute.meter.config());
-  run_.host.log.attempt([&] {
-    run_.host.directory.check();
-    write_plan_file(run_.host.directory.plan(), *plan_);
+  count_mfu(*plan_, compute_.meter.config());
+  host_.log.attempt([&] {
+    host_.directory.check();
+    write_plan_file(host_.directory.plan(), *plan_);
   });
 }
 
@@ -88,8 +87,8 @@ void PlanWatch::fill_in(StepReport& report) {
 }
 
 void PlanWatch::hear_ranks(StepReport& report) {
-  if (!std::exchange(ranks_said_, false) || !run_.host.is_first()) return;
-  const auto seconds = run_.compute.training.rank_times().read();
+  if (!std::exchange(ranks_said_, false) || !host_.is_first()) return;
+  const auto seconds = compute_.training.rank_times().read();
   report.slowest = slowest_of(seconds);
   if (const auto slow = stragglers_.observe(seconds)) say_who_is_slow(*slow);
 }
@@ -99,11 +98,11 @@ void PlanWatch::observe(StepReport& report) {
   all_.add(report);
   if (first_step_ == 0) first_step_ = report.step;
   if (report.gpu) slowed_by_ = report.gpu->slowed_by;
-  const auto every = run_.config.plan.compare_every_steps;
-  const bool is_last = report.step == run_.steps();
+  const auto every = config_.plan.compare_every_steps;
+  const bool is_last = report.step == config_.train.steps;
   if (every == 0 || (!is_last && report.step % every != 0)) return;
-  if (run_.host.world.size() > 1) {  // read behind the next step, when the device is done
-    run_.compute.training.rank_times().enqueue(run_.host.stream, since_table_.own_seconds());
+  if (host_.world.size() > 1) {  // read behind the next step, when the device is done
+    compute_.training.rank_times().enqueue(host_.stream, since_table_.own_seconds());
     ranks_said_ = true;
     if (is_last) hear_ranks(report);  // no step is behind it
   }
@@ -118,31 +117,31 @@ void PlanWatch::show_table(const StepReport& report) {
   const auto text = str("steps ", first_step_, " to ", report.step, ", of which ", timed,
                         timed == 1 ? " was" : " were", " timed, beside the plan for ",
                         plan_->cluster, ":\n", comparison_table(planned, measured));
-  const RunsOn where{.device = run_.host.stream.device().kind,
-                     .hosts = static_cast<int>(run_.host.hosts().size()),
+  const RunsOn where{.device = host_.stream.device().kind,
+                     .hosts = static_cast<int>(host_.hosts().size()),
                      .slowed_by = slowed_by_,
                      .unlike_plan = unlike_plan_};
   log_info(text, in_words(deviations(planned, measured), where));
 }
 
 void PlanWatch::say_who_is_slow(const SlowRanks& slow) {
-  const auto where = run_.host.topology == nullptr
+  const auto where = host_.topology == nullptr
                          ? std::string()
-                         : str(" on ", hosts_in_words(*run_.host.topology, slow.ranks));
+                         : str(" on ", hosts_in_words(*host_.topology, slow.ranks));
   const auto needs = str(human_seconds(slow.seconds), " of a step ");
   log_warning(rank_list(slow.ranks), where,
               slow.ranks.size() == 1 ? str(" needs ", needs, "itself, ")
                                      : str(" need up to ", needs, "themselves, "),
-              trimmed(three_digits(slow.ratio())), " times the median of ", run_.host.world.size(),
+              trimmed(three_digits(slow.ratio())), " times the median of ", host_.world.size(),
               " ranks, in the last ", slow.reports,
               " comparisons; all others wait. Processors may be busy with something else there, "
               "clocks held down, data late");
 }
 
 void PlanWatch::end() {
-  const auto file = residuals_of(run_.config.plan);
+  const auto file = residuals_of(config_.plan);
   if (!plan_ || !unlike_plan_.empty() || file.empty() || all_.timed_steps() < kFewestSteps) return;
-  run_.host.log.attempt([&] {
+  host_.log.attempt([&] {
     auto residuals = Residuals::read_or_set_aside(file);
     residuals.add({.key = key(), .planned = time_of(plan_->step), .measured = all_.time()});
     residuals.write(file);

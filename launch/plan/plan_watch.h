@@ -16,8 +16,13 @@ namespace lockstep {
 class PlanWatch : public StepObserver {
  public:
   // `cluster`: of plan.cluster; on rank 0. `across`: as ranks were placed.
-  PlanWatch(Run& run, std::optional<Cluster> cluster, TensorAcross across)
-      : run_(run), cluster_(std::move(cluster)), across_(across) {}
+  PlanWatch(RunHost& host, const RunConfig& config, RunCompute& compute,
+            std::optional<Cluster> cluster, TensorAcross across)
+      : host_(host),
+        config_(config),
+        compute_(compute),
+        cluster_(std::move(cluster)),
+        across_(across) {}
 
   // Plans, writes RUN/plan.json and says what is planned, or why nothing is.
   void open() override;
@@ -29,12 +34,14 @@ class PlanWatch : public StepObserver {
 
  private:
   void plan();
-  std::string key() const { return residual_key(run_.host.options.config); }
+  std::string key() const { return residual_key(host_.options.config); }
   void hear_ranks(StepReport& report);
   void show_table(const StepReport& report);
   void say_who_is_slow(const SlowRanks& slow);
 
-  Run& run_;
+  RunHost& host_;
+  const RunConfig& config_;
+  RunCompute& compute_;
   std::optional<Cluster> cluster_;
   TensorAcross across_;
   std::optional<PlanFile> plan_;
