@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over every source of a build directory, in parallel, each source once.
 
-usage: clang_tidy.py --build DIR [--only product|tests] [--newest COMMITS] [--analyzer] [--jobs N] [--list-times]
+usage: clang_tidy.py --build DIR [--only product|tests] [--newest SOURCES] [--analyzer] [--jobs N] [--list-times]
 
 A source that is compiled once per instruction set is checked as its first, baseline command. What
 passed is remembered under DIR/lint by a hash of all that clang-tidy reads of this repository, so a
@@ -52,26 +52,23 @@ def with_includes(path, seen):
     return seen
 
 
-def changed(commands, newest):
-    """The commands of what the newest commits, or nobody yet, changed: of a header, one source that includes it."""
-    names = set()
-    for arguments in (["log", f"-{newest}", "--format=", "--name-only"], ["diff", "--name-only", "HEAD"]):
-        said = subprocess.run(["git", "-C", str(ROOT), *arguments], stdout=subprocess.PIPE, text=True)
-        if said.returncode != 0:
+def changed(commands, most):
+    """The commands of at most `most` sources, those first that the working tree and the newest commits changed; for a
+    header that none of them includes, one source that includes it."""
+    names = []
+    for arguments in (["diff", "--name-only", "HEAD"], ["log", "--format=", "--name-only"]):
+        listed = subprocess.run(["git", "-C", str(ROOT), *arguments], stdout=subprocess.PIPE, text=True)
+        if listed.returncode != 0:
             return commands
-        names.update(said.stdout.split("\n"))
-    chosen = {path: entry for path, entry in commands.items() if str(path.relative_to(ROOT)) in names}
-    seen = set()
-    for path in chosen:
-        with_includes(path, seen)
-    for header in sorted(ROOT / name for name in names if name.endswith(".h")):
-        if header in seen:
-            continue
-        for path, entry in commands.items():
-            if header in with_includes(path, set()):
-                chosen[path] = entry
-                with_includes(path, seen)
-                break
+        names += listed.stdout.split()
+    includes = {path: with_includes(path, set()) for path in commands}
+    chosen, seen = {}, set()
+    for file in dict.fromkeys(ROOT / name for name in names):
+        if file.suffix == ".h" and file not in seen:
+            file = next((path for path in commands if file in includes[path]), file)
+        if file in commands and len(chosen) < most:
+            chosen[file] = commands[file]
+            seen |= includes[file]
     return chosen
 
 
@@ -102,7 +99,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--only", choices=("product", "tests"), help="of the sources (default: all)")
-    parser.add_argument("--newest", type=int, metavar="COMMITS", help="only what the newest commits changed")
+    parser.add_argument("--newest", type=int, metavar="SOURCES", help="the sources that changed last, at most this many")
     parser.add_argument("--analyzer", action="store_true", help="clang-analyzer-* in place of the other checks")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--list-times", action="store_true", help="print each source's seconds")
