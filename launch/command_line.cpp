@@ -230,6 +230,12 @@ std::vector<Flag> ranks_flags(ModelRanksOptions& ranks) {
       threads_flag(ranks.threads)};
 }
 
+std::vector<Verb> all_verbs() {
+  return {data_verb(),       plan_verb(),   train_verb(),     generate_verb(),
+          eval_verb(),       report_verb(), watch_verb(),     preflight_verb(),
+          checkpoint_verb(), config_verb(), completion_verb()};
+}
+
 int run_command_line(const std::vector<std::string>& arguments) {
   CLI::App app("Lockstep trains GPT-style language models.", "lockstep");
   app.formatter(std::make_shared<Help>());
@@ -238,9 +244,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   app.set_help_flag("-h,--help", "print this; after a verb, what it takes")->group(kOther);
   app.require_subcommand(1);
   Run run;
-  for (const auto& verb :
-       {data_verb(), plan_verb(), train_verb(), generate_verb(), eval_verb(), report_verb(),
-        watch_verb(), preflight_verb(), checkpoint_verb(), config_verb()})
+  for (const auto& verb : all_verbs())
     add(app, verb, run);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

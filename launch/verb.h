@@ -72,7 +72,10 @@ struct Verb {
   std::vector<Verb> verbs{};  // in place of flags
 };
 
+std::vector<Verb> all_verbs();  // as the help lists them
+
 Verb checkpoint_verb();
+Verb completion_verb();
 Verb config_verb();
 Verb data_verb();
 Verb eval_verb();
