@@ -36,6 +36,7 @@ test_packages=(
   "slurmd=the nodes of that cluster"
 )
 full_packages=(  # beside those, for ./test.sh --full
+  "dpkg-dev=finds the libraries that a Debian package depends on"
   "g++-aarch64-linux-gnu=proves that Grace hosts can compile it"
   "prometheus=scrapes a run, and judges its alerts"
 )
