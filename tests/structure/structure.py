@@ -165,17 +165,22 @@ def check_used(root):
 
 
 def check_map(root):
-    """The tables of folders in ARCHITECTURE.md are the graph."""
+    """The tables of folders and the drawing in ARCHITECTURE.md are the graph."""
     page = root / "ARCHITECTURE.md"
     if not page.is_file():
         return
-    said = {}
-    for folder, on in re.findall(r"^\| `([\w/]+)/` \| ((?:`[\w/]+`(?:, )?)*) *\|", page.read_text(encoding="utf-8"), re.MULTILINE):
-        said[folder] = re.findall(r"`([\w/]+)`", on)
-    for folder in sorted(said.keys() | GRAPH.keys()):
-        if sorted(said.get(folder, ["no row"])) != sorted(GRAPH.get(folder, ["no library"])):
-            yield (f"ARCHITECTURE.md: {folder} stands on {said.get(folder, 'no row')}, "
-                   f"the graph says {GRAPH.get(folder, 'no library')}")
+    text = page.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w/]+)/` \| ((?:`[\w/]+`(?:, )?)*) *\|", text, re.MULTILINE)
+    tables = {folder: re.findall(r"`([\w/]+)`", on) for folder, on in rows}
+    nodes = dict(re.findall(r'^ *(\w+)\["([\w/]+)"\]$', text, re.MULTILINE))
+    drawing = {folder: [] for folder in nodes.values()}
+    for on, folder in re.findall(r"^  ([\w &]+) --> (\w+)$", text, re.MULTILINE):
+        drawing.setdefault(nodes.get(folder, folder), []).extend(nodes.get(node, node) for node in on.split(" & "))
+    for part, said in (("tables", tables), ("drawing", drawing)):
+        for folder in sorted(said.keys() | GRAPH.keys()):
+            if sorted(said.get(folder, ["not there"])) != sorted(GRAPH.get(folder, ["no library"])):
+                yield (f"ARCHITECTURE.md, {part}: {folder} stands on {said.get(folder, ['not there'])}, "
+                       f"the graph says {GRAPH.get(folder, 'no library')}")
 
 
 def check_excerpts(root):

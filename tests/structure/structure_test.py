@@ -148,12 +148,18 @@ class Tree(unittest.TestCase):
 
     def test_the_map_is_the_graph(self):
         rows = [f"| `{f}/` | {', '.join(f'`{on}`' for on in below)} | it |\n" for f, below in structure.GRAPH.items()]
-        self.write("ARCHITECTURE.md", "| folder | stands on | holds |\n|---|---|---|\n" + "".join(rows))
+        nodes = {f: f.replace("/", "_") for f in structure.GRAPH}
+        drawing = "".join(f'    {node}["{f}"]\n' for f, node in nodes.items()) + "".join(
+            f"  {' & '.join(nodes[on] for on in below)} --> {nodes[f]}\n" for f, below in structure.GRAPH.items() if below)
+        page = "".join(rows) + "\n" + drawing
+        self.write("ARCHITECTURE.md", page)
         self.assertEqual(structure.faults(self.root), [])
-        self.write("ARCHITECTURE.md", "".join(rows[1:]))
-        self.expect("ARCHITECTURE.md: core stands on no row")
-        self.write("ARCHITECTURE.md", "".join(rows).replace("| `data/` | `core` |", "| `data/` | `kernels` |"))
-        self.expect("ARCHITECTURE.md: data stands on ['kernels']")
+        for old, new, fault in ((rows[0], "", "tables: core stands on ['not there']"),
+                                ("| `data/` | `core` |", "| `data/` | `kernels` |", "tables: data stands on ['kernels']"),
+                                ('    core["core"]\n', "", "drawing: core stands on ['not there']"),
+                                ("  core --> data\n", "  kernels --> data\n", "drawing: data stands on ['kernels']")):
+            self.write("ARCHITECTURE.md", page.replace(old, new))
+            self.expect(fault)
 
     def test_an_include_that_is_not_root_relative(self):
         self.write("tests/x_test.cpp", '#include "testing.h"\n')
