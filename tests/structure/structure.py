@@ -184,17 +184,21 @@ def check_map(root):
 
 
 def check_excerpts(root):
-    """Each line of an excerpt of C++ in docs/training_step.md stands in a source that the page names."""
+    """Each excerpt of C++ in docs/training_step.md stands in the last .cpp that the page names before it.
+
+    A line `// ...` marks lines that are left out.
+    """
     page = root / "docs" / "training_step.md"
     if not page.is_file():
         return
     text = page.read_text(encoding="utf-8")
-    named = {name for name in re.findall(r"`([\w/]+\.cpp)`", text) if (root / name).is_file()}
-    lines = {line.strip() for name in named for line in (root / name).read_text(encoding="utf-8").split("\n")}
-    for excerpt in re.findall(r"^```cpp\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        for line in excerpt.split("\n"):
-            if line.strip() and line.strip() not in lines:
-                yield f"docs/training_step.md: no source that it names has the line: {line.strip()}"
+    for excerpt in re.finditer(r"^```cpp\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        named = [name for name in re.findall(r"`([\w/]+\.cpp)`", text[:excerpt.start()]) if (root / name).is_file()]
+        source = (root / named[-1]).read_text(encoding="utf-8") if named else ""
+        for part in re.split(r"^ *// \.\.\.\n", excerpt[1], flags=re.MULTILINE):
+            if part not in source:
+                yield (f"docs/training_step.md: {named[-1] if named else 'no source'}, the last source named before it, "
+                       f"does not have these lines in a row: {part.strip().splitlines()[0].strip()} ...")
 
 
 def check_single(root):

@@ -184,11 +184,15 @@ class Tree(unittest.TestCase):
         self.expect("kernels/CMakeLists.txt", "the graph says ['core']")
 
     def test_an_excerpt_is_code(self):
-        self.write("core/run.cpp", "void run() {\n  step();\n}\n")
-        self.write("docs/training_step.md", "Of `core/run.cpp`:\n\n```cpp\n    step();\n```\n")
+        self.write("core/run.cpp", "void run() {\n  begin();\n  step();\n  end();\n}\n")
+        self.write("core/end.cpp", "void end() {}\n")
+        excerpt = "From `core/run.cpp`:\n\n```cpp\n  begin();\n  // ...\n  end();\n```\n"
+        self.write("docs/training_step.md", excerpt)
         self.assertEqual(structure.faults(self.root), [])
-        self.write("docs/training_step.md", "Of `core/run.cpp`:\n\n```cpp\n    steps();\n```\n")
-        self.expect("docs/training_step.md", "steps();")
+        for old, new, fault in (("begin();", "begins();", "begins(); ..."), ("  // ...\n", "", "begin(); ..."),
+                                (":", ", then `core/end.cpp`:", "core/end.cpp"), ("core/run.cpp", "run", "no source")):
+            self.write("docs/training_step.md", excerpt.replace(old, new, 1))
+            self.expect("docs/training_step.md", fault)
 
     def test_a_header_that_only_tests_include(self):
         self.write("core/toy.h", "#pragma once\n")

@@ -56,17 +56,16 @@ void CheckpointLoop::await_before_update() {
   await();
 }
 
-// A run that goes on some day finds it on the machines.
-void CheckpointLoop::finish_copies(bool must) {
+// A resume finds the checkpoint on the hosts even if a copy failed.
+void CheckpointLoop::finish_copies(bool copies_must_arrive) {
   try {
     run_.checkpoints.finish();
-  } catch (const DataError&) {  // the log has said it
-    if (must) throw;
+  } catch (const DataError&) {  // logged already
+    if (copies_must_arrive) throw;
   }
 }
 
-// A periodic save that cannot be written is tried again when the next one is due: all ranks are
-// told of it.
+// All ranks get the result. After a failed periodic save, the next one that is due tries again.
 void CheckpointLoop::told(const BackgroundSave::Outcome& outcome) {
   try {
     if (outcome.error) std::rethrow_exception(outcome.error);
@@ -101,19 +100,19 @@ void CheckpointLoop::poll() {
 }
 
 double CheckpointLoop::end(std::optional<double> validation_loss,
-                           std::optional<std::uint64_t> weight_hash, bool must) {
+                           std::optional<std::uint64_t> weight_hash, bool copies_must_arrive) {
   const auto begin_time = std::chrono::steady_clock::now();
   await();
   ending_ = true;
   begin(validation_loss, weight_hash);
   await();
-  finish_copies(must);
+  finish_copies(copies_must_arrive);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_time).count();
 }
 
 void CheckpointLoop::give_up() {
   await();
-  finish_copies(/*must=*/false);
+  finish_copies(/*copies_must_arrive=*/false);
 }
 
 }  // namespace lockstep

@@ -14,34 +14,34 @@ class CheckpointLoop {
  public:
   explicit CheckpointLoop(Run& run) : run_(run) {}  // which outlives it
 
-  // Of the step that was finished last. Training waits while an earlier one is written.
-  //   validation_loss   where that was evaluated behind this step
-  //   weight_hash       of its weights, where it is known; else it is computed
+  // Begins to save the last finished step. Waits while an earlier save is written.
+  //   validation_loss   its validation loss, if evaluated
+  //   weight_hash       the hash of its weights, if known; else it is computed
   // Returns the seconds that training waited. Throws, at rank 0, as RunDirectory::check().
   double begin(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash);
 
-  void poll();   // says how one ended, where one did
-  void await();  // returns when none is under way
-  // The update must not change what is saved: where that is the state itself, waits for the save.
+  void poll();   // logs the result of a save that has ended
+  void await();  // waits for a save under way
+  // Waits for the save if it reads the training state itself, which the update would change.
   void await_before_update();
 
-  // The last one: throws where it cannot be written. must: or cannot go where it goes from there.
-  // Returns the seconds that it took.
+  // Writes the final checkpoint, and returns the seconds that it took. Throws if it cannot be
+  // written; if copies_must_arrive, also if it cannot be copied to its other destinations.
   double end(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash,
-             bool must);
+             bool copies_must_arrive);
 
-  // Waits for all that is under way; what fails of it, the log says.
+  // Waits for all saves and copies under way, and logs their failures.
   void give_up();
 
   std::string last_good() const;  // "the last good checkpoint is ...", for errors
 
  private:
   void told(const BackgroundSave::Outcome& outcome);
-  void finish_copies(bool must);
+  void finish_copies(bool copies_must_arrive);
 
   Run& run_;
-  bool saving_ = false;  // began to save since all last waited for it, to all ranks' knowledge
-  bool ending_ = false;  // what is saved now is the end of the run: nothing will try again
+  bool saving_ = false;  // true while any rank is saving (agreed by all ranks)
+  bool ending_ = false;  // the save under way is the final one: no later save retries it
 };
 
 }  // namespace lockstep

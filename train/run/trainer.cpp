@@ -27,8 +27,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What no component has of a step; NaN where it was not timed. A GPU is done a little before its
-// host sees it, so that its components may sum to a little more than what the host measured.
+// The part of a step that no component accounts for. It is NaN if the components were not timed. A
+// host sees the end of a GPU's step a little late, so the components may sum to more than
+// `seconds`.
 double rest_of(const StepTime& traced, double seconds) {
   return std::max(seconds - (traced.total() - traced[Component::other]), 0.0);
 }
@@ -42,13 +43,17 @@ int exit_code_of(const std::exception& error) {
   return ours != nullptr ? ours->exit_code() : 1;
 }
 
-// The loop: the steps, what is reported of each, and what happens between them.
+// Trainer runs the loop: it enqueues steps, reports each, and evaluates, samples and saves between
+// them.
 class Trainer {
  public:
-  Trainer(Run& run, StepRunner& steps) : run_(run), steps_(steps) {
+  Trainer(Run& run, StepRunner& runner) : run_(run), runner_(runner) {
     if (const auto& make = run.host.options.make_observer) observer_ = make(run);
   }
-  int run();  // to the last step, or a signal; the exit code
+  ~Trainer() { run_.compute.training.set_timeline(nullptr); }
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+  int run();  // to the last step or a signal; returns the exit code
 
  private:
   void open_logs();
@@ -62,27 +67,27 @@ class Trainer {
   void log_shards(const ShardCache::Counts& now);
   std::optional<double> evaluate(StepReport& report);
   void spent_evaluating(StepReport& report, double seconds);
-  // The last step has no later one to evaluate it.
+  // A stop skips evaluation and sample, except those of the last step: no later step makes them.
   bool is_stopping() const { return run_.position.stop != 0 && run_.step() != run_.steps(); }
   void measure_peak(StepReport& report);
   void sample(StepReport& report);
   void check_skipped(const StepReport& report);
 
   Run& run_;
-  StepRunner& steps_;
+  StepRunner& runner_;
   CheckpointLoop saves_{run_};
   std::unique_ptr<StepObserver> observer_;  // may be absent
   bool measured_peak_again_ = false;
-  // Of the step that was reported last.
+  // Results of the last reported step, which its checkpoint stores.
   std::optional<double> validation_loss_;
   std::optional<std::uint64_t> weight_hash_;
   std::int64_t skipped_in_a_row_ = 0;
-  ShardCache::Counts shards_;      // as the log said last
-  double checkpoint_seconds_ = 0;  // since the last report
-  Clock::time_point last_end_;     // of a step
-  double between_seconds_ = 0;     // since then, in evaluation, samples and saves
+  ShardCache::Counts shards_;      // the last counts in the log
+  double checkpoint_seconds_ = 0;  // waiting for saves, not reported yet
+  Clock::time_point last_end_;     // end of the last reported step, as the host saw it
+  double between_seconds_ = 0;     // evaluation, samples and saves since last_end_
   std::optional<Timeline> timeline_;
-  std::int64_t timeline_first_ = 0, timeline_end_ = 0;  // its steps
+  std::int64_t timeline_first_ = 0, timeline_end_ = 0;  // its first and last step
 };
 
 int Trainer::run() {
@@ -113,7 +118,7 @@ void Trainer::open_logs() {
                                        .ranks = run_.host.world.size(),
                                        .hosts = run_.host.hosts(),
                                        .version = run_.host.options.version});
-  Json data;  // of the steps that metrics.jsonl will have behind the checkpoint
+  Json data;  // which samples the steps after this checkpoint read
   data.set("stretches", to_json(run_.data.loader.sources().history()));
   write_text(run_.host.directory.data(), data.dump(2) + "\n");
 }
@@ -127,28 +132,30 @@ int Trainer::take_steps() {
   begin_timeline();
   last_end_ = Clock::now();
   bool save_due = false;
-  std::optional<StepRunner::Enqueued> before;  // a step that is not reported yet
+  std::optional<StepRunner::Enqueued> before;  // the enqueued step whose numbers are not read yet
   while (run_.step() < run_.steps()) {
-    const auto enqueued = steps_.enqueue([&] { saves_.await_before_update(); });
-    if (timeline_ && run_.step() == timeline_end_) end_timeline();
+    const auto enqueued = runner_.enqueue([&] { saves_.await_before_update(); });
     if (before) finish(*before);
+    if (timeline_ && run_.step() == timeline_end_) end_timeline();
     before = enqueued;
     saves_.poll();
     if (!must_finish(enqueued.due, save_due)) continue;
     before.reset();
     const StepReport done = finish(enqueued);
-    // Alone, a rank need not wait for the next step to hear of a signal.
+    // Several ranks agree on a stop on the device, and read() returns it. A single rank asks here.
     if (run_.host.world.size() == 1) stop = run_.host.signals.exit_code().value_or(stop);
-    // A checkpoint of a step that was skipped waits for a good one, unless there is no time.
+    // After a skipped step a checkpoint waits for the next good step, unless the run ends.
     save_due = save_due || enqueued.due.checkpoint;
     if (stop != 0 || enqueued.due.last) {
-      checkpoint_seconds_ = saves_.end(validation_loss_, weight_hash_, /*must=*/stop == 0);
+      checkpoint_seconds_ =
+          saves_.end(validation_loss_, weight_hash_, /*copies_must_arrive=*/!is_stopping());
     } else if (save_due && !done.skipped) {
       checkpoint_seconds_ = saves_.begin(validation_loss_, weight_hash_);
       between_seconds_ += checkpoint_seconds_;
       save_due = false;
     }
-    if (stop != 0) {
+    if (is_stopping()) {
+      if (timeline_) end_timeline();
       log_info("stopped by a signal after step ", run_.step(),
                "; the same command goes on from there");
       return stop;
@@ -178,8 +185,8 @@ void Trainer::end_timeline() {
   timeline_.reset();
 }
 
-// A GPU's numbers are read one step late, see StepRunner. What needs them now: an evaluation, a
-// sample, a save, the end.
+// Whether the numbers of the enqueued step are needed now. On a GPU they are otherwise read after
+// the next step is enqueued (StepRunner). A CPU has finished the step already.
 bool Trainer::must_finish(const Due& due, bool save_due) const {
   return !run_.host.stream.is_cuda() || save_due || due.checkpoint || due.evaluation ||
          due.sample || run_.position.stop != 0;
@@ -192,19 +199,19 @@ StepReport Trainer::finish(const StepRunner::Enqueued& enqueued) {
   return report;
 }
 
-// The one place where a report is made. A step's time is all since the end of the one before, but
-// for what is reported beside it: what the host does between steps is part of it, and of the run's
-// wall time nothing is left out.
+// The step time is the time from the end of the previous step to the end of this one, as the host
+// saw both, minus evaluation, samples and saves, which are reported separately. The sum of all is
+// the wall time.
 StepReport Trainer::make_report(const StepRunner::Enqueued& enqueued) {
-  const auto result = steps_.read(enqueued);
+  const auto result = runner_.read(enqueued);  // throws if replicas differ
   const std::chrono::duration<double> since = result.done - std::exchange(last_end_, result.done);
   const double took = since.count() - std::exchange(between_seconds_, 0);
-  const double held = known(result.traced[Component::checkpoint]);  // see hold_update
+  const double held = known(result.traced[Component::checkpoint]);  // Training::hold_update
 
   StepReport report = run_.compute.meter.step(enqueued.step, took - held);
   report.data_wait_seconds = std::min(result.data_wait_seconds, report.step_seconds);
   report.time = result.traced;
-  // A GPU's step is over for its host when the next one has its data: these are what it waited for.
+  // The traced component is the host's view. For a GPU, use the time that it was idle for data.
   if (run_.host.stream.is_cuda() && !std::isnan(result.traced[Component::data]))
     report.time[Component::data] = report.data_wait_seconds;
   report.time[Component::other] = rest_of(report.time, took);
@@ -222,7 +229,7 @@ StepReport Trainer::make_report(const StepRunner::Enqueued& enqueued) {
   validation_loss_.reset();
   if (due.evaluation && !is_stopping())
     report.validation_loss = validation_loss_ = evaluate(report);
-  // When steps stop anyway. The peak of a GPU is known.
+  // A CPU's peak is measured while the loop pauses anyway. A GPU's is in a table.
   const bool may_measure = !run_.host.stream.is_cuda() && run_.position.stop == 0 && !due.last;
   if (may_measure && !measured_peak_again_ && (due.evaluation || due.checkpoint))
     measure_peak(report);
@@ -230,13 +237,13 @@ StepReport Trainer::make_report(const StepRunner::Enqueued& enqueued) {
   if (observer_) observer_->fill_in(report);
   if ((due.line || report.validation_loss) && run_.host.gpu)
     report.gpu = run_.host.gpu->read(report.step);
-  if (report.gpu)
+  if (report.gpu)  // assumes that all GPUs draw the power of this one
     report.joules_per_token = report.gpu->step_joules * run_.host.world.size() /
                               static_cast<double>(run_.config.train.batch_tokens);
   return report;
 }
 
-// One line for people, one object for programs.
+// Prints the step line, and appends the report to metrics.jsonl and the event file.
 void Trainer::show(StepReport& report, const Due& due) {
   if (run_.host.is_first() && (due.line || report.validation_loss)) {
     print_step(report);
@@ -256,7 +263,7 @@ void Trainer::check_skipped(const StepReport& report) {
   if (!report.skipped) {
     skipped_in_a_row_ = 0;
     run_.position.applied_step = report.step;
-    run_.position.judge_checkpoint();
+    run_.position.judge_checkpoint();  // a finite loss: the weights saved before this step are good
     return;
   }
   const bool has_targets = report.valid_tokens > 0;
@@ -268,7 +275,7 @@ void Trainer::check_skipped(const StepReport& report) {
                 " counts in the loss: masks leave out all of its targets, or its rows end before "
                 "what counts begins; the update is skipped, nothing changed");
   if (++skipped_in_a_row_ < run_.config.train.most_skipped) return;
-  saves_.give_up();  // the error speaks of them
+  saves_.give_up();  // waits for saves under way; the error names the last good one
   throw Error(str(skipped_in_a_row_, " updates in a row were skipped, the last one at step ",
                   report.step, "; ", saves_.last_good(),
                   has_targets
@@ -305,7 +312,7 @@ void Trainer::sample(StepReport& report) {
       for (const auto token : tokens)
         text += str(" ", token);
     log_info("sample after step ", run_.step(), ": ", replaced_utf8(text));
-  } catch (const DataError& error) {  // of weights that went wrong; the next step will say so
+  } catch (const DataError& error) {  // weights are not finite; the next step is skipped
     log_warning("no sample after step ", run_.step(), ": ", error.what());
   }
   spent_evaluating(report, seconds_since(begin));
@@ -316,16 +323,17 @@ void Trainer::spent_evaluating(StepReport& report, double seconds) {
   between_seconds_ += seconds;
 }
 
-// Nothing when a signal came meanwhile: who asks the run to stop does not wait for an evaluation.
+// Returns no loss if a signal came meanwhile: a stop does not wait for an evaluation. With several
+// ranks the question is a collective, so they ask after every 8th micro-batch only.
 std::optional<double> Trainer::evaluate(StepReport& report) {
-  constexpr int kAskEvery = 8;  // micro-batches, where other ranks answer too
+  constexpr int kAskEvery = 8;
   const auto begin = Clock::now();
   const auto sum = evaluate_all(
       *run_.data.validation, run_.host.stream.device(),
       [&](const Batch& batch) { return run_.compute.training.evaluate(batch); },
       [&] { return run_.compute.training.evaluated(); },
       [&, batches = 0]() mutable {
-        if (run_.step() == run_.steps()) return false;  // the last one is worth the wait
+        if (run_.step() == run_.steps()) return false;  // the last evaluation is always complete
         if (run_.host.world.size() == 1 || ++batches % kAskEvery == 0)
           run_.position.stop = run_.host.agreed_stop();
         return run_.position.stop != 0;
@@ -339,37 +347,38 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
 
 }  // namespace
 
-// All ranks do each of these statements at once.
+// All ranks execute each statement at the same time, because most contain a collective. If one
+// throws here, the caller's ends_all ends all ranks (launch/train_verb.cpp).
 int train(const TrainOptions& options, const RunRanks& ranks) {
   // Rank 0 makes the directory, and the others find it.
   RunHost host(options, ranks);
-  // The first rank of a machine opens files for all that are there.
+  // The first rank of each host opens the data files for the ranks of that host.
   MachineFiles files(options.config.data, host.world);
   RunSources sources(options.config, files);
-  // On GPUs: they agree that these, and their libraries, are the same.
+  // On GPUs, ranks compare GPU models, drivers and libraries.
   const RunConfig config =
       settle(options.config, sources.training.row_kind(), host.stream, host.world);
-  // Each has room for the run; all copy what is saved, or none does.
+  // Each rank has enough memory, or throws. All ranks stage checkpoints in a copy, or none does.
   const RunBytes bytes =
       announced_bytes(config, host.stream, host.world, host.gpu ? host.gpu->others() : "");
-  // They agree that the data are the same.
+  // Ranks compare the data.
   check_data(config, sources.training, sources.held_out ? &sources.held_out->dataset(0) : nullptr,
              host.world);
-  // Rank 0 brings the tokenizer of distant data.
+  // Rank 0 fetches the tokenizer of remote data.
   RunData data(config, std::move(sources), bytes, host, files);
-  // They make their groups, and tell each other the peaks of what they compute on.
+  // Ranks make their process groups and exchange the peak FLOP/s of their devices.
   RunCompute compute(config, bytes, host);
   RunPosition position;
-  // They find out which of them share a machine.
+  // Ranks find out which of them share a host.
   RunCheckpoints checkpoints(config.checkpoint, host.directory.checkpoints(),
                              compute.state.slices(), host.world, host.topology);
 
   Run run{host, config, data, compute, position, checkpoints};
-  StepRunner steps(run);
-  Trainer trainer(run, steps);
+  StepRunner runner(run);
+  Trainer trainer(run, runner);
   return host.world.ends_all([&] {
     try {
-      restore(run, steps);  // they load the same checkpoint
+      restore(run, runner);  // loads the newest checkpoint, the same on all ranks
       return trainer.run();
     } catch (const std::exception& error) {
       host.log.end(exit_code_of(error), error.what(), 0);
