@@ -185,7 +185,7 @@ class Tree(unittest.TestCase):
 
     def test_an_excerpt_is_code(self):
         self.write("core/run.cpp", "void run() {\n  begin();\n  step();\n  end();\n}\n")
-        self.write("core/end.cpp", "void end() {}\n")
+        self.write("core/end.cpp", "  end();\n")
         excerpt = "From `core/run.cpp`:\n\n```cpp\n  begin();\n  // ...\n  end();\n```\n"
         self.write("docs/training_step.md", excerpt)
         self.assertEqual(structure.faults(self.root), [])
