@@ -190,9 +190,11 @@ class Tree(unittest.TestCase):
         self.write("docs/training_step.md", excerpt)
         self.assertEqual(structure.faults(self.root), [])
         for old, new, fault in (("begin();", "begins();", "begins(); ..."), ("  // ...\n", "", "begin(); ..."),
-                                (":", ", then `core/end.cpp`:", "core/end.cpp"), ("core/run.cpp", "run", "no source")):
+                                (":", ", then `core/end.cpp`:", "core/end.cpp")):
             self.write("docs/training_step.md", excerpt.replace(old, new, 1))
             self.expect("docs/training_step.md", fault)
+        self.write("docs/training_step.md", "```cpp\n  begin();\n```\n")
+        self.expect("docs/training_step.md", "no source")
 
     def test_a_header_that_only_tests_include(self):
         self.write("core/toy.h", "#pragma once\n")
