@@ -29,7 +29,6 @@ PHRASES = {
     r"\bstands? (?:behind|in front of)\b": "follows, precedes",
     r"\bstrangers?\b": "unauthenticated clients, unknown files",
     r"(?<!there )\bis no (?:number|file|name|directory|value|text|key|unit)\b": "is not a ...",
-    r"\bof its own\b(?! accord)": "its own ..., separate",
     r"\bwhat (?:is|was|lies) (?:there|here|behind)\b": "name the thing",
     r"\b(?:who|whoever) (?:asks|looks|reads|wants)\b": "name the reader",
 }
