@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "core/git_lfs.h"
+#include "core/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -142,28 +143,11 @@ class Builder {
   Json root_;
 };
 
-// Bytes of the UTF-8 character that `text` starts with, 0 if it is none (RFC 3629: no overlong
-// forms, no surrogates, nothing above U+10FFFF).
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) -> unsigned {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return 1;
-  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (length == 0 || first > 0xF4) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xC0u) != 0x80u) return 0;
-  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool excluded = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
-  return overlong || excluded ? 0 : length;
-}
-
 void dump_string(std::string& out, std::string_view text) {
   out += '"';
   while (!text.empty()) {
     const char c = text.front();
-    const std::size_t length = utf8_length(text);
+    const std::size_t length = utf8_at(text).bytes;
     if (c == '"' || c == '\\') {
       out += {'\\', c};
     } else if (c == '\n') {
@@ -171,10 +155,8 @@ void dump_string(std::string& out, std::string_view text) {
     } else if (static_cast<unsigned char>(c) < 0x20) {
       constexpr char kHex[] = "0123456789abcdef";
       out += {'\\', 'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
-    } else if (length == 0) {
-      out += "\xEF\xBF\xBD";  // U+FFFD, for a byte that is not UTF-8
     } else {
-      out += text.substr(0, length);
+      out += length == 0 ? kReplacement : text.substr(0, length);
     }
     text.remove_prefix(std::max<std::size_t>(length, 1));
   }

@@ -22,21 +22,12 @@ std::size_t ascii_bytes(std::string_view text) {
 
 }  // namespace
 
-Utf8 utf8_at(std::string_view text) {
-  const auto at = [&](std::size_t i) -> unsigned {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
-  };
-  const unsigned first = at(0);
-  if (first < 0x80) return {1, 1};
-  if (first < 0xc2 || first > 0xf4) return {0, 1};
-  const std::size_t bytes = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  // The second byte is bounded more where it would be overlong, a surrogate, or too large.
-  const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (at(1) < least || at(1) > most) return {0, 1};
-  for (std::size_t i = 2; i < bytes; ++i)
-    if ((at(i) & 0xc0) != 0x80) return {0, i};
-  return {bytes, bytes};
+void append_utf8(std::string& text, unsigned code) {
+  if (code < 0x80) return text.push_back(static_cast<char>(code));
+  int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;  // bytes behind the first
+  text += static_cast<char>(0xff00U >> (more + 1) | code >> 6 * more);
+  while (more-- > 0)
+    text += static_cast<char>(0x80 | (code >> 6 * more & 0x3f));
 }
 
 std::size_t valid_utf8(std::string_view text) {

@@ -17,7 +17,24 @@ inline constexpr std::string_view kReplacement = "\xef\xbf\xbd";    // U+FFFD
 struct Utf8 {
   std::size_t bytes = 0, skip = 0;
 };
-Utf8 utf8_at(std::string_view text);
+inline Utf8 utf8_at(std::string_view text) {
+  const auto at = [&](std::size_t i) -> unsigned {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  const unsigned first = at(0);
+  if (first < 0x80) return {1, 1};
+  if (first < 0xc2 || first > 0xf4) return {0, 1};
+  const std::size_t bytes = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  // The second byte is bounded more where it would be overlong, a surrogate, or too large.
+  const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (at(1) < least || at(1) > most) return {0, 1};
+  for (std::size_t i = 2; i < bytes; ++i)
+    if ((at(i) & 0xc0) != 0x80) return {0, i};
+  return {bytes, bytes};
+}
+
+void append_utf8(std::string& text, unsigned code);  // a character's
 
 // The offset of the first byte that is not of a valid character; text.size() where all is valid.
 std::size_t valid_utf8(std::string_view text);

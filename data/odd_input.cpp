@@ -1,6 +1,7 @@
 #include "data/odd_input.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 
 #include "core/error.h"
@@ -15,17 +16,9 @@ constexpr const char* kNames[] = {"refuse", "drop", "replace"};
 // The code of \uXXXX at the front of `text`; -1: it is none.
 int escaped_code(std::string_view text) {
   if (text.size() < 6 || !text.starts_with("\\u")) return -1;
-  int code = 0;
-  for (const char c : text.substr(2, 4)) {
-    const char lower = static_cast<char>(c | 0x20);
-    if ('0' <= c && c <= '9')
-      code = 16 * code + (c - '0');
-    else if ('a' <= lower && lower <= 'f')
-      code = 16 * code + (lower - 'a') + 10;
-    else
-      return -1;
-  }
-  return code;
+  unsigned code = 0;
+  const char* end = text.data() + 6;
+  return std::from_chars(end - 4, end, code, 16).ptr == end ? static_cast<int>(code) : -1;
 }
 
 bool is_high(int code) {

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/json_scanner.h"
+
 namespace lockstep {
 
 class JsonLine {
@@ -21,16 +23,10 @@ class JsonLine {
   JsonLine(const std::string& list, const std::vector<std::string>& fields);
 
   // Of an object in which each field is a string, or the list an array of such objects, once.
-  // Throws Problem. Half of a surrogate pair that stands alone in an escape, which no UTF-8 can
-  // hold, and bytes that are not UTF-8 become U+FFFD. Nesting ends at 256 levels. Other keys may be
-  // there twice.
+  // Throws Problem. Nesting ends at 256 levels. Other keys may be there twice.
   void scan(std::string_view line);
 
-  struct Problem {
-    std::size_t byte;  // of the line
-    std::string what;
-    bool lacks_member = false;  // an object is as it should be, but for a field
-  };
+  using Problem = JsonScanner::Problem;
 
   const std::string& value(std::size_t field) const { return fields_[field].value; }
   std::size_t elements() const { return elements_; }
@@ -55,23 +51,14 @@ class JsonLine {
     std::size_t depth = 0;
   };
 
-  [[noreturn]] void fail(const std::string& what) const;
   void scan_fields(int levels);
   void scan_element(int levels);
-  void skip_space();
-  void expect(char c, const char* what);
+  bool enter(char close, int levels);
   void scan_value(Place place, int levels);
   void scan_object(Place place, int levels);
   template <class Element>
   void scan_array(int levels, Element&& scan);  // scan(): one element
-  void scan_word();
   void scan_number();
-  bool skip_not_a_number();
-  std::size_t scan_digits();
-  void scan_string(std::string* value);
-  void scan_escape(std::string* value);
-  void add_replacement(std::string* value);
-  unsigned scan_hex();
   unsigned below(Place place, const std::string& key) const;
   Field* wanted(Place place);
 
@@ -80,7 +67,7 @@ class JsonLine {
   std::size_t elements_ = 0;
   std::vector<std::string> values_;  // of elements, each with all its fields; more from before
   std::string key_;
-  const char *begin_ = nullptr, *at_ = nullptr, *end_ = nullptr;
+  JsonScanner json_;
   std::size_t replaced_ = 0, numbers_ = 0;
 };
 

@@ -120,12 +120,6 @@ Decomposed decomposed(std::string_view text, utf8proc_option_t options) {
   return out;
 }
 
-void append_utf8(std::string& text, std::int32_t code) {
-  std::array<utf8proc_uint8_t, 4> bytes{};
-  const auto count = utf8proc_encode_char(code, bytes.data());
-  text.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(count));
-}
-
 // utf8proc composes where it writes, and puts a zero behind the text.
 void append_composed(std::string& text, std::vector<std::int32_t> codes,
                      utf8proc_option_t options) {
@@ -233,7 +227,7 @@ std::string normalized(std::string_view text, NormalForm form) {
     const auto end = std::find_if(begin, codes.end(), composes_with_none);
     append_composed(text_in_form, {begin, end}, options);
     if (end == codes.end()) break;
-    append_utf8(text_in_form, *end);
+    append_utf8(text_in_form, static_cast<unsigned>(*end));
     begin = end + 1;
   }
   return text_in_form;

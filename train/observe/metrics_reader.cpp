@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/file.h"
+#include "core/json_scanner.h"
 
 namespace lockstep {
 namespace {
@@ -34,148 +35,86 @@ int metric_of(std::string_view key, int hint) {
   return -1;
 }
 
-bool is_digit(char c) {
-  return '0' <= c && c <= '9';
-}
+constexpr JsonScanner::Wording kWording{
+    "the line ends in a string", "the line ends in a string", "a control character in a string",
+    "expected a digit",          "expected a digit",          "expected a digit"};
 
 // One flat object of JSON (RFC 8259).
 class LineParser {
  public:
-  explicit LineParser(std::string_view line)
-      : begin_(line.data()), at_(line.data()), end_(line.data() + line.size()) {}
+  explicit LineParser(std::string_view line) : json_(kWording, line) {}
 
   StepMetrics parse() {
-    expect('{');
-    skip_space();
-    if (at_ < end_ && *at_ == '}') fail("the object has no member \"step\"");
-    do {
+    json_.expect('{', "{");
+    json_.skip_space();
+    if (json_.next() == '}') json_.fail("the object has no member \"step\"");
+    do
       parse_member();
-      skip_space();
-    } while (take(','));
-    expect('}');
-    skip_space();
-    if (at_ < end_) fail("expected the end of the line behind the object");
-    if (metrics_.step == 0) fail("the object has no member \"step\"");
+    while (!json_.ends('}', "}"));
+    json_.skip_space();
+    if (!json_.at_end()) json_.fail("expected the end of the line behind the object");
+    if (metrics_.step == 0) json_.fail("the object has no member \"step\"");
     return metrics_;
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(str("at byte ", at_ - begin_, ": ", what));
-  }
-
-  void skip_space() {
-    while (at_ < end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\n' || *at_ == '\r'))
-      ++at_;
-  }
-  bool take(char c) {
-    if (at_ == end_ || *at_ != c) return false;
-    ++at_;
-    return true;
-  }
-  void expect(char c) {
-    skip_space();
-    if (!take(c)) fail(str("expected ", c));
-  }
-
   void parse_member() {
-    skip_space();
-    const auto key = parse_string();
-    expect(':');
-    skip_space();
+    json_.skip_space();
+    if (json_.next() != '"') json_.fail("expected a string");
+    const auto key = json_.skip_string();
+    json_.expect(':', ":");
+    json_.skip_space();
     if (key == "step") return parse_step();
     const int metric = metric_of(key, hint_);
     if (metric < 0) return skip_value();
-    if (seen_[static_cast<std::size_t>(metric)]) fail(str("\"", key, "\" is there twice"));
+    if (seen_[static_cast<std::size_t>(metric)]) json_.fail(str("\"", key, "\" is there twice"));
     seen_.set(static_cast<std::size_t>(metric));
     hint_ = metric + 1;
     auto& value = metrics_.values[static_cast<std::size_t>(metric)];
-    if (take_word("null")) return;
+    if (json_.take("null")) return;
     if (static_cast<Metric>(metric) == Metric::skipped) {
-      if (take_word("true"))
-        value = 1;
-      else if (take_word("false"))
-        value = 0;
-      else
-        fail("\"skipped\" is neither true nor false");
+      value = json_.take("true");
+      if (value == 0 && !json_.take("false")) json_.fail("\"skipped\" is neither true nor false");
       return;
     }
-    if (at_ == end_ || (*at_ != '-' && !is_digit(*at_))) fail(str("\"", key, "\" is no number"));
+    if (!at_number()) json_.fail(str("\"", key, "\" is no number"));
     value = parse_number();
   }
 
   void parse_step() {
-    if (metrics_.step != 0) fail("\"step\" is there twice");
-    const char* first = at_;
-    if (at_ == end_ || !is_digit(*at_)) fail("\"step\" is no number from 1 on");
+    if (metrics_.step != 0) json_.fail("\"step\" is there twice");
+    if (!json_.at_digit()) json_.fail("\"step\" is no number from 1 on");
+    const auto first = json_.byte();
     parse_number();
-    const auto read = std::from_chars(first, at_, metrics_.step);
+    const auto text = json_.since(first);
+    const auto read = std::from_chars(text.begin(), text.end(), metrics_.step);
     constexpr std::int64_t kMost = 1'000'000'000'000;
-    if (read.ec != std::errc() || read.ptr != at_ || metrics_.step < 1 || metrics_.step > kMost)
-      fail("\"step\" is no whole number from 1 on");
+    if (read.ec != std::errc() || read.ptr != text.end() || metrics_.step < 1 ||
+        metrics_.step > kMost)
+      json_.fail("\"step\" is no whole number from 1 on");
   }
 
   void skip_value() {
-    if (at_ == end_) fail("the line ends where a value is expected");
-    if (*at_ == '"')
-      parse_string();
-    else if (*at_ == '-' || is_digit(*at_))
+    if (json_.at_end()) json_.fail("the line ends where a value is expected");
+    if (json_.next() == '"')
+      json_.skip_string();
+    else if (at_number())
       parse_number();
-    else if (!take_word("null") && !take_word("true") && !take_word("false"))
-      fail("expected a number, a string, true, false or null");
+    else if (!json_.take_word())
+      json_.fail("expected a number, a string, true, false or null");
   }
 
-  bool take_word(std::string_view word) {
-    if (std::string_view(at_, static_cast<std::size_t>(end_ - at_)).substr(0, word.size()) != word)
-      return false;
-    at_ += word.size();
-    return true;
-  }
-
-  // What stands between the quotes, escapes as they are.
-  std::string_view parse_string() {
-    if (!take('"')) fail("expected a string");
-    const char* first = at_;
-    for (; at_ < end_ && *at_ != '"'; ++at_) {
-      if (static_cast<unsigned char>(*at_) < 0x20) fail("a control character in a string");
-      if (*at_ == '\\') skip_escape();
-    }
-    if (at_ == end_) fail("the line ends in a string");
-    return {first, static_cast<std::size_t>(at_++ - first)};
-  }
-
-  // At the backslash; ends at the escape's last byte.
-  void skip_escape() {
-    if (++at_ == end_) fail("the line ends in a string");
-    if (std::string_view("\"\\/bfnrt").find(*at_) != std::string_view::npos) return;
-    if (*at_ != 'u') fail("an escape that JSON does not have");
-    for (int i = 0; i < 4; ++i)
-      if (++at_ == end_ || !(is_digit(*at_) || ('a' <= (*at_ | 0x20) && (*at_ | 0x20) <= 'f')))
-        fail("expected four hexadecimal digits behind \\u");
-  }
-
-  void skip_digits() {
-    if (at_ == end_ || !is_digit(*at_)) fail("expected a digit");
-    while (at_ < end_ && is_digit(*at_))
-      ++at_;
-  }
+  bool at_number() const { return json_.next() == '-' || json_.at_digit(); }
 
   double parse_number() {
-    const char* first = at_;
-    take('-');
-    if (!take('0')) skip_digits();
-    if (take('.')) skip_digits();
-    if (at_ < end_ && (*at_ | 0x20) == 'e') {
-      ++at_;
-      if (!take('+')) take('-');
-      skip_digits();
-    }
+    const auto text = json_.number();
     double value = 0;
-    if (std::from_chars(first, at_, value).ec != std::errc()) fail("a number that no double holds");
+    if (std::from_chars(text.begin(), text.end(), value).ec != std::errc())
+      json_.fail("a number that no double holds");
     return value;
   }
 
-  const char *begin_, *at_, *end_;
+  JsonScanner json_;
   StepMetrics metrics_;
   std::bitset<kMetrics> seen_;
   int hint_ = 0;
@@ -196,7 +135,11 @@ const char* name(Metric metric) {
 }
 
 StepMetrics parse_metrics_line(std::string_view line) {
-  return LineParser(line).parse();
+  try {
+    return LineParser(line).parse();
+  } catch (const JsonScanner::Problem& problem) {
+    throw DataError(str("at byte ", problem.byte, ": ", problem.what));
+  }
 }
 
 void MetricsReader::forget() {
