@@ -170,8 +170,8 @@ TEST(ThreadPool, a_process_that_is_given_a_part_of_its_processors_stays_on_it) {
     _exit(5);
   };
   EXPECT_EXIT(take_the_last(), ::testing::ExitedWithCode(0),
-              str("processors ", processor_list(all), " .* ",
-                  processor_list(std::vector{all.back()}), ", which"));
+              str("CPUs ", processor_list(all), " .* ", processor_list(std::vector{all.back()}),
+                  " of this process"));
 }
 
 // In a process whose user may have `most` threads: a user that no one else is, where there is a
