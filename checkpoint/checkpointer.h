@@ -57,8 +57,8 @@ class Checkpointer {
 
   // Saves a checkpoint. Returns when it is on disk: the bytes of all ranks at rank 0. The first
   // save creates the directory; later saves fail if it was removed.
-  // An existing step-N, and every later step, is renamed to step-N.replaced-K. It is renamed to
-  // .damaged-K if its manifest or sizes are invalid. (A resume from an older step leaves these.)
+  // If step-N or later steps exist (after a resume from an older step), they are renamed to
+  // step-N.replaced-K, or to .damaged-K if their manifest or sizes are invalid.
   // Throws DataError if the checkpoint cannot be written; existing checkpoints then stay unchanged.
   //   about: stored in the manifest and returned by load()
   //   keep: steps whose checkpoints must stay, see retention.h

@@ -1,5 +1,5 @@
-// Partners copies the files that a host saves in its own directory to the next host in a ring, so
-// that the loss of one host loses no checkpoint. Copies use TCP and run in parallel with training.
+// Partners copies the files in a host's own directory to the next host in a ring. The loss of one
+// host then loses no checkpoint. Copies use TCP and run in parallel with training.
 #pragma once
 
 #include <filesystem>
