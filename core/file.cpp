@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kSyncedBytes = std::size_t{256} << 20;
 constexpr int kMostInterruptions = 1000;  // of a read or write; more mean faulty storage
-// Direct writing: alignment of memory, offsets and sizes that file systems need; and the size of
-// one of two buffers, so that the disk does not wait.
+// Direct writing: alignment of memory, offsets and sizes, and size of a buffer. There are two
+// buffers so that the disk does not wait.
 constexpr std::size_t kBlockBytes = 4096, kBufferBytes = RangeWriter::kDirectBytes / 2;
 
 // Reservations of open files, which are per process, as is the limit.

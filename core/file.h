@@ -85,8 +85,8 @@ std::optional<std::string> last_line(const std::filesystem::path& path, std::int
 // low, opening a file reports it.
 void allow_open_files(std::size_t count);
 
-// OpenFilesRoom reserves a number of open files of this process: half of the files that the limit
-// leaves after other reservations, at least `least` and at most `most`. Thread-safe.
+// OpenFilesRoom reserves open files of this process: half of those that the limit leaves, at least
+// `least` and at most `most`. Thread-safe.
 class OpenFilesRoom {
  public:
   OpenFilesRoom(std::size_t least, std::size_t most);

@@ -42,7 +42,7 @@ bool covers(const std::string& architectures, int major, int minor);
 
 // Selects `device` for this thread's calls. Throws ConfigError if it does not exist or this build
 // has no code for it. The first call unsets environment variables that change results of NVIDIA's
-// libraries, with a warning each; no other thread may use the environment at that time.
+// libraries, and logs a warning for each. No other thread may use the environment meanwhile.
 void use(int device);
 const std::vector<std::string>& cleared_variables();  // names of the variables that were unset
 void use_again(int device);  // cheaper use() for a device that another thread already selected

@@ -39,8 +39,8 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// Number of CPUs that this process may keep busy: the smaller of its affinity mask at the first
-// call and the limit of its control groups (a container's --cpus). use_processors() overrides it.
+// Number of CPUs that this process may keep busy: the size of its affinity mask at the first call,
+// or the limit of its control groups (a container's --cpus) if smaller. use_processors() lowers it.
 int processors_allowed();
 
 // Restricts this process, one of several on the host, to these CPUs, of which it keeps at most

@@ -38,8 +38,8 @@ struct TomlDocument {
   std::vector<TomlEntry> entries;
 };
 
-// Throws ConfigError "NAME:LINE: ..." on invalid TOML, and on lines longer than 4096 bytes (because
-// a key of many parts nests as deep as its length).
+// Throws ConfigError "NAME:LINE: ..." on invalid TOML, and on lines longer than 4096 bytes. The
+// limit bounds the nesting of keys with many parts.
 TomlDocument parse_toml(std::string_view text, const std::string& name);
 
 // The text as one TOML value; nullopt if it is not a value.
