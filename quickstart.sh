@@ -1,23 +1,22 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained model that writes: installs what is missing, builds, packs a text,
-# trains a small byte-level model for about two minutes, evaluates it and lets it write.
+# Trains a model from a fresh clone: installs missing packages, builds, packs a text, trains a small
+# byte-level model for about two minutes, evaluates it and generates text.
 #
 #   ./quickstart.sh              on an English dictionary (Debian's dict-gcide, 14 MB to download)
 #   ./quickstart.sh TEXT...      on your own text files, or directories of them
 #
 # QUICKSTART_SECONDS   how long to train (default 120)
 #
-# Everything stays below this directory: datasets/quickstart, runs/quickstart. A run that was there
-# is kept beside it. Exits with 75 when packages are missing and only root may install them, with 65
-# when there is no text to train on.
+# All files stay in this directory: datasets/quickstart, runs/quickstart. An earlier run is renamed.
+# Exits with 75 if packages are missing and only root may install them, with 65 if there is no text.
 set -euo pipefail
 texts=()
 for argument in "$@"; do
   case $argument in
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-    -*) echo "$0: no option $argument (--help lists them)" >&2; exit 64 ;;
+    -*) echo "$0: unknown option $argument; --help lists the options" >&2; exit 64 ;;
   esac
-  [[ -e $argument ]] || { echo "$0: there is no $argument" >&2; exit 65; }
+  [[ -e $argument ]] || { echo "$0: $argument: no such file or directory" >&2; exit 65; }
   texts+=("$(realpath "$argument")")
 done
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -25,8 +24,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 . scripts/dictionary.sh
 
 seconds=${QUICKSTART_SECONDS:-120}
-[[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "QUICKSTART_SECONDS is $seconds, not a number" >&2; exit 64; }
-held_out=524288  # bytes to evaluate, of 1.8 million: less than half a minute
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "QUICKSTART_SECONDS: expected a positive integer, got $seconds" >&2; exit 64; }
+held_out=524288  # bytes to evaluate, of 1.8 million; takes less than half a minute
 ((seconds < 60)) && held_out=131072
 name=quickstart
 ((${#texts[@]})) && name=quickstart-text
@@ -35,7 +34,7 @@ run=runs/$name
 
 say() { printf '\n== %s\n' "$*"; }
 
-# The CUDA preset only where it can run.
+# The CUDA preset only if there is a GPU.
 preset=cpu
 options=()
 if command -v nvcc >/dev/null && nvidia-smi >/dev/null 2>&1; then
@@ -53,18 +52,18 @@ build() {
   if ! { cmake --preset "$preset" "${options[@]}" &&
          cmake --build --preset "$preset" --target lockstep; } >"$log" 2>&1; then
     tail -n 60 "$log"
-    echo "the build failed; all it said is in $log" >&2
+    echo "the build failed; the full log is $log" >&2
     exit 1
   fi
 }
 
-# split_own_texts: every time, for the files may have changed.
+# split_own_texts: runs each time, because the files may have changed.
 split_own_texts() {
   python3 scripts/hold_out.py "$dataset/source" "${texts[@]}"
   rm -f "$dataset/complete"
 }
 
-# pack_text: what $dataset/source holds, once; a pack that was interrupted begins again.
+# pack_text: packs the files of $dataset/source once. An interrupted pack starts again.
 pack_text() {
   [[ -f $dataset/complete ]] && return
   local part
@@ -86,7 +85,7 @@ train() {
   "$lockstep" train configs/quickstart.toml --run "$directory" "${settings[@]}"
 }
 
-# measured_step_seconds: the median step of a short run.
+# measured_step_seconds: prints the median step time of a short run.
 measured_step_seconds() {
   local trial
   trial=$(mktemp -d "runs/.measure.XXXXXX")
@@ -104,7 +103,7 @@ PYTHON
   rm -rf "$trial"
 }
 
-# An earlier run is kept under the next free number.
+# keep_earlier_run: renames an earlier run to the next free number.
 keep_earlier_run() {
   local number=1
   [[ -e $run ]] || return 0
@@ -118,10 +117,10 @@ need_packages "${build_packages[@]}" "${script_packages[@]}"
 say "text"
 if ((${#texts[@]})); then split_own_texts; else prepare_dictionary "$dataset/source" "$held_out"; fi
 
-say "building ($preset): a few minutes, the first time"
+say "building ($preset): takes a few minutes the first time"
 build
 "$lockstep" --version
-# bf16 where the processor multiplies it: about twice as fast.
+# bf16 if the CPU has bf16 instructions: about twice as fast.
 precision=fp32
 [[ $("$lockstep" --version) == *avx512_bf16* ]] && precision=bf16
 
@@ -141,11 +140,11 @@ keep_earlier_run
 train "$run" "train.steps=$steps" || {
   code=$?
   ((code == 130 || code == 75)) &&
-    echo "to go on with this run: $lockstep train $run/config.toml; $0 starts another" >&2
+    echo "to resume this run: $lockstep train $run/config.toml; $0 starts a new one" >&2
   exit "$code"
 }
 
-say "evaluating on text that was held out"
+say "evaluating on held-out text"
 "$lockstep" eval "$run" --tokens "$held_out" >"$run/evaluation.json"
 loss=$(python3 -c 'import json, sys; print("%.4f" % json.load(sys.stdin)["loss_nats"])' \
   <"$run/evaluation.json")
@@ -157,14 +156,14 @@ level=()
 }
 python3 scripts/loss_curve.py "$run" "${level[@]}" >"$run/loss.svg"
 
-say "writing"
+say "generating"
 "$lockstep" generate "$run" --prompt "${QUICKSTART_PROMPT:-The}" --tokens 250 --temperature 0.8
 echo
 
 say "done"
 if ((${#texts[@]} == 0)); then
   echo "loss on the first $held_out bytes of held-out text: $loss nats a byte;" \
-    "counting what follows each two bytes reaches $counting on them"
+    "a count of three-byte sequences reaches $counting"
 fi
 cat <<END
 the model      $run/checkpoints
@@ -175,8 +174,8 @@ its text       $dataset
 
 try next
   $lockstep generate $run --prompt "Ocean" --temperature 0.7
-  $lockstep report $run                # writes $run/report.html, a page for the browser
+  $lockstep report $run                # writes $run/report.html, an HTML page
   $lockstep train $run/config.toml --run runs/longer --set train.steps=$((steps * 5))
-  $lockstep watch runs/longer                   # meanwhile, in another terminal
+  $lockstep watch runs/longer                   # in another terminal
   ./quickstart.sh YOUR_TEXT.txt
 END

@@ -36,7 +36,7 @@ inline constexpr std::int64_t kCudnnChunkBytes = std::int64_t{2304} << 20;
 AttentionSizes cudnn_backward_chunk(const AttentionSizes& sizes,
                                     std::int64_t chunk_bytes = kCudnnChunkBytes);
 
-// As attention_backward, likewise.
+// As attention_backward.
 //   dqkv [N, H + 2G, K] bf16      dout, out [N, H, K] bf16
 void cudnn_attention_backward(Stream& stream, Arena& scratch, Tensor dqkv, ConstTensor dout,
                               ConstTensor out, ConstTensor lse, ConstTensor qkv,

@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
       store_row(a.dq + a.at(b, begin + mine + r, head), dq[r], a.scale, lane, a.K);
 }
 
-// Blocks a multiprocessor: more would spill registers, or find no room in shared memory.
+// Blocks a multiprocessor: more would spill registers or exceed shared memory.
 template <int kColumns>
 constexpr int kKeysBlocks = kColumns == 2   ? 3
                             : kColumns == 4 ? 2

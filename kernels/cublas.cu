@@ -223,7 +223,7 @@ struct Algorithm {
 };
 using AlgorithmBytes = std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)>;
 
-// cuBLASLt says nothing of what it does with bytes that it did not make: a hash behind them tells.
+// cuBLASLt does not document what it does with bytes from elsewhere: a hash behind them detects it.
 constexpr std::size_t kHashDigits = 16;
 std::string hash_of(const AlgorithmBytes& bytes) {
   return hash_hex(std::as_bytes(std::span(bytes))).substr(0, kHashDigits);

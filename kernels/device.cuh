@@ -18,7 +18,7 @@ namespace lockstep {
 
 inline constexpr unsigned kAllLanes = ~0u;
 
-// To nearest, in one instruction: to_bf16 but for which NaN a NaN becomes.
+// To nearest, in one instruction: to_bf16 except which NaN a NaN becomes.
 template <class T>
 __device__ inline T from_float(float x) {
   if constexpr (sizeof(T) == 4)

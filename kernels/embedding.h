@@ -8,7 +8,7 @@ namespace lockstep {
 // What one rank does of an embedding whose table is divided by rows: it has the V rows from
 // first_id on, of table_rows (0: V), and adds the positions of the tokens from position_begin to
 // before position_end (-1: N). The sum over the ranks, each token's position added by one of them,
-// has the bits of the whole embedding (but for the sign of 0). By default a rank does all of it.
+// has the bits of the whole embedding (except the sign of 0). By default a rank does all of it.
 struct EmbeddingPart {
   std::int64_t first_id = 0, table_rows = 0;
   std::int64_t position_begin = 0, position_end = -1;
@@ -27,7 +27,7 @@ struct EmbeddingForward {
 };
 void embedding_forward(Stream& stream, const EmbeddingForward& args);
 
-// dweight[ids[n] - first_id] += dy[n], but for ids that dweight has no row for, and
+// dweight[ids[n] - first_id] += dy[n], except ids that dweight has no row for, and
 // dposition_weight[positions[n]] += dy[n] for the tokens n that `part` names; each row in an order
 // that is fixed by the device's kind (and on a GPU by which rows are here): deterministic. On the
 // CPU it is the order of n.

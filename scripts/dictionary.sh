@@ -9,14 +9,14 @@ fetch_dictionary() {
   echo "downloading Debian's dict-gcide (14 MB), an English dictionary to train on; it is not installed"
   if ! apt-cache show dict-gcide >/dev/null 2>&1; then
     if ((EUID != 0)); then
-      echo "apt does not know the package yet; run this, then start again: sudo apt-get update"
+      echo "apt does not know the package yet; run this command, then retry: sudo apt-get update"
       exit 75
     fi
     apt-get update -qq </dev/null
   fi
   if ! (cd "$work" && apt-get -qq -o APT::Sandbox::User=root download dict-gcide </dev/null); then
     rm -rf "$work"
-    echo "could not download dict-gcide; with your own text: ./quickstart.sh TEXT..." >&2
+    echo "cannot download dict-gcide; to use your own text: ./quickstart.sh TEXT..." >&2
     exit 75
   fi
   dpkg-deb -x "$work"/dict-gcide_*.deb "$work/files"

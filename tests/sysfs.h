@@ -73,7 +73,7 @@ class Sysfs {
 };
 
 // As a DGX H100 has it: 2 NUMA nodes of 56 cores with 2 threads each, 8 GPUs that share a switch
-// with a network adapter each, and 4 adapters for storage. `numa` false: nobody says a node.
+// with a NIC each, and 4 NICs for storage. `numa` false: no NUMA nodes are reported.
 struct DgxH100 {
   struct Place {
     const char* gpu;

@@ -6,6 +6,7 @@
 //   numerics.json    what a GPU computes with      plan.json              what a step should cost
 //   ledger.jsonl     what the wall time went to    metrics.prom           for Prometheus
 //   lock             held while training          trace-rank-00000.json, ...   of --trace
+//   saved_step.txt   the newest saved step, for scripts that restart a run
 //   tokenizer/       kTokenizerFiles, where the tokens, or the model it starts from, have such
 //   ended/           rank-00000.txt, ...: what ranks did when others ended them
 #pragma once
@@ -48,6 +49,7 @@ class RunDirectory {
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path ledger() const { return path_ / "ledger.jsonl"; }
   std::filesystem::path plan() const { return path_ / "plan.json"; }
+  std::filesystem::path saved_step() const { return path_ / "saved_step.txt"; }
   std::filesystem::path tokenizer() const { return path_ / "tokenizer"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path trace(int rank) const {

@@ -1,4 +1,4 @@
-// checkpoint_bench [DIRECTORY [MIB]]: what saving and loading a state of so many MiB (default 1024)
+// checkpoint_bench [DIRECTORY [MIB]]: times saving and loading a state of MIB MiB (default 1024)
 // costs on the disk of DIRECTORY (default: the working one), beside the plain writing and reading
 // of as many bytes in the same round. Each best and median of rounds, as is the ratio of the two.
 //

@@ -2,8 +2,8 @@
 //
 //   pack      bytes of text a second, from a file in the page cache to synced shards on the disk of
 //             DIRECTORY (default: the temporary directory): as one document, and as paragraphs with
-//             a validation split. Written are twice as many bytes as read: the plain writing and
-//             syncing of so many is timed in the same round, as the bound that the disk sets.
+//             a validation split. It writes twice as many bytes as it reads: the plain writing and
+//             syncing of that many is timed in the same round, as the bound that the disk sets.
 //   JSON      bytes of lines of JSON checked and their texts unescaped, a second, by one thread: of
 //             paragraphs with a few escapes, and of text that is no ASCII.
 //   locate    samples found in the order, a second, from sample 10^12 on: permutation and shard.

@@ -138,7 +138,7 @@ TEST_P(CollectivesCuda, sums_and_maxima_are_those_of_all_ranks) {
   });
 }
 
-// Each group by the ranks that make it, in their order; one that is alone needs nobody.
+// Each group by the ranks that make it, in their order; one that is alone needs no other.
 TEST_P(CollectivesCuda, groups_have_the_order_that_their_ranks_say) {
   run_thread_ranks(kRanks, [](World& host) {
     const auto world = world_of(GetParam(), host);

@@ -92,7 +92,7 @@ TEST_P(ProductChoicesCuda, what_is_damaged_is_refused_and_measured) {
                           "g0" + good.substr(2), std::string(good.size(), 'f'), unknown()}) {
     auto recorded = choices;
     recorded.algorithms.begin()->second = bad;
-    recorded.algorithms["a product that nobody asks for"] = good;
+    recorded.algorithms["a product that no layer has"] = good;
     Layer layer(GetParam());
     const auto chosen = layer.choose(recorded);
     EXPECT_EQ(chosen.refused, std::vector{choices.algorithms.begin()->first}) << bad;

@@ -233,7 +233,7 @@ TEST(TrainingCudaOnce, products_as_recorded_give_the_same_bits) {
   EXPECT_TRUE(first.state() == second.state());
 }
 
-// Where the host has no room for copies: of several turns a tensor, of one, of none.
+// If the host lacks memory for copies: several turns a tensor, one, none.
 TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
   const testing::TemporaryDirectory directory;
   constexpr std::int64_t kTurn = HostState::kTurnBytes / 4;

@@ -45,7 +45,7 @@ class Durability : public ::testing::Test {
     run_thread_ranks(ranks, [&](World& world) {
       begin(world);
       for (const auto& [step, keep_last] : saves) {
-        world.exchange("");  // all have saved what is there now
+        world.exchange("");  // all ranks have saved the current state
         if (world.rank() == 0) fill(step);
         world.exchange("");
         Checkpointer(directory_of(root), pieces_of(world), {.last = keep_last}, &world)

@@ -101,7 +101,7 @@ class Disk {
 
 void write_rest(const Disk::Rest& rest, const std::filesystem::path& into);  // emptied before
 
-// check(calls, path), with what may be left behind so many calls in `path`, for each moment and
+// check(calls, path), with the files that `calls` calls may leave in `path`, for each moment and
 // each kind of loss.
 template <class Check>
 void at_every_moment(const Disk& disk, const std::filesystem::path& into, const Check& check) {

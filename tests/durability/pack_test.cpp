@@ -69,7 +69,7 @@ TEST_P(PackDurability, whenever_the_power_goes_off_a_dataset_is_whole_or_not_the
     const bool there = is_there(rest);
     EXPECT_TRUE(there || calls < disk.calls().size());
     if (there || (calls % 3 != 0 && unfinished(rest).empty())) return;
-    // The same call goes on from there, or begins anew.
+    // The same call resumes from there, or begins anew.
     const TemporaryDirectory again(fast_directory());
     fs::copy(rest, again.path(), fs::copy_options::recursive);
     for (const auto& file : unfinished(again.path()))  // as if another process had begun them

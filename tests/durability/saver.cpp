@@ -1,7 +1,7 @@
 // What power_loss_test.py takes the power from: two ranks, threads, with a state that follows from
 // the step.
 //
-//   saver save DIRECTORY [MEMORY]   goes on from the newest checkpoint and saves step after step,
+//   saver save DIRECTORY [MEMORY]   resumes from the newest checkpoint and saves step after step,
 //   the
 //                                   newest two stay, until it is killed; a step is written to
 //                                   standard output when save() has returned, 0 before the first.

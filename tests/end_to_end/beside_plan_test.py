@@ -191,7 +191,7 @@ def residuals_of(cluster):
 
 
 def check_of_other_machines(run, gpus):
-    """A file of GPUs is no plan of a run on processors: what an earlier start planned goes, and nobody learns from it."""
+    """A cluster file of GPUs plans no run on CPUs: an earlier plan is removed, and no errors are recorded."""
     expect((run.path / "plan.json").exists(), "nothing was planned before")
     log = run.train(f"plan.cluster={gpus}", "train.steps=45")
     expect(says("plan.refused") in log and says("plan.of_gpus") in log,
@@ -202,7 +202,7 @@ def check_of_other_machines(run, gpus):
 
 
 def check_other_threads(lockstep, folder, toml):
-    """What was measured of one thread is no plan of two: that is said, and nobody learns from it."""
+    """A measurement with one thread plans no run with two: a message says so, and no errors are recorded."""
     described = tomllib.loads(toml.read_text())
     cluster = folder / "measured.json"
     cluster.write_text(json.dumps(described | MEASURED | {"threads": 1, "hardware": OF_NO_GPU | described["hardware"]}))
@@ -280,7 +280,7 @@ def report_of(lockstep, run):
 
 
 def check_old_lines(lockstep, run):
-    """Lines as versions before wrote them are read beside those of today, by what goes on with the run too."""
+    """Lines of earlier versions are read beside those of today, also by a resume."""
     path = run.path / "metrics.jsonl"
     old = path.read_text()
     for name in ("tensor", "shard", "replicate", "host"):

@@ -16,7 +16,7 @@ def find():
 
 
 class Page:
-    """A page of its own browser. `said`: what it wrote to the console, and errors that nobody caught."""
+    """A page of its own browser. `said`: what it wrote to the console, and uncaught errors."""
 
     def __init__(self, width=1200, height=900, dark=False, phone=False):
         self.profile = tempfile.TemporaryDirectory(prefix="lockstep-chromium-", ignore_cleanup_errors=True)

@@ -87,7 +87,7 @@ def check(lockstep, folder):
     expect(code == 75, f"ends with {code}: {said[-2000:]}")
     differ = pattern("train.weights_differ", ranks="0, 2", host="[^;]+", rank=VICTIM)
     expect(re.search(differ, said) is not None, said[-2000:])
-    print(f"{flipped} copies flipped behind step {begin}, ended at step {len(numbers(run))}")
+    print(f"{flipped} copies flipped after step {begin}, ended at step {len(numbers(run))}")
     saved = sorted(path.name for path in (run / "checkpoints").glob("step-????????"))
     for name in saved:
         expect(weights_in(run / "checkpoints" / name) == needle, f"{name} holds the flipped bit")

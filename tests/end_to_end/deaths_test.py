@@ -79,7 +79,7 @@ class Run:
         return self.log.read_text(errors="replace")[-3000:]
 
     def expect_end(self, within, code, sentence, writers):
-        """Ends within so many seconds, with the exit code and the sentence in the log; `writers`
+        """Ends within `within` seconds, with the exit code and the sentence in the log; `writers`
         left what they did last, and no process stays."""
         name, begin = self.run.name, time.time()
         try:
@@ -175,7 +175,7 @@ def check(lockstep, fault, folder):
     failed.expect_end(10, 74, f"{says('end.of_rank', rank=2)} {says('log.error')} .*{cannot_read}", [])
     marker.unlink()
 
-    # The same command goes on from the last checkpoint.
+    # The same command resumes from the last checkpoint.
     at = [int(p.name[5:]) for p in (failed.run / "checkpoints").glob("step-????????")]
     code, said = job.run(config, failed.run, RANKS, *SETTINGS[:1], *SETTINGS[2:],
                          f"train.steps={max(at) + 3}")

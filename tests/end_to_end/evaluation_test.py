@@ -320,7 +320,7 @@ def check_other_tokenizer(folder):
 
 
 def check_unusable_tokenizer(folder):
-    """Counting bytes and showing text do without one that nobody asked for."""
+    """Counting bytes and showing text work without a tokenizer."""
     model = folder / "unusable"
     shutil.copytree(FIXTURE, model)
     data = folder / "unusable_data"

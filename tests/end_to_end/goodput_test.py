@@ -36,7 +36,7 @@ def expect(condition, what):
 
 
 def slack_seconds(lockstep):
-    """Before a program is in main, and behind it, nobody measures: what it takes on a machine as busy as this one."""
+    """The seconds of a process before and after main, which the ledger cannot measure, on a host as busy as this one."""
     begin = time.time()
     subprocess.run([lockstep, "--version"], check=True, stdout=subprocess.DEVNULL)
     return 2 + 10 * (time.time() - begin)
@@ -145,7 +145,7 @@ def check(run, said, restarts):
 
 
 def check_each_start(run):
-    """Each start's lines are within the time of its process, but for what a killed one did not write."""
+    """Each start's lines are within the time of its process, except what a killed one did not write."""
     starts = []
     for line in run.ledger():
         if line["event"] == "start":

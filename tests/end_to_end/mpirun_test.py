@@ -151,7 +151,7 @@ def check_few_addresses(folder, job, config):
 def check_launcher_gone(job, config):
     """A rank that waits in MPI_Init ends although nothing tells it that mpirun has gone."""
     asked = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", "env"], **ALONE, capture_output=True, text=True)
-    silent = socket.create_server(("127.0.0.1", 0))  # in place of mpirun: it takes the rank's call, and says nothing
+    silent = socket.create_server(("127.0.0.1", 0))  # in place of mpirun: it accepts the rank's connection, and sends nothing
     environment = dict(ENVIRONMENT)
     for line in sorted(asked.stdout.splitlines()):
         name, _, value = line.partition("=")

@@ -507,8 +507,8 @@ def refuses_others(p, folder, options):
     expect(done.returncode == 64 and says("pack.changed", file="a.jsonl.gz") in done.stderr.decode()
            and says("pack.remove") in done.stderr.decode(),
            f"changed input is refused: {done.stderr}")
-    expect(work.exists() and not out.exists(), "and what is there stays")
-    # What lies behind the place up to which all is written may change.
+    expect(work.exists() and not out.exists(), "and the partial dataset stays")
+    # Input after the written part may change.
     first.write_bytes(data)
     os.utime(first, ns=(times.st_atime_ns, times.st_mtime_ns))
     with open(folder / "c.txt", "ab") as file:

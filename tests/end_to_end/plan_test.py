@@ -106,7 +106,7 @@ def check_explanation(config, cluster, folder):
     check_formulas(alone)
     data = {formula["name"]: formula["value"] for formula in alone["formulas"]}["data"]
     expect(data > 0 and data == {part["name"]: part["seconds"] for part in alone["components"]}["data"], f"{data}")
-    expect("calls" not in plan(config, "--cluster", cluster, "--ranks", 1, "--check"), "nobody asked")
+    expect("calls" not in plan(config, "--cluster", cluster, "--ranks", 1, "--check"), "calls without --explain")
     model = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 2, "--check", "--set", "layout.shard=16", "--explain")
     found = plan(*model)
     calls = check_calls(found)

@@ -50,7 +50,7 @@ def wait_for(what, condition):
         try:
             if condition():
                 return True
-        except OSError:  # nobody answers yet
+        except OSError:  # no answer yet
             pass
         time.sleep(0.2)
     expect(False, f"waited {PATIENCE_SECONDS} s: {what}")

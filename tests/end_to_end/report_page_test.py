@@ -35,7 +35,7 @@ EVIL = "<img src=x onerror=alert(1)></script><b>"
 
 
 def make_run(run, steps, seed, evil=False, evaluations=40, finite=1.0):
-    """What a run of so many steps leaves, with a spike, a stop, and a plan. finite: the share of steps with a loss."""
+    """Writes the files of a run with `steps` steps, a spike, a stop, and a plan. finite: the share of steps with a loss."""
     rng = random.Random(seed)
     run.mkdir(parents=True)
     time = begin = 1.79e9

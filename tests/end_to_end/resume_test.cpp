@@ -166,7 +166,7 @@ TEST_F(Resume, recorded_steps_are_computed_again_before_a_mixture_changes) {
   run(of("whole", one, "20", {}), 0);
   run(of("whole", three, "40", {}), 0);
   // Its checkpoint of the last step is lost: it was killed then.
-  const std::vector<std::string> verify{"--verify-resume", "5"};  // they are behind step 20
+  const std::vector<std::string> verify{"--verify-resume", "5"};  // they follow step 20
   run(of("run", one, "25", {}), 0);
   fs::remove_all(checkpoint("run", 25));
   const auto said = run(of("run", two, "27", verify), 0);

@@ -53,7 +53,7 @@ class EndToEnd : public ::testing::Test {
     return process.err();
   }
 
-  // Likewise, of what it writes to standard output.
+  // The same for its standard output.
   std::string output(std::vector<std::string> arguments, int expected) const {
     Process process = start(std::move(arguments));
     EXPECT_EQ(process.wait(), expected) << process.err();

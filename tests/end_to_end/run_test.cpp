@@ -214,7 +214,7 @@ TEST_F(EndToEnd, metrics_say_where_the_time_between_steps_went) {
   };
   EXPECT_GT(seconds(5, "evaluation"), 0);
   EXPECT_EQ(seconds(6, "evaluation"), 0);
-  EXPECT_GT(seconds(11, "checkpoint"), 0);  // of the save behind step 10
+  EXPECT_GT(seconds(11, "checkpoint"), 0);  // of the save after step 10
   EXPECT_EQ(seconds(12, "checkpoint"), 0);
   for (std::int64_t step = 1; step <= 20; ++step) {
     EXPECT_GT(seconds(step, "data"), 0);
@@ -270,7 +270,7 @@ TEST_F(EndToEnd, an_imported_run_trains_as_one_that_starts_from_the_same_weights
   EXPECT_NE(said.find("starting from the weights in "), std::string::npos) << said;
   run(train("second", {"--init-from", path("run"), "--set", "train.steps=5"}), 0);
   EXPECT_EQ(losses("imported"), losses("second"));
-  run(train("imported", {"--set", "train.steps=8"}), 0);  // goes on from its own checkpoint
+  run(train("imported", {"--set", "train.steps=8"}), 0);  // resumes from its own checkpoint
   EXPECT_EQ(losses("imported").size(), 8u);
 }
 

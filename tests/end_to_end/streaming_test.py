@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs on a distant dataset have the losses of the local one, bit for bit, whatever its server does; each shard
+"""Runs on a remote dataset have the losses of the local one, bit for bit, whatever its server does; each shard
 comes once a machine; kills, caches that are too small, servers that die. And what other verbs make of addresses.
 
 usage: streaming_test.py LOCKSTEP BAD_SERVER [full]
@@ -111,7 +111,7 @@ class Test:
         return [self.server.requests(f"{mode}/data/train/{pathlib.Path(name).stem}.{end}") for name in self.shards]
 
     def room(self, shards):
-        """The bytes that so many take in a cache."""
+        """The bytes that this number of shards takes in a cache."""
         files = list((self.folder / "data").glob("*/*.bin")) + list((self.folder / "data").glob("*/*.ends"))
         return 2 * shards * (max(path.stat().st_size for path in files) + 17)
 
@@ -161,7 +161,7 @@ def goes_on_when_killed(test, name, settings, distant):
         process.kill()
         process.wait()
     before = len(numbers(run))
-    expect(50 <= before < 300, f"{name} behind step {before}")
+    expect(50 <= before < 300, f"{name} after step {before}")
     code, said = test.train(name, 1, *settings, *distant)
     expect(code == 0 and re.search(pattern("train.goes_on"), said), f"{name}, goes on: {code} {said[-800:]}")
     expect(numbers(run) == test.local(1, *settings), f"{name} and gone on: other losses")
@@ -277,7 +277,7 @@ class Locked(Quiet):
 
 
 class Uneven(Quiet):
-    """Files, of which some are given to nobody, and some never come to an end."""
+    """A file server that denies some files, and never finishes some."""
 
     statuses, endless, asked = {}, set(), []
 
@@ -336,7 +336,7 @@ def check_locks(test):
     begin = time.time()
     code, out, said = test.say("data", "inspect", f"https://127.0.0.1:{port}/train")
     expect(code == 65 and "certificate" in said and time.time() - begin < 20,
-           f"a certificate that nobody signed: {code} {said} after {time.time() - begin:.1f} s")
+           f"a self-signed certificate: {code} {said} after {time.time() - begin:.1f} s")
     netrc.unlink()
 
 
@@ -348,7 +348,7 @@ def damaged(path):
 
 
 def check_uneven(test):
-    """What says nothing of the bytes is no damage; what was found before is said. And an error does not wait."""
+    """A failed request is not damage; earlier findings are reported. And an error does not wait."""
     shards = test.folder / "data" / "train"
     port = serve(test.folder / "data", Uneven)
     address = f"http://127.0.0.1:{port}/train"
@@ -392,7 +392,7 @@ def check_outage(test):
            f"verify, an outage behind damage: {code} {out} {said}")
     Uneven.statuses = {}
     code, out, said = test.say("data", "verify", "http://127.0.0.1:1/train")
-    expect(code == 75 and "DAMAGED" not in out and re.search(pattern("http.given_up"), said), f"verify of nobody: {code} {out} {said}")
+    expect(code == 75 and "DAMAGED" not in out and re.search(pattern("http.given_up"), said), f"verify without a server: {code} {out} {said}")
 
 
 def check_opens(test):

@@ -18,7 +18,7 @@ void check_markers(const std::string& text, const Tokenizer& tokenizer) {
 
 void check(std::string_view text) {
   const auto made = ChatTemplate::parse(text, "input");
-  LOCKSTEP_CHECK(made.roles.contains(kAssistant), "nobody to learn from");
+  LOCKSTEP_CHECK(made.roles.contains(kAssistant), "no assistant role");
   const auto json = Json::parse(text, "input");
   const auto& roles = json.at("roles").as_object();
   LOCKSTEP_CHECK(roles.size() == made.roles.size(), roles.size(), " roles");

@@ -1,5 +1,5 @@
-// Any text becomes ids of the vocabulary that give it back, but for normal form and what is not
-// valid; and it may be cut where last_cut says, whatever follows. The first byte of the input
+// Any text becomes ids of the vocabulary that give it back, except normal form and invalid
+// bytes; and it may be cut where last_cut says, whatever follows. The first byte of the input
 // chooses the tokenizer and where the text is cut short, the rest is the text.
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Any line is taken or refused as core/json takes or refuses what mended_json_lines() makes of it,
-// with the same texts; but for twice the same key, and numbers without a double, which core
+// with the same texts; except duplicate keys and numbers beyond a double, which core
 // refuses.
 #include "core/json.h"
 #include "data/odd_input.h"

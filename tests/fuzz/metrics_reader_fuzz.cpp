@@ -1,5 +1,5 @@
 // Any line of metrics.jsonl is taken or refused as core/json, asked for the same members, takes or
-// refuses it, with the same values; but for text that is no UTF-8, escapes, and numbers at the ends
+// refuses it, with the same values; except invalid UTF-8, escapes, and numbers at the ends
 // of doubles. And whatever stands around a good line, it is read.
 #include <cmath>
 

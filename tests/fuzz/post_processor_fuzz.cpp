@@ -21,7 +21,7 @@ void check(std::string_view text) {
   const bool is_there = text.find("SpecialToken") != std::string_view::npos ||
                         text.find('\\') != std::string_view::npos;
   LOCKSTEP_CHECK(!starts_documents(file.path().string(), *tokenizer) || is_there,
-                 "a token in front that nobody names");
+                 "a first token without a name");
 }
 
 const Target target("post_processor", seeds, check);

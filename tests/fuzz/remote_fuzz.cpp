@@ -1,4 +1,4 @@
-// What strangers say to who reads from afar: the first byte of the input chooses between AWS's
+// Answers of unknown servers: the first byte of the input chooses between AWS's
 // profiles, credentials as JSON, S3's errors and Content-Range. Each is refused or makes sense.
 #include "data/remote/s3.h"
 #include "tests/fuzz/fuzz.h"

@@ -80,7 +80,7 @@ void check_bytes(std::span<const std::byte> bytes, const Bytes& opening) {
                           std::equal(opening.begin(), opening.end(), bytes.begin());
       // A mutant may introduce itself as another by chance only with another proof.
       LOCKSTEP_CHECK(session.authenticated() == opened, "known: ", session.authenticated());
-      LOCKSTEP_CHECK(opened || all.empty(), "frames of a stranger");
+      LOCKSTEP_CHECK(opened || all.empty(), "frames of an unauthenticated client");
       LOCKSTEP_CHECK(answer.size() == (bytes.size() < 44 ? 0u
                                        : opened          ? 64u
                                                          : 32u),

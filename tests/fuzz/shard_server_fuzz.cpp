@@ -59,7 +59,7 @@ void ask(const std::vector<std::string>& requests) {
   static ShardServer server(files);
   const Address address(server.name());
   const Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  LOCKSTEP_CHECK(connect(made.number(), address.get(), address.bytes) == 0, "nobody answers");
+  LOCKSTEP_CHECK(connect(made.number(), address.get(), address.bytes) == 0, "no answer");
   for (const auto& request : requests) {
     if (request.find(":/") != std::string::npos) continue;  // which asks the network
     send_packet(made.number(), request, -1);
@@ -75,7 +75,7 @@ void ask(const std::vector<std::string>& requests) {
   }
 }
 
-// A server that says `answers` to whoever asks.
+// A server that sends `answers` to every client.
 class Liar {
  public:
   Liar()

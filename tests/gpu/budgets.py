@@ -152,16 +152,26 @@ def kernels_of(nvcc, source, name, architecture):
     return kernels
 
 
+def code_of(text):
+    """Text without comments and spaces, whose change changes no kernel."""
+    return "".join(re.sub(r"//[^\n]*", "", text).split())
+
+
 def changed(source, newest):
-    """The files of kernels that the newest commits, or no commit yet, changed, or a header of kernels that they
-    include, or of core with code for a GPU. All if git does not say."""
+    """The files of kernels whose code differs from the one before the newest commits, or that include a header of
+    kernels, or of core with code for a GPU, that does. All if git does not say."""
     everything = sorted(path.stem for path in pathlib.Path(source, "kernels").glob("*.cu"))
-    names = set()
-    for arguments in (["log", f"-{newest}", "--format=", "--name-only"], ["diff", "--name-only", "HEAD"]):
-        git = subprocess.run(["git", "-C", source, *arguments], capture_output=True, text=True)
-        if git.returncode != 0:
-            return everything
-        names.update(git.stdout.split())
+
+    def git(*arguments):
+        return subprocess.run(["git", "-C", source, *arguments], capture_output=True, text=True)
+
+    base = git("rev-list", "--max-count=1", f"--skip={newest}", "HEAD").stdout.strip()
+    listed = git("diff", "--name-only", base, "--", "kernels", "core")
+    if not base or listed.returncode != 0:
+        return everything
+    names = {name for name in listed.stdout.split()
+             if not (path := pathlib.Path(source, name)).exists() or
+             code_of(path.read_text()) != code_of(git("show", f"{base}:{name}").stdout)}
 
     def touched(name, seen):
         seen.add(name)

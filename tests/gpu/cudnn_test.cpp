@@ -34,7 +34,7 @@ TEST_F(CudnnGraphs, each_has_kernels_that_keep_to_its_workspace) {
       }
 }
 
-// The formula holds no more than what cuDNN takes, but for delta and the 4096 bytes.
+// The formula holds no more than what cuDNN takes, except delta and the 4096 bytes.
 TEST_F(CudnnGraphs, a_smaller_workspace_is_refused) {
   for (const AttentionSizes s : {AttentionSizes{2, 1000, 12, 12, 64}, {3, 2048, 8, 2, 128}}) {
     auto graph = cudnn_graph(s, s, true);

@@ -15,12 +15,12 @@
 #     fixtures   models of each family against what PyTorch computed for them; and live, 20 steps of
 #                AdamW, where python3 has torch, transformers and safetensors
 #     filters    that operators, training and fixtures have each test of an operator or a step once
-#     runs       the program: trains, stops, goes on with the same bits, as without CUDA graphs;
+#     runs       the program: trains, stops, resumes with the same bits, as without CUDA graphs;
 #                generates; evaluates
 #     curves     losses of 200 steps of GPT-2 124M and of a Llama, against those of the CPU
 #     fp8        losses of 500 steps of a Llama 2048 wide, fp8 against bf16
 #     memcheck   compute-sanitizer over the operators
-#     racecheck  likewise, of our own kernels
+#     racecheck  the same for races, of our own kernels
 #     products   tests/bench/gpu: matrix products
 #     kernels    and streaming kernels, attention
 #     gpt2_124m gpt2_1.5b llama_1b llama_3b_8k llama_8b llama_8b_8k llama_8b_offloaded qwen2_1.5b
@@ -132,7 +132,7 @@ check() {
   fi
   return "$status"
 }
-# shown NAME COMMAND...: likewise, and all that it said
+# shown NAME COMMAND...: as check, and prints all output
 shown() { check "$@" && cat "$work/$1.out"; }
 
 # google_tests FILTER [COMMAND...]: tests of cuda_tests, under COMMAND where there is one; prints the first

@@ -31,7 +31,7 @@ TEST(RopeTable, llama3_scaling_divides_long_wavelengths_and_keeps_short_ones) {
   for (std::int64_t i = 0; i < K / 2; ++i) {
     const double f = std::pow(500000.0, -2.0 * static_cast<double>(i) / static_cast<double>(K));
     const double wavelength = 2 * M_PI / f;
-    const double angle = std::asin(get(scaled, K + K / 2 + i));  // below pi/2 but for i = 0
+    const double angle = std::asin(get(scaled, K + K / 2 + i));  // below pi/2 except i = 0
     if (wavelength < 8192.0 / 4) {
       EXPECT_EQ(get(scaled, K + i), get(plain, K + i)) << i;
       ++kept;

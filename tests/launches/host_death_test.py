@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A host dies while it trains, and with it all that runs on it. Under launch/cluster/mpirun.sh the same
-command goes on with the hosts that are left, with another in its place or without; under a real Slurm
+command resumes with the remaining hosts, with another in its place or without; under a real Slurm
 the job of launch/cluster/train.sbatch does so by itself. Says how many seconds each part took.
 
 usage: host_death_test.py LOCKSTEP mpirun|slurm ci|full

@@ -17,7 +17,7 @@ import sys
 import time
 import uuid
 
-SHARED = pathlib.Path("/media")  # a mount point that exists, and that nobody builds in
+SHARED = pathlib.Path("/media")  # a mount point that exists, outside any build tree
 NETWORK = "10.77.0"
 HEAD_NUMBER = 254
 PATIENCE = 120  # seconds, for what takes one where nothing else runs: ranks wait by spinning
@@ -34,7 +34,7 @@ shift
 env -i HOME="$HOME" PATH="$PATH" TMPDIR="$TMPDIR" \\
   nsenter --target "$(cat {SHARED}/hosts/"$host")" --mount --uts --ipc --net --pid -- sh -c "$*"
 code=$?
-[ -e {SHARED}/hosts/"$host" ] || exec cat {SHARED}/silence  # nobody tells ssh that a host died
+[ -e {SHARED}/hosts/"$host" ] || exec cat {SHARED}/silence  # ssh gets no message that a host died
 exit $code
 """
 
@@ -132,7 +132,7 @@ class Host:
 
 
 def passes(condition, seconds):
-    """Whether it comes true within so many seconds."""
+    """Whether it becomes true within that number of seconds."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

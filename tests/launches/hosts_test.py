@@ -53,7 +53,7 @@ def check_nothing_is_left():
     assert test.poll() is None
     test.send_signal(signal.SIGKILL)
     test.wait()
-    hosts.wait_for(lambda: sleepers(seconds) == 0, "nobody sleeps any more", seconds=5)
+    hosts.wait_for(lambda: sleepers(seconds) == 0, "the sleepers have ended", seconds=5)
     assert links() == before
 
 

@@ -26,7 +26,7 @@ def expect(condition, what):
 
 
 class Job:
-    # So many steps that no machine reaches them: runs end by signals, their first steps are compared.
+    # More steps than any machine reaches: runs end by signals, their first steps are compared.
     SETTINGS = ["layout.tensor=2", "train.steps=1000000", "train.micro_batch=8",
                 "eval.every_steps=0"]
 
@@ -73,7 +73,7 @@ class Job:
                        f"{run} makes {steps} steps")
 
     def run_steps(self, launcher, run, steps, stop):
-        """Starts a run, or goes on with it, for so many steps or more; ends it by the signal."""
+        """Starts or resumes a run for at least that number of steps; ends it by the signal."""
         before = len(self.numbers(run))
         process = self.start(launcher, run)
         self.wait_for_steps(run, before + steps, process)

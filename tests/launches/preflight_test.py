@@ -120,7 +120,7 @@ def main():
     named = preflight.until(lambda code: code == 75 and preflight.of("n2", sends)
                             and not preflight.of("n1", pattern("check.sends")))
     job.expect(named, f"a throttled link: {preflight.out}")
-    job.expect(preflight.cluster.read_bytes() == before, "an ill cluster is written over a good one")
+    job.expect(preflight.cluster.read_bytes() == before, "a faulty cluster overwrites a good one")
     hosts.sh(*nodes[1].on("tc", "qdisc", "delete", "dev", "eth0", "root"))
 
     busy = subprocess.Popen(nodes[0].on("taskset", "--cpu-list", cores[0], "sh", "-c",

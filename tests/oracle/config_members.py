@@ -131,7 +131,7 @@ def members_read(directory, config_class):
         (base._get_config_dict, "config_dict"),
         (transformers.AutoConfig.from_pretrained, "config_dict"),
     ) for name in names_taken(function, dictionary)}
-    # What the class has, a file sets too, but for methods and properties. __getattribute__ asks for
+    # What the class has, a file sets too, except methods and properties. __getattribute__ asks for
     # attribute_map past the watch.
     asked = {name for name in names_asked(directory, config_class) | {"attribute_map"}
              if not callable(getattr(config_class, name, None))

@@ -18,7 +18,7 @@ HEAD = "lm_head.weight"
 
 
 def write(folder, config, tensors, files):
-    """A directory of `transformers` with the tensors in so many files."""
+    """A directory of `transformers` with the tensors in that number of files."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     names = list(tensors)

@@ -71,7 +71,7 @@ def runs():
 
 
 def is_same(made, there, where="prices.json"):
-    """Numbers but for rounding: libraries of mathematics differ in the last digit."""
+    """Numbers equal except for rounding: libraries of mathematics differ in the last digit."""
     if isinstance(made, dict) and isinstance(there, dict) and made.keys() == there.keys():
         return all([is_same(made[key], there[key], f"{where}: {key}") for key in made])
     if isinstance(made, list) and isinstance(there, list) and len(made) == len(there):

@@ -5,7 +5,7 @@
 #   tests/oracle/run.sh                 models of all families, drawn anew each time
 #   tests/oracle/run.sh --seed N        the same draws again; the seed is printed
 #   tests/oracle/run.sh --family NAME   only this family; repeatable
-#   tests/oracle/run.sh --files N       so many damaged safetensors files (default 5000)
+#   tests/oracle/run.sh --files N       the number of damaged safetensors files (default 5000)
 #   tests/oracle/run.sh --keep DIR      leave models, data and runs there
 #
 # The first run installs requirements.txt from PyPI into build/oracle/venv. LOCKSTEP_ORACLE_PYTHON

@@ -24,7 +24,7 @@ SIZES = dict(BOOL=1, U8=1, I8=1, F8_E4M3=1, F8_E5M2=1, I16=2, U16=2, F16=2, BF16
 STRICTER = {
     "is there twice": "duplicate keys: the package keeps the last",
     "at most 8 dimensions": "rank",
-    "nested deeper than 4": "nesting in a key that nobody reads",
+    "nested deeper than 4": "nesting in an unused key",
     "unknown dtype": "types newer than this reader",
     "does not start with '{'": "space before the header, against the specification",
     "__metadata__: expected an object, found null": "null for absent metadata",

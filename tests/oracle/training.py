@@ -132,7 +132,7 @@ def with_clipping(model, recipe, data):
 def draw(rng, new_model, data, most):
     """A model and a recipe in whose run rounding stays small: PyTorch's own fp32 is off by no more
     than `most`, the errors of loss and norm. Now and then one element of a gradient is rounding
-    alone, and AdamW makes a step of it; that says nothing of who is right."""
+    alone, and AdamW makes a step of it; that does not show which one is right."""
     for _ in range(20):
         model = new_model()
         recipe = with_clipping(model, Recipe.random(rng), data)

@@ -140,7 +140,7 @@ class Choices(unittest.TestCase):
                       self.run_script("piqa", few, "--shots", "2", "--examples", few))
 
     def refused(self, what, task, name, *rows, encoded=None):
-        """By one line, and nothing is written, nor what was there touched."""
+        """By one line, and no file is written or changed."""
         out = self.root / "out.jsonl"
         out.write_text("before")
         file = self.file(name, *rows)

@@ -62,7 +62,7 @@ def main():
         assert done.returncode == 0 and done.stdout.splitlines()[-1] == row(4), done
         assert "GELU fusion 0: 50.00 ms\n  GELU fusion 2: 40.00 ms" in done.stdout, done.stdout
         done = bench(program, STANDIN_FITS="2")
-        assert "out of memory; going on with 2 sequences" in done.stdout, done
+        assert "out of memory; retrying with 2 sequences" in done.stdout, done
         assert done.stdout.splitlines()[-1] == row(2), done.stdout
         done = bench(program, STANDIN_LOSS="nan")
         assert done.returncode != 0 and "not finite" in done.stderr, done

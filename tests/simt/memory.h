@@ -14,7 +14,7 @@ namespace simt {
 // When and by whom: threads are numbered through all launches, `clock` counts what a thread has
 // waited for.
 struct Stamp {
-  std::uint32_t thread = 0, clock = 0;  // thread 0: nobody
+  std::uint32_t thread = 0, clock = 0;  // thread 0: none
   bool operator==(const Stamp&) const = default;
 };
 

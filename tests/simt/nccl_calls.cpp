@@ -125,7 +125,7 @@ std::string exchange_messages(const std::vector<const std::vector<Call>*>& calls
     }
   }
   for (const auto& [pair, messages] : received)
-    if (messages.size() != sent[pair].size()) return "a message is expected that nobody sent";
+    if (messages.size() != sent[pair].size()) return "a message is expected that no rank sent";
   meet(streams);
   for (const auto& [into, staged] : on_their_way)
     Work(into->stream).copy(into->out, staged->data(), into->count * bytes_of(into->type));

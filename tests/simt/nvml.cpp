@@ -1,7 +1,7 @@
 // A stand-in for libnvidia-ml.so.1: four GPUs as H100s are, which NVLink joins (that of tests/simt
 // is 0000:5A:00.0), and what NVML's manual says of its functions. LOCKSTEP_NVML =
 //   errors: each function but those that find the GPU refuses, as in a container or with MIG;
-//   lost: likewise, as the GPU fell off the bus; no_causes: what holds clocks down is not told;
+//   lost: the same, as the GPU fell off the bus; no_causes: what holds clocks down is not told;
 //   crowded: 100 processes; bridges: NVLink joins the GPUs in pairs; unjoined: well, but no NVLink
 //   is up; hidden: the other GPUs are not shown; fabric: NVLink joins them to those of other
 //   machines; fabric_starting: it soon will; pascal: the GPU counts no energy, and takes 100 W;

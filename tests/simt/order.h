@@ -1,6 +1,6 @@
 // Order: which work of the device comes before which other. Work of a stream comes after what that
 // stream was given before, after what it was told to wait for, and after what the host had waited
-// for. Streams, events and the host know what is behind them: of each stream, how many works.
+// for. Streams, events and the host record the works before them: of each stream, how many works.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # preflight_test.sh LOCKSTEP NVML TIER: `lockstep preflight` on the simulated GPU, with a stand-in for NVML (nvml.cpp)
-# in the directory NVML that says that the GPU is well, hot or ill. TIER is ci, or full: also an ill one, calls of NVML
+# in the directory NVML that reports the GPU as healthy, hot or faulty. TIER is ci, or full: also a faulty one, calls of NVML
 # that fail, and other clusters.
 set -euo pipefail
 tests=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
@@ -41,7 +41,7 @@ says well.out preflight.well
 [[ -s well.json && -s well.baseline ]] || { echo "what is well was not written"; exit 1; }
 preflight hot 75 "$nvml"
 says hot.out preflight.of_gpu gpu=0 preflight.of_rank rank=0 check.causes gpu.heat preflight.at_most most=0
-[[ ! -e hot.json && ! -e hot.baseline ]] || { echo "what is ill was written"; exit 1; }
+[[ ! -e hot.json && ! -e hot.baseline ]] || { echo "a faulty cluster was written"; exit 1; }
 if [[ $tier == full ]]; then
   LOCKSTEP_NVML=ill preflight ill 75 "$nvml"
   says ill.out check.ecc preflight.at_most found=2 most=0

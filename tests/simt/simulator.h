@@ -1,4 +1,4 @@
-// Simulator: what stands behind simt.h. scheduler.cpp runs the threads of a block, which are
+// Simulator: the implementation of simt.h. scheduler.cpp runs the threads of a block, which are
 // fibers, and lets them wait for each other; accesses.cpp checks what they touch.
 #pragma once
 

@@ -66,7 +66,7 @@ METRIC = re.compile(r'\btext\.(?:gauge|gauges|counter)\(\s*"(\w+)"')
 LINE_MEMBER = re.compile(r'\bline\.add\("(\w+)"')
 STEP_METRIC = re.compile(r'^ *X\((\w+), [^"]*"[^"]*", "(\w*)"', re.MULTILINE)  # member, name for Prometheus
 COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")
-# What these write nobody keeps: ranks of one program say it to each other.
+# Messages between ranks of one program, which no file keeps.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
             "checkpoint/partners.cpp", "launch/preflight/health.cpp", "train/run/replay.cpp")
 MOST_BYTES = 1 << 20

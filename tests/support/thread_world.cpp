@@ -70,7 +70,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-// Each call ends with a meeting: nobody changes what others still read.
+// Each call ends with a barrier: no rank changes what others still read.
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(const std::string& name, int rank, int size, std::shared_ptr<Meeting> meeting)

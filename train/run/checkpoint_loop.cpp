@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/file.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "train/step/weight_hash.h"
@@ -71,6 +72,11 @@ void CheckpointLoop::told(const BackgroundSave::Outcome& outcome) {
     if (outcome.error) std::rethrow_exception(outcome.error);
     run_.position.saved_step = outcome.step;
     run_.position.judge_checkpoint();
+    if (run_.host.is_first())
+      run_.host.log.attempt([&] {
+        run_.host.directory.check();
+        write_text(run_.host.directory.saved_step(), str(outcome.step, "\n"));
+      });
     const auto bytes = static_cast<double>(outcome.bytes);
     log_info("saved step ", outcome.step, " in ", human_seconds(outcome.seconds), ": ",
              human_bytes(bytes), ", ", human_bytes(bytes / outcome.seconds), "/s");

@@ -86,7 +86,7 @@ def main():
                 if sequences == 1:
                     raise SystemExit("out of memory with one sequence")
                 sequences, micro_batches = sequences // 2, micro_batches * 2
-                print(f"  out of memory; going on with {sequences} sequences", flush=True)
+                print(f"  out of memory; retrying with {sequences} sequences", flush=True)
     row = f"LLMQ {options.model}{' fp8' if options.fp8 else ''}, {sequences} x {LENGTH}"
     print(f"{row:<36} {step_tokens / min(seconds):9.0f} {step_tokens / statistics.median(seconds):9.0f} "
           "tokens/s, best and median", flush=True)

@@ -242,7 +242,7 @@ def measure(name, device, options):
                 if sequences == 1:
                     raise
                 sequences, micro_batches = sequences // 2, micro_batches * 2
-                print(f"  out of memory; going on with {sequences} sequences", flush=True)
+                print(f"  out of memory; retrying with {sequences} sequences", flush=True)
             if seconds is None:  # outside of the handler, which keeps the tensors of its frames
                 gc.collect()
                 torch.cuda.empty_cache()

@@ -163,8 +163,8 @@ const bool kBackwardOnTensorCores = register_operator({.name = "TensorCoresAtten
 
 // B sequences of which `there` tokens are in the cache, or fewer of some, get `count` more:
 // prefill, decoding of one, and of a few at once. H, G, K. More and fewer tokens than a span of the
-// cache, of 256 keys; one query head a kv head, and several. What is behind the tokens that are
-// there is NaN, or left from others.
+// cache, of 256 keys; one query head a kv head, and several. The places after the last token
+// hold NaN, or values of others.
 const std::vector<Sizes> kCached{
     {2, 0, 59, 6, 2, 32},   {2, 59, 9, 6, 2, 32},   {2, 83, 1, 6, 2, 32},   {1, 0, 41, 3, 1, 20},
     {1, 38, 3, 3, 1, 20},   {1, 0, 529, 1, 1, 80},  {1, 529, 9, 1, 1, 80},  {1, 559, 1, 1, 1, 80},

@@ -203,7 +203,7 @@ const bool kSum = register_operator(
            };
          }});
 
-// One row of 40 logits, in [-1, 1] but for some: what holds of its losses and gradient, also where
+// One row of 40 logits, in [-1, 1] except some: what holds of its losses and gradient, also where
 // another rank has the bad ones (`other`: 40 more).
 struct Row {
   Row(Operator& o, std::int32_t target, const std::vector<std::pair<std::int64_t, double>>& bad,

@@ -97,7 +97,7 @@ const bool kSum = register_for_types(
            };
          }});
 
-// The contract, element by element; added to what is there.
+// The contract, element by element; added to the previous value.
 std::uint64_t hash_of(ConstTensor x, const HashPlace& p) {
   std::uint64_t sum = 0;
   for (std::int64_t i = 0; i < x.elements(); ++i) {

@@ -64,6 +64,7 @@ class TrainerTest : public ::testing::Test {
 TEST_F(TrainerTest, a_signal_in_the_last_step_does_not_change_a_complete_run) {
   EXPECT_EQ(stopped_after(4), 0) << log_;
   EXPECT_EQ(latest_checkpoint(options_.run / "checkpoints"), 4);
+  EXPECT_EQ(slurp(options_.run / "saved_step.txt"), "4\n");
 }
 
 TEST_F(TrainerTest, a_signal_saves_the_step_and_writes_the_trace) {
