@@ -9,14 +9,15 @@
 namespace lockstep {
 namespace {
 
-// Of a message: see dist/job/control.h. And of what many say to rank 0 before it has heard them.
+// Largest message (see dist/job/control.h), and most bytes that ranks send to rank 0 before it
+// receives them.
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20, kUnderWayBytes = std::size_t{64} << 20;
 
 std::string piece_of(const std::string& text, std::size_t number, std::size_t bytes) {
   return number * bytes < text.size() ? text.substr(number * bytes, bytes) : std::string();
 }
 
-// The first piece, behind the size of all.
+// The size of the whole text, then its first piece.
 std::string head_of(const std::string& text, std::size_t bytes) {
   return str(text.size(), ' ', piece_of(text, 0, bytes));
 }
@@ -27,9 +28,9 @@ std::size_t take_head(std::string& piece) {
   return size;
 }
 
-// What act() of a rank may throw, by the most special type, as the exit code depends on it.
+// Error types that act() may throw, most derived first, because the exit code depends on the type.
 struct Kind {
-  std::string_view name;  // in a message
+  std::string_view name;  // name in a message
   bool (*is)(const std::exception& error);
   void (*raise)(const std::string& what);
 };
@@ -72,7 +73,7 @@ std::vector<std::string> AllRanks::gathered(const std::string& mine) const {
   for (auto& text : all)
     most = std::max(most, take_head(text));
   for (std::size_t i = 1;; ++i) {
-    most = std::stoull(world_->broadcast(tag_, std::to_string(most)));  // it has heard them
+    most = std::stoull(world_->broadcast(tag_, std::to_string(most)));  // rank 0 has received all
     if (i * bytes >= most) return all;
     const auto more = world_->gather(tag_, piece_of(mine, i, bytes));
     for (std::size_t rank = 0; rank < more.size(); ++rank)
@@ -114,12 +115,12 @@ std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
       if (const Json* words = json.find("said")) {
         said.push_back(words->as_string());
       } else if (first_error.as_object().empty() || first_error.find(kTransient) != nullptr) {
-        // A connection that broke tells of what befell another rank.
+        // A broken connection is a consequence of another rank's error.
         const auto& [kind, error] = *json.as_object().begin();
         if (kind != kTransient || first_error.as_object().empty())
           first_error = Json::Object{{kind, str("rank ", rank, ": ", error.as_string())}};
       }
-    } catch (const std::exception& error) {  // all hear of it: they wait
+    } catch (const std::exception& error) {  // sent to all ranks, because they wait
       first_error.set(std::string(kFailure), std::string(error.what()));
     }
   const Json agreed = Json::parse(world_->broadcast(tag_, first_error.dump()), "rank 0");

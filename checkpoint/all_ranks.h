@@ -1,5 +1,5 @@
-// What all ranks of a world do alike, beside training: they agree by messages of any length, never
-// in a collective.
+// AllRanks runs one action on all ranks of a world, in parallel with training. Ranks agree by
+// messages of any length on the control connection, never by a collective.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace lockstep {
 
 class AllRanks {
  public:
-  // `world` outlives this; nullptr: of this rank alone. `tag`: see World::gather.
+  // `world` must outlive this object; nullptr means a single rank. `tag`: see World::gather.
   AllRanks(World* world, std::string tag) : world_(world), tag_(std::move(tag)) {}
 
   World* world() const { return world_; }
@@ -21,16 +21,16 @@ class AllRanks {
   int size() const { return world_ == nullptr ? 1 : world_->size(); }
   bool is_first() const { return rank() == 0; }
 
-  // act() on this rank; throws on all where it throws on one, an error of the same kind. Returns at
-  // rank 0 what each rank's act() returned.
-  //   acted: called behind it, before this rank waits for the others
+  // Calls act() on this rank. If it throws on any rank, all ranks throw an error of the same type.
+  // Returns the results of all ranks at rank 0.
+  //   acted: called after act(), before this rank waits for the others
   std::vector<std::string> act(
       FunctionRef<std::string()> act, FunctionRef<void()> acted = [] {}) const;
-  // The same of those for whom `mine` is true, who say nothing.
+  // Same as act(), but only on ranks where `mine` is true, and without results.
   void act_if(
       bool mine, FunctionRef<void()> act, FunctionRef<void()> acted = [] {}) const;
-  std::string told(const std::string& text) const;  // what rank 0 says
-  // What each rank says, at all, in their order; before training, as World::exchange.
+  std::string told(const std::string& text) const;  // the `text` of rank 0, on all ranks
+  // The `mine` of all ranks in rank order, on all ranks. Call before training: World::exchange.
   std::vector<std::string> exchanged(const std::string& mine) const;
 
  private:

@@ -46,12 +46,12 @@ void BackgroundCopies::leave(bool do_all) {
   thread_.join();
 }
 
-// One that waits and is no milestone makes room for a newer one.
+// Replaces waiting steps that are not milestones with the newer one.
 void BackgroundCopies::want(std::int64_t step, const std::vector<std::int64_t>& keep) {
   const Hop& hop = hops_.front();
   {
     const std::lock_guard lock(mutex_);
-    // Where rank 0 was told of it much earlier, its copy has ended.
+    // If rank 0 got the request much earlier, the copy has already ended.
     const bool is_done = step <= newest_done_;
     if (!is_done && (!hop.milestones_alone || is_milestone(hop, step))) {
       std::erase_if(jobs_, [&](const Job& waiting) {
@@ -64,7 +64,8 @@ void BackgroundCopies::want(std::int64_t step, const std::vector<std::int64_t>& 
   changed_.notify_all();
 }
 
-// At once: what is copied to where it begins may delete it there.
+// Puts the next hop first in the queue, because a later copy to this hop's destination may delete
+// the checkpoint there.
 void BackgroundCopies::go_on(const Job& job) {
   const Hop& hop = hops_[job.hop + 1];
   if (hop.milestones_alone && !is_milestone(hop, job.step)) return;
@@ -86,7 +87,8 @@ std::vector<BackgroundCopies::Outcome> BackgroundCopies::poll() {
   return std::exchange(ended_, {});
 }
 
-// In the order of steps. Where a directory is away, the next copy will say so.
+// Milestones that were not copied, in the order of steps. If a directory is unavailable, the next
+// copy reports it.
 std::vector<BackgroundCopies::Job> BackgroundCopies::left_over(std::int64_t before) const {
   std::vector<Job> jobs;
   for (std::size_t h = 0; h < hops_.size(); ++h) {
@@ -162,7 +164,7 @@ void BackgroundCopies::serve() {
     const Hop& hop = hops_[job->hop];
     {
       const std::lock_guard lock(mutex_);
-      // On other ranks too, which rank 0 does not ask: it, and what it made unnecessary.
+      // All ranks remove this job, and the ones that it makes unnecessary, from their queues.
       std::erase_if(jobs_, [&](const Job& waiting) {
         return waiting.hop == job->hop &&
                (waiting.step == job->step ||

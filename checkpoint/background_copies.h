@@ -1,5 +1,5 @@
-// BackgroundCopies: a thread that copies checkpoints on, from where they are saved to where they
-// stay, while training and saving go on. Rank 0 says what is copied when; all ranks do it.
+// BackgroundCopies is a thread that copies checkpoints from the directory where they are saved to
+// their destinations, while training continues. Rank 0 decides the order; all ranks copy.
 #pragma once
 
 #include <condition_variable>
@@ -16,12 +16,13 @@ namespace lockstep {
 
 class BackgroundCopies {
  public:
-  // From one directory to another; what was copied on the first goes on to the second, and so on.
+  // A copy from one directory to another. After a copy on one hop, the next hop copies it further.
   struct Hop {
     CheckpointCopies copies;
-    Retention retention = {};  // of where it goes to
-    // Steps of multiples of this are all copied, also those that an earlier start left; 0: there
-    // are none. Of others the newest, when there is time; `milestones_alone`: none.
+    Retention retention = {};  // at the destination
+    // Every multiple of this step is a milestone and is copied, even if an earlier start of the
+    // run left it; 0: no milestones. Of other steps only the newest waiting one is copied, and
+    // none with `milestones_alone`.
     std::int64_t milestones = 0;
     bool milestones_alone = false;
   };
@@ -29,47 +30,48 @@ class BackgroundCopies {
     std::int64_t step = 0;
     const std::filesystem::path* to = nullptr;
     double seconds = 0;
-    std::exception_ptr error;  // the same kind on all ranks; nullptr: it is there
+    std::exception_ptr error;  // same type on all ranks; nullptr: success
   };
 
-  // `world` outlives this. There is at least one hop.
+  // `world` must outlive this object. `hops` must not be empty.
   BackgroundCopies(World& world, std::vector<Hop> hops);
   BackgroundCopies(const BackgroundCopies&) = delete;
   BackgroundCopies& operator=(const BackgroundCopies&) = delete;
-  ~BackgroundCopies();  // all ranks at once; what waits is not copied
+  ~BackgroundCopies();  // called by all ranks; drops waiting copies
 
-  // A checkpoint exists where the first hop begins. Every rank says so, of the same.
+  // Requests a copy of a checkpoint that exists at the start of the first hop. All ranks call it
+  // with the same arguments.
   void want(std::int64_t step, const std::vector<std::int64_t>& keep);
-  // Those that are being copied on the first hop, or wait for it: they must stay.
+  // Steps whose first-hop copy is running or waiting. Their checkpoints must not be deleted.
   std::vector<std::int64_t> pending() const;
-  // What ended and was not told of. Throws where the thread has ended, as without the other ranks.
+  // Outcomes since the last call. Throws if the thread failed, for example after other ranks died.
   std::vector<Outcome> poll();
-  void finish();  // all ranks at once: returns when nothing waits
+  void finish();  // called by all ranks; returns when no copy is waiting
 
  private:
   struct Job {
     std::size_t hop = 0;
     std::int64_t step = 0;
     std::vector<std::int64_t> keep;
-    bool left_over = false;  // a milestone that was not copied when it was new
+    bool left_over = false;  // milestone that was not copied when it was the newest step
   };
-  void go_on(const Job& job);  // locked
+  void go_on(const Job& job);  // mutex_ is held
   void run();
   void serve();
   std::vector<Job> left_over(std::int64_t before) const;
-  std::optional<Job> next();  // what rank 0 says; nothing: that is all
+  std::optional<Job> next();  // the job that rank 0 chose; nullopt: finished
   void leave(bool do_all);
 
   World& world_;
   std::vector<Hop> hops_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> jobs_;  // that wait; on rank 0 they are what is done next
+  std::deque<Job> jobs_;  // waiting jobs; rank 0's queue decides the order
   std::optional<Job> current_;
-  std::int64_t newest_done_ = -1;  // on the first hop, or begun
+  std::int64_t newest_done_ = -1;  // newest step started or done on the first hop
   std::vector<Outcome> ended_;
-  std::int64_t look_before_ = -1;  // for left over milestones, before that step; -1: not again
-  std::exception_ptr failure_;     // of the thread
+  std::int64_t look_before_ = -1;  // search left-over milestones before this step; -1: no search
+  std::exception_ptr failure_;     // error that ended the thread
   bool leaving_ = false, abandoned_ = false;
   std::thread thread_;
 };

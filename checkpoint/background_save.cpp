@@ -21,8 +21,8 @@ BackgroundSave::~BackgroundSave() {
 void BackgroundSave::begin(Save save) {
   {
     const std::lock_guard lock(mutex_);
-    LOCKSTEP_CHECK(state_ == State::idle, "step ", save.step, " is to be saved while step ",
-                   next_.step, " is, or nobody was told how that ended");
+    LOCKSTEP_CHECK(state_ == State::idle, "save of step ", save.step,
+                   " begins before the outcome of step ", next_.step, " was read");
     next_ = std::move(save);
     begun_ = std::chrono::steady_clock::now();
     state_ = State::under_way;
@@ -38,7 +38,8 @@ std::optional<BackgroundSave::Outcome> BackgroundSave::poll() {
   return std::exchange(outcome_, {});
 }
 
-// All ranks have begun the same. Who is still at an act keeps the others in an exchange.
+// All ranks have begun the same save. A rank that is late with an action keeps the others in an
+// exchange.
 std::optional<BackgroundSave::Outcome> BackgroundSave::wait() {
   for (int act = 1; act <= Checkpointer::kActs; ++act) {
     {
@@ -76,7 +77,7 @@ void BackgroundSave::run() {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun_;
     outcome.seconds = took.count();
     outcome_ = std::move(outcome);
-    next_.copied = Event();  // its stream may go first
+    next_.copied = Event();  // its stream may be destroyed before this object
     state_ = State::ended;
     changed_.notify_all();
   }

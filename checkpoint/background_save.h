@@ -1,4 +1,4 @@
-// BackgroundSave: a thread that saves while training goes on, one checkpoint at a time.
+// BackgroundSave is a thread that saves checkpoints while training continues, one at a time.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class BackgroundSave {
  public:
   struct Save {
     std::int64_t step = 0;
-    Event copied;  // from then on the checkpointer's state is what is to be saved
+    Event copied;  // done when the checkpointer's state holds the values to save
     Json about;
     std::vector<std::int64_t> keep;       // see Checkpointer::save
     std::function<void()> first = [] {};  // called by the thread before it writes; does not throw
@@ -29,21 +29,21 @@ class BackgroundSave {
     std::int64_t step = 0;
     double seconds = 0;        // since begin()
     std::int64_t bytes = 0;    // at rank 0
-    std::exception_ptr error;  // the same kind on all ranks; nullptr: it is saved
+    std::exception_ptr error;  // same type on all ranks; nullptr: success
   };
 
-  // Both outlive this.
+  // Both arguments must outlive this object.
   BackgroundSave(Checkpointer& checkpointer, World& world);
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
-  ~BackgroundSave();  // waits for what was begun
+  ~BackgroundSave();  // waits for a running save
 
-  // Returns at once. None is under way.
+  // Starts a save and returns at once. No other save may be running.
   void begin(Save save);
-  // How one ended that was not told of yet; nothing while it is under way, or where there is none.
+  // The outcome of a finished save, once; nullopt while it runs and if none was started.
   std::optional<Outcome> poll();
-  // Likewise, but waits for it, with all ranks: who keeps the others waiting is then behind them in
-  // the world's collectives (dist/collective_ring.h).
+  // Same as poll(), but all ranks wait for the save. A rank that delays the others is then visible
+  // as the one that is late in the world's collectives (dist/collective_ring.h).
   std::optional<Outcome> wait();
 
  private:
@@ -54,7 +54,7 @@ class BackgroundSave {
   World& world_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  State state_ = State::idle;  // of the next five
+  State state_ = State::idle;  // tells who may use the next five members
   int acts_ = 0;               // see Checkpointer::kActs
   Save next_;
   Outcome outcome_;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kHashedBytes = std::size_t{1} << 20;  // hashed, then written from the cache
+constexpr std::size_t kHashedBytes = std::size_t{1} << 20;  // hashed, then written while cached
 
 std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.data, static_cast<std::size_t>(tensor.bytes())};
@@ -24,18 +24,20 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
 void check_slice(const StateSlice& s) {
   LOCKSTEP_CHECK(s.whole.rank > 0 && 0 <= s.split.dim && s.split.dim < s.whole.rank &&
                      0 <= s.piece.part && s.piece.part < s.split.parts,
-                 s.name, ": part ", s.piece.part, " of ", s.split.parts, " of ", s.whole);
+                 s.name, ": invalid part ", s.piece.part, " of ", s.split.parts,
+                 " parts of a tensor of shape ", s.whole);
   LOCKSTEP_CHECK(0 <= s.piece.begin && s.piece.begin <= s.piece.end &&
                      s.piece.end <= part_elements(s.whole, s.split, s.piece.part) &&
                      s.piece.end - s.piece.begin == s.local.elements(),
-                 s.name, ": elements [", s.piece.begin, ", ", s.piece.end, ") of a part of ",
-                 part_elements(s.whole, s.split, s.piece.part), " in a tensor of ",
-                 s.local.elements());
-  LOCKSTEP_CHECK(s.local.device.kind == Device::Kind::cpu, s.name, ": is not on the host");
+                 s.name, ": invalid elements [", s.piece.begin, ", ", s.piece.end,
+                 "): the part has ", part_elements(s.whole, s.split, s.piece.part),
+                 " elements, the local tensor ", s.local.elements());
+  LOCKSTEP_CHECK(s.local.device.kind == Device::Kind::cpu, s.name,
+                 ": expected a tensor in host memory");
 }
 
-// The name and shape under which any reader of safetensors finds a slice: its own where it is the
-// whole tensor, otherwise flat.
+// Name and shape of a slice in the safetensors file: those of the tensor if the slice is the whole
+// tensor, otherwise a flat shape.
 StoredTensor stored_slice(const StateSlice& s) {
   StoredTensor stored{s.name, stored_type(s.local.dtype), {}};
   const auto& [part, begin, end] = s.piece;
@@ -50,7 +52,7 @@ StoredTensor stored_slice(const StateSlice& s) {
   return stored;
 }
 
-// For other ranks of the same program.
+// JSON for other ranks of the same program.
 Json to_json(const StoredTensor& tensor) {
   Json::Array shape;
   for (const auto size : tensor.shape)
@@ -83,20 +85,19 @@ Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Re
       held_(machine.own_directory ? Held::some : Held::all) {
   for (const auto& slice : state_)
     check_slice(slice);
-  // Wide elements first, so that each is aligned in the file.
+  // Sorts wide elements first, so that each tensor is aligned in the file.
   std::stable_sort(state_.begin(), state_.end(), [](const StateSlice& a, const StateSlice& b) {
     return bytes_per_element(a.local.dtype) > bytes_per_element(b.local.dtype);
   });
   std::copy_if(state_.begin(), state_.end(), std::back_inserter(owned_),
                [](const StateSlice& slice) { return slice.owned; });
   LOCKSTEP_CHECK(!(machine.own_directory && machine.ranks.empty()),
-                 "whose directory is it? No rank is named");
+                 "own_directory is set, but no ranks are given");
   plan_file(machine);
   if (machine.own_directory && machine.partners) partners_.emplace(ranks_, machine);
 }
 
-// What the ranks that write one file know of it before they do: nothing of that changes from save
-// to save.
+// Computes the layout of the file that ranks write together. It does not change between saves.
 void Checkpointer::plan_file(const MachineRanks& machine) {
   struct Stored {
     int rank;
@@ -120,7 +121,7 @@ void Checkpointer::plan_file(const MachineRanks& machine) {
     }
   }
   if (all.empty()) return;
-  // Wide elements first, so that each is aligned in the file.
+  // Sorts wide elements first, so that each tensor is aligned in the file.
   std::stable_sort(all.begin(), all.end(), [](const Stored& a, const Stored& b) {
     return bytes_per_element(a.tensor.type) > bytes_per_element(b.tensor.type);
   });
@@ -136,7 +137,7 @@ void Checkpointer::plan_file(const MachineRanks& machine) {
   if (!is_shared || machine.ranks.front() == me) header_ = std::move(header);
 }
 
-// Of what this rank owns, as if it were all.
+// Writes the slices that this rank owns. The manifest has only these.
 CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
   CheckpointManifest manifest;
   if (owned_.empty() && header_.empty()) return manifest;
@@ -182,12 +183,12 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
     manifest.step = step;
     manifest.about = about;
     for (std::size_t rank = 0; rank < parts.size(); ++rank)
-      manifest.add_part(parts[rank], str("what rank ", rank, " wrote"));
+      manifest.add_part(parts[rank], str("manifest part of rank ", rank));
     for (const auto& file : manifest.files)
       bytes += file.bytes;
     text = manifest.dump();
-    CheckpointManifest::parse(
-        text, "the manifest of this state");  // what a reader would refuse is not written
+    // A manifest that a reader would reject is never written.
+    CheckpointManifest::parse(text, "the new manifest");
   };
   ranks_.act_if(ranks_.is_first(), compose, acted);
   if (held_ == Held::some) text = ranks_.told(text);
@@ -195,13 +196,13 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
   ranks_.act_if(
       leads_, [&] { unfinished->commit(text, held_); }, acted);
   has_saved_ = true;
-  // Not before all machines have it.
+  // Prunes only after all hosts have the new checkpoint.
   if (retention_.last > 0)
     prune_checkpoints(ranks_, machine_, directory_, step, retention_, keep, acted);
   return bytes;
 }
 
-// Those that rank 0 sees: a shared file system may show another rank others.
+// Uses the list of rank 0, because a shared file system may show a different one to another rank.
 std::vector<Checkpointer::Candidate> Checkpointer::candidates() const {
   Json::Array listed;
   const auto list = [&] {
@@ -217,7 +218,7 @@ std::vector<Checkpointer::Candidate> Checkpointer::candidates() const {
   return candidates;
 }
 
-// Who hangs keeps the others in a collective, and is named.
+// Exchanges with all ranks: a rank that hangs keeps the others in a collective and is reported.
 void Checkpointer::meet() const {
   if (ranks_.world() != nullptr) ranks_.world()->exchange("");
 }
@@ -225,7 +226,7 @@ void Checkpointer::meet() const {
 std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidates,
                                              FunctionRef<void(const Json&)> accept) const {
   std::string reasons;
-  std::exception_ptr unreadable;  // of `unreadable_step`, which another copy may have
+  std::exception_ptr unreadable;  // error of unreadable_step; another copy may be readable
   std::int64_t unreadable_step = 0;
   for (const auto& candidate : candidates) {
     if (unreadable && candidate.step != unreadable_step) break;
@@ -233,7 +234,8 @@ std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidat
       candidate.bring();
       auto about = load_whole(candidate.step, accept);
       if (!reasons.empty())
-        log_warning("step ", candidate.step, " is loaded; tried before, and not used: ", reasons);
+        log_warning("step ", candidate.step,
+                    " is loaded; checkpoints skipped before it: ", reasons);
       return about;
     } catch (const AccessError& error) {
       reasons += str(reasons.empty() ? "" : "; ", error.what());
@@ -241,7 +243,7 @@ std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidat
       unreadable_step = candidate.step;
     } catch (const ConfigError& error) {
       if (reasons.empty()) throw;
-      throw ConfigError(str(error.what(), ". Tried before, and not used: ", reasons));
+      throw ConfigError(str(error.what(), "; checkpoints skipped before it: ", reasons));
     } catch (const DataError& error) {
       reasons += str(reasons.empty() ? "" : "; ", error.what());
     }
@@ -250,11 +252,11 @@ std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidat
     in_context(
         [&] { std::rethrow_exception(unreadable); }, directory_.string(), ": step ",
         unreadable_step,
-        " is there, but cannot be read; start the run again, or move the step away to resume "
+        " exists but cannot be read; restart the run to retry, or move the step away to resume "
         "from an older one");
   if (candidates.empty()) return std::nullopt;
   throw DataError(str(directory_.string(), ": no checkpoint can be used: ", reasons, "; move ",
-                      directory_.filename().string(), "/ away to start afresh"));
+                      directory_.filename().string(), "/ away to start from scratch"));
 }
 
 Json Checkpointer::load_whole(std::int64_t step, FunctionRef<void(const Json&)> accept) const {
@@ -271,7 +273,7 @@ Json Checkpointer::load_whole(std::int64_t step, FunctionRef<void(const Json&)> 
                                                                              : std::string();
   };
   const auto said = ranks_.act(load, here);
-  // Of another layout's slices ranks read parts: each checks some as a whole.
+  // Ranks read only parts of another layout's slices, so each rank verifies some whole slices.
   const bool some = std::find(said.begin(), said.end(), unverified) != said.end();
   const auto verify = [&] { verify_part(path, *manifest, part, Depth::contents); };
   if (!ranks_.told(some ? unverified : "").empty()) ranks_.act_if(true, verify, here);

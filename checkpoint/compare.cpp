@@ -9,9 +9,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kPieceElements = std::int64_t{1} << 24;  // in memory at once, twice
+constexpr std::int64_t kPieceElements = std::int64_t{1} << 24;  // of each checkpoint in memory
 
-// Written by the same layout, with the same hashes.
+// True if both were written by the same layout and have the same hashes.
 bool are_alike(const ManifestTensor& a, const ManifestTensor& b) {
   return a.dtype == b.dtype && a.split == b.split &&
          std::equal(a.slices.begin(), a.slices.end(), b.slices.begin(), b.slices.end(),
@@ -21,7 +21,7 @@ bool are_alike(const ManifestTensor& a, const ManifestTensor& b) {
                     });
 }
 
-// Elements [begin, end) of a tensor, as float64.
+// Values reads elements [begin, end) of a tensor as float64.
 class Values {
  public:
   Values(const std::filesystem::path& checkpoint, const CheckpointManifest& manifest,
@@ -51,7 +51,7 @@ class Values {
   std::vector<std::byte> bytes_;
 };
 
-// Adds up over pieces.
+// Difference accumulates the difference of a tensor over pieces.
 class Difference {
  public:
   void add(const Values& a, const Values& b, std::int64_t begin, std::int64_t end) {

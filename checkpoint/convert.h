@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// `count` elements; fp32 and bf16, rounding to nearest even. The ranges do not overlap.
+// Converts `count` elements between fp32 and bf16, rounding to nearest even. Ranges do not overlap.
 void convert_elements(const std::byte* from, DType from_type, std::byte* to, DType to_type,
                       std::int64_t count);
 

@@ -29,28 +29,28 @@ std::vector<std::string> texts_in(const Json& json) {
   return texts;
 }
 
-// For rank 0.
+// Exit code and text of an error, for rank 0.
 Json failure_of(const DataError& error) {
   return Json::Array{error.exit_code(), error.what()};
 }
 
 }  // namespace
 
-// What one machine has of a checkpoint. Two saves of the same step have other manifests.
+// Files of a checkpoint on one host. Two saves of the same step have different manifests.
 struct CheckpointCopies::Holding {
   std::int64_t step = 0;
   bool was_copied = false;
   std::string manifest_hash;
   std::int64_t files_in_all = 0;
-  std::vector<std::string> files;  // here, in their sizes
-  int leader = 0;                  // the first rank of the machine
-  std::vector<int> ranks;          // of the machine
+  std::vector<std::string> files;  // files on this host with the right sizes
+  int leader = 0;                  // first rank of the host
+  std::vector<int> ranks;          // ranks of the host
 };
 
-// Who copies which files, as rank 0 says.
+// Plan is rank 0's assignment of files to ranks.
 class CheckpointCopies::Plan {
  public:
-  // Of machines that together have all files of one save; of none where there is no such.
+  // Uses the hosts that together have all files of one save; empty if there is no complete save.
   explicit Plan(const std::vector<Holding>& all) {
     std::map<std::string, std::vector<const Holding*>> by_manifest;
     for (const auto& holding : all)
@@ -67,10 +67,10 @@ class CheckpointCopies::Plan {
     for (const auto& [name, holders] : holders_)
       todo_.push_back(name);
   }
-  int leader() const { return leader_; }  // who has the manifest; -1: nobody
+  int leader() const { return leader_; }  // rank that has the manifest; -1: none
 
-  // What is to be copied next, for each rank; of files on several machines by the one that has
-  // copied the fewest so far. "": nothing is left.
+  // The files that each rank copies next. A file on several hosts goes to the host with the fewest
+  // copies so far. "": no file is left.
   std::string next() {
     if (todo_.empty()) return "";
     std::map<int, std::vector<std::string>> of_rank;
@@ -79,7 +79,7 @@ class CheckpointCopies::Plan {
       const auto* chosen = *std::min_element(holders.begin(), holders.end(), [&](auto a, auto b) {
         return of_machine_[a->leader] < of_machine_[b->leader];
       });
-      std::erase(holders, chosen);  // where it fails, another is asked
+      std::erase(holders, chosen);  // after a failure another host is chosen
       const auto number = static_cast<std::size_t>(of_machine_[chosen->leader]++);
       of_rank[chosen->ranks[number % chosen->ranks.size()]].push_back(name);
     }
@@ -90,19 +90,19 @@ class CheckpointCopies::Plan {
     return Json(std::move(files)).dump();
   }
 
-  // `failure`: see failure_of(). If nobody else has the file, throws it.
+  // Retries a file on another host. Throws `failure` (see failure_of()) if no other host has it.
   void failed(const std::string& name, const Json& failure) {
     const auto& why = failure.as_array().at(1).as_string();
     if (holders_.at(name).empty())
       throw_as(static_cast<int>(failure.as_array().at(0).as_integer()), why);
-    log_warning("tried again with another machine's copy: ", why);
+    log_warning("retrying with the copy on another host: ", why);
     todo_.push_back(name);
   }
 
  private:
   int leader_ = -1;
-  std::map<std::string, std::vector<const Holding*>> holders_;  // that were not asked yet, by name
-  std::map<int, std::int64_t> of_machine_;                      // files that it copied
+  std::map<std::string, std::vector<const Holding*>> holders_;  // untried hosts by file name
+  std::map<int, std::int64_t> of_machine_;                      // number of copied files by leader
   std::vector<std::string> todo_;
 };
 
@@ -118,7 +118,7 @@ CheckpointCopies::CheckpointCopies(World& world, fs::path from, fs::path to,
   std::iota(machine_.begin(), machine_.end(), 0);
 }
 
-// Of one step, or of all; damaged ones are left out.
+// Holdings of one step or of all steps, without damaged checkpoints.
 std::vector<CheckpointCopies::Holding> CheckpointCopies::holdings(
     std::optional<std::int64_t> of_step) const {
   const auto look = [&]() -> std::string {
@@ -143,7 +143,7 @@ std::vector<CheckpointCopies::Holding> CheckpointCopies::holdings(
                                      {"files", json_of(names)},
                                      {"ranks", std::move(ranks)}});
       } catch (const DataError& error) {
-        log_own_warning("not used: ", error.what());
+        log_own_warning("checkpoint skipped: ", error.what());
       }
     }
     return Json(std::move(found)).dump();
@@ -152,7 +152,7 @@ std::vector<CheckpointCopies::Holding> CheckpointCopies::holdings(
   std::vector<Holding> all;
   if (!ranks_.is_first()) return all;
   for (std::size_t rank = 0; rank < said.size(); ++rank) {
-    const Json found = Json::parse(said[rank], str("what rank ", rank, " holds"));
+    const Json found = Json::parse(said[rank], str("files of rank ", rank));
     for (const auto& json : found.as_array()) {
       Holding holding{.step = json.at("step").as_integer(),
                       .was_copied = json.at("was_copied").as_bool(),
@@ -187,8 +187,8 @@ std::vector<CheckpointCopies::Found> CheckpointCopies::found() const {
     const auto missing = save.files_in_all - std::ssize(save.files);
     if (missing == 0) whole.push_back(Json::Array{key.first, save.was_copied});
     if (missing > 0 && !save.was_copied)
-      log_warning("step ", key.first, " in ", from_.string(), is_shared_ ? "" : " of each machine",
-                  " is not used: of ", save.files_in_all, " files ", missing, " are not there");
+      log_warning("step ", key.first, " in ", from_.string(), is_shared_ ? "" : " of each host",
+                  " is skipped: ", missing, " of ", save.files_in_all, " files are missing");
   }
   std::vector<Found> all;
   const Json agreed = Json::parse(ranks_.told(Json(std::move(whole)).dump()), "rank 0");
@@ -205,7 +205,7 @@ void CheckpointCopies::copy(std::int64_t step, const Retention& retention,
   const auto leader = std::stoi(ranks_.told(std::to_string(plan.leader())));
   if (leader < 0)
     throw DataError(str(checkpoint_path(from_, step).string(),
-                        ": no machine or not every machine has its files of it"));
+                        ": the hosts together do not have all files of this checkpoint"));
   const auto read = [&]() -> std::string {
     if (ranks_.rank() != leader) return "";
     return read_text(checkpoint_path(from_, step) / kCheckpointManifestName, kMostManifestBytes);
@@ -225,7 +225,7 @@ void CheckpointCopies::copy(std::int64_t step, const Retention& retention,
     ranks_.act_if(ranks_.is_first(), [&] {
       for (std::size_t rank = 0; rank < said.size(); ++rank) {
         if (said[rank].empty()) continue;
-        const Json failures = Json::parse(said[rank], str("what rank ", rank, " could not copy"));
+        const Json failures = Json::parse(said[rank], str("copy errors of rank ", rank));
         for (const auto& [name, failure] : failures.as_object())
           plan.failed(name, failure);
       }
@@ -242,13 +242,13 @@ void CheckpointCopies::copy(std::int64_t step, const Retention& retention,
   });
 }
 
-// Beside the manifest of one that was copied.
+// Path of the mark beside the manifest of a copied checkpoint.
 fs::path CheckpointCopies::mark(std::int64_t step) const {
   return checkpoint_path(from_, step) / kCopiedMark;
 }
 
-// Each range of a file with its hash, in their order: header, then slices. Those of which that
-// fails, by name with failure_of(); "": none.
+// Copies files and verifies each range: first the header, then the slices. Returns the failed files
+// by name with failure_of(), or "".
 std::string CheckpointCopies::copy_files(const fs::path& into, std::int64_t step,
                                          const std::vector<std::string>& names) const {
   const auto path = checkpoint_path(from_, step);

@@ -1,5 +1,5 @@
-// Copies of checkpoints, from one directory to another: from those that machines have of their own,
-// which together hold all of its files, to one that all share; or between two that are shared.
+// CheckpointCopies copies checkpoints from one directory to another. The source is either a local
+// directory on each host (together they hold all files) or shared. The destination is shared.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace lockstep {
 
 class CheckpointCopies {
  public:
-  // `world`, of all ranks, outlives this; each call is made by all of them.
-  //   machine: the ranks that see the same files in `from`, this one too, ascending; none: all do
+  // `world` has all ranks and must outlive this object. All ranks make each call.
+  //   machine: ranks that see the same files in `from`, with this one, ascending; empty: all ranks
   CheckpointCopies(World& world, std::filesystem::path from, std::filesystem::path to,
                    std::vector<int> machine);
 
@@ -23,16 +23,16 @@ class CheckpointCopies {
 
   struct Found {
     std::int64_t step = 0;
-    bool was_copied = false;  // from machines: if it is not where it went to, a person took it away
+    bool was_copied = false;  // local: copied before; if the copy is gone, a person deleted it
   };
-  // The steps of which all files are somewhere, in their sizes; newest first.
+  // Steps whose files all exist on some host with the right sizes, newest first.
   std::vector<Found> found() const;
 
-  // Copies one, each rank some of its files, verifying all bytes; then it exists in `to` as one
-  // that was saved there, and others go that need not stay. Of a file that is damaged on one
-  // machine another's is taken. Throws DataError where not all of its files are there and whole, or
-  // where they cannot be written; `to` is then as it was.
-  //   left_over   it comes late: later ones that are there stay, and nothing is deleted
+  // Copies one checkpoint; each rank copies some files and verifies all bytes. Then the checkpoint
+  // exists in `to` as if saved there, and old ones are pruned. If a file is damaged on one host,
+  // another host's copy is used. Throws DataError if a file is missing or damaged everywhere, or
+  // cannot be written; `to` then stays unchanged.
+  //   left_over: a late copy; later checkpoints in `to` stay, and none is pruned
   void copy(std::int64_t step, const Retention& retention, const std::vector<std::int64_t>& keep,
             bool left_over = false) const;
 
@@ -40,14 +40,14 @@ class CheckpointCopies {
   struct Holding;
   class Plan;
   std::vector<Holding> holdings(std::optional<std::int64_t> of_step) const;  // at rank 0
-  bool leads() const { return machine_.front() == ranks_.rank(); }           // for its machine
+  bool leads() const { return machine_.front() == ranks_.rank(); }           // first of its host
   std::filesystem::path mark(std::int64_t step) const;
   std::string copy_files(const std::filesystem::path& into, std::int64_t step,
                          const std::vector<std::string>& names) const;
 
   AllRanks ranks_;
   std::filesystem::path from_, to_;
-  bool is_shared_;  // `from`
+  bool is_shared_;  // `from` is shared by all ranks
   std::vector<int> machine_;
 };
 

@@ -19,7 +19,7 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return path_exists(directory) ? directory_entries(directory) : std::vector<fs::path>();
 }
 
-// "" where the checkpoint is whole, else what is wrong with it. Throws where it cannot be opened.
+// "" if the checkpoint is valid, otherwise the problem. Throws if it cannot be opened.
 std::string damage_of(const fs::path& checkpoint, Depth depth) {
   try {
     verify_checkpoint(checkpoint, depth);
@@ -31,7 +31,7 @@ std::string damage_of(const fs::path& checkpoint, Depth depth) {
   }
 }
 
-// step-N, or step-N.replaced-K.
+// True for the names step-N and step-N.replaced-K.
 bool is_named_after(const fs::path& checkpoint, std::int64_t step) {
   const auto normal = checkpoint.lexically_normal();
   const auto name = (normal.has_filename() ? normal : normal.parent_path()).filename().string();
@@ -63,7 +63,7 @@ void set_aside(const fs::path& checkpoint, Aside aside) {
 CheckpointManifest manifest_of(const fs::path& checkpoint) {
   auto manifest = read_manifest(checkpoint);
   if (!is_named_after(checkpoint, manifest.step))
-    throw DataError(str(checkpoint.string(), ": its manifest is of step ", manifest.step));
+    throw DataError(str(checkpoint.string(), ": the manifest belongs to step ", manifest.step));
   return manifest;
 }
 
@@ -128,7 +128,7 @@ void UnfinishedCheckpoint::commit(std::string_view manifest, Held held, Later st
       set_aside(checkpoint,
                 damage_of(checkpoint, Depth::sizes).empty() ? Aside::replaced : Aside::damaged);
     else
-      remove_checkpoint(checkpoint);  // a machine has no room for it
+      remove_checkpoint(checkpoint);  // a host's own directory has no room for it
   };
   write_text(path_ / kCheckpointManifestName, manifest);
   if (path_exists(final_path)) go(final_path);
@@ -171,7 +171,7 @@ std::optional<std::int64_t> latest_checkpoint(const fs::path& directory) {
   for (; !steps.empty(); steps.pop_back()) {
     const std::string damage = damage_of(checkpoint_path(directory, steps.back()), Depth::contents);
     if (damage.empty()) return steps.back();
-    log_warning("not used, for it is damaged: ", damage);
+    log_warning("damaged checkpoint skipped: ", damage);
   }
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// A directory of checkpoints: which there are, whether they are whole, how one comes to be there.
-// Which stay: checkpoint/retention.h.
+// Directory lists, verifies and creates the checkpoints of a directory. checkpoint/retention.h
+// decides which ones stay.
 #pragma once
 
 #include <cstdint>
@@ -12,50 +12,49 @@
 
 namespace lockstep {
 
-// As every verb sees it; one that is not there has none. Throws AccessError where it cannot be
-// listed.
+// The steps that all verbs see; none if the directory does not exist. Throws AccessError if the
+// directory cannot be listed.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory);  // ascending
 std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
-// Where a run has its checkpoints, PATH/checkpoints, or an archive of one, PATH itself; nothing
-// where PATH is neither.
+// PATH/checkpoints if PATH is a run, PATH itself if it is an archive of checkpoints, else nullopt.
 std::optional<std::filesystem::path> checkpoints_of(const std::filesystem::path& path);
 std::optional<std::int64_t> latest_checkpoint(const std::filesystem::path& directory);
 
-// Which of a checkpoint's files a directory has: all; or those that are there, as others are on
-// other machines.
+// Files of a checkpoint that a directory must have: all, or some because other hosts have the rest.
 enum class Held : std::uint8_t { all, some };
 
-// Beside the manifest of a checkpoint that was copied on from there.
+// Name of the file beside the manifest that marks a checkpoint as copied to its destination.
 inline constexpr const char* kCopiedMark = "copied";
 
-// Its manifest, which must be of the step that its name says.
+// Reads the manifest. Throws DataError if its step differs from the directory's name.
 CheckpointManifest manifest_of(const std::filesystem::path& checkpoint);
 
-// Reads all of a checkpoint, or only manifest and sizes. Throws DataError naming what is damaged.
-// `from_disk`: what the page cache holds of it does not count.
+// Reads a whole checkpoint, or only its manifest and file sizes. Throws DataError that names the
+// damaged part. `from_disk`: bypasses the page cache.
 enum class Depth : std::uint8_t { sizes, contents };
 void verify_checkpoint(const std::filesystem::path& checkpoint, Depth depth, bool from_disk = false,
                        Held held = Held::all);
-// The part number `part` of `parts` of it: of as many files; of contents of as many bytes each.
+// Part `number` of `of` parts of a checkpoint: parts of equal file counts for Depth::sizes, of
+// equal bytes for Depth::contents.
 struct Part {
   int number = 0, of = 1;
 };
 void verify_part(const std::filesystem::path& checkpoint, const CheckpointManifest& manifest,
                  Part part, Depth depth, bool from_disk = false, Held held = Held::all);
 
-// Whether two directories have the same save, not one of a step that the run came to twice.
+// True if both directories hold the same save, not two saves of the same step.
 bool is_copy(const std::filesystem::path& checkpoint, const std::filesystem::path& other);
 
-// Under its name it is whole or not there, also when this is interrupted.
+// Deletes a checkpoint. If interrupted, the checkpoint is either complete or absent under its name.
 void remove_checkpoint(const std::filesystem::path& checkpoint);
 
-// Renames it step-N.replaced-K, or step-N.damaged-K, and says so.
+// Renames a checkpoint to step-N.replaced-K or step-N.damaged-K, and logs it.
 enum class Aside : std::uint8_t { replaced, damaged };
 void set_aside(const std::filesystem::path& checkpoint, Aside aside);
 
-// A checkpoint that is written into step-N.tmp of a directory that is there, and exists from
-// commit() on; without it nothing is left. One process at a time has one in a directory: what
-// interrupted ones left is removed.
+// UnfinishedCheckpoint creates step-N.tmp in an existing directory. commit() makes it a checkpoint;
+// without commit() the destructor deletes it. A directory has one writing process at a time, so the
+// constructor deletes leftovers of interrupted saves.
 class UnfinishedCheckpoint {
  public:
   UnfinishedCheckpoint(const std::filesystem::path& directory, std::int64_t step);
@@ -65,9 +64,9 @@ class UnfinishedCheckpoint {
 
   static std::filesystem::path path_of(const std::filesystem::path& directory, std::int64_t step);
 
-  // All files but the manifest are there and fsynced. A step-N that is there already, and any of a
-  // later step, unless they stay, is renamed step-N.replaced-K, or .damaged-K where manifest or
-  // sizes say so; of files that machines have of their own they are deleted.
+  // Writes the manifest and renames step-N.tmp. All other files must be written and fsynced. An
+  // existing step-N, and later steps unless they stay, are renamed to step-N.replaced-K. They are
+  // renamed to .damaged-K if manifest or sizes are invalid. With Held::some they are deleted.
   enum class Later : std::uint8_t { go, stay };
   void commit(std::string_view manifest, Held held = Held::all, Later later = Later::go);
 

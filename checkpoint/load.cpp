@@ -1,4 +1,4 @@
-// Reading a checkpoint: finding the elements of a state in it.
+// load_checkpoint finds the elements of a state in a checkpoint.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Copies what `target` holds of a stored slice; returns how many elements that was. A slice that is
-// needed as a whole is checked against its hash; of another `unverified` is set.
+// Copies the elements of a stored slice that `target` holds, and returns their number. Checks the
+// hash of a slice that is read completely; otherwise sets `unverified`.
 std::int64_t load_slice(PieceReader& reader, FunctionRef<const ReadFile&(std::size_t)> open,
                         const ManifestTensor& tensor, const ManifestSlice& slice,
                         const StateSlice& target, bool& unverified) {
@@ -59,12 +59,12 @@ void check_tensor(const fs::path& checkpoint, const ManifestTensor& tensor,
                   const StateSlice& target, Match match) {
   if (!(tensor.shape == target.whole))
     throw DataError(str(checkpoint.string(), ": ", tensor.name, " has the shape ", tensor.shape,
-                        ", this model's is ", target.whole,
-                        "; was the checkpoint made with another configuration?"));
+                        ", expected ", target.whole,
+                        "; was the checkpoint saved with another configuration?"));
   const DType to = target.local.dtype;
   if (match == Match::exact ? tensor.dtype != to : !converts(tensor.dtype, to))
     throw DataError(str(checkpoint.string(), ": ", tensor.name, " is ", name(tensor.dtype),
-                        ", this run's is ", name(to), "; was the precision changed?"));
+                        ", expected ", name(to), "; was the precision changed?"));
 }
 
 void check_names(const fs::path& checkpoint, const CheckpointManifest& manifest,
@@ -74,14 +74,14 @@ void check_names(const fs::path& checkpoint, const CheckpointManifest& manifest,
   for (const auto& slice : state) {
     ++wanted[slice.name];
     if (!by_name.contains(slice.name))
-      throw DataError(str(checkpoint.string(), ": there is no tensor ", slice.name,
-                          "; was the checkpoint made with another configuration?"));
+      throw DataError(str(checkpoint.string(), ": the tensor ", slice.name, " is missing",
+                          "; was the checkpoint saved with another configuration?"));
   }
   if (match == Match::subset) return;
   for (const auto& tensor : manifest.tensors)
     if (!wanted.contains(tensor.name))
-      throw DataError(str(checkpoint.string(), ": there is a tensor ", tensor.name,
-                          " that this run does not have; was the checkpoint made with another "
+      throw DataError(str(checkpoint.string(), ": the tensor ", tensor.name,
+                          " does not exist in this run; was the checkpoint saved with another "
                           "configuration?"));
 }
 
@@ -95,7 +95,7 @@ Loaded load_checkpoint(const fs::path& checkpoint, const CheckpointManifest& man
   check_names(checkpoint, manifest, by_name, state, match);
   for (const auto& target : state)
     check_tensor(checkpoint, *by_name.at(target.name), target, match);
-  // Of thousands a rank needs few.
+  // A rank may need many files, but only few of thousands.
   allow_open_files(manifest.files.size());
   std::vector<std::optional<ReadFile>> files(manifest.files.size());
   const auto open = [&](std::size_t f) -> const ReadFile& {
@@ -109,8 +109,8 @@ Loaded load_checkpoint(const fs::path& checkpoint, const CheckpointManifest& man
     std::int64_t copied = 0;
     for (const auto& slice : tensor.slices)
       copied += load_slice(reader, open, tensor, slice, target, loaded.unverified);
-    LOCKSTEP_CHECK(copied == target.local.elements(), tensor.name, ": ", copied, " of ",
-                   target.local.elements(), " elements were found");
+    LOCKSTEP_CHECK(copied == target.local.elements(), tensor.name, ": found ", copied, " of ",
+                   target.local.elements(), " elements");
     if (target.put) target.put();
   }
   for (std::size_t f = 0; f < files.size(); ++f)

@@ -1,4 +1,4 @@
-// MachineRanks: the ranks that share a machine, and what that means for the files they save.
+// MachineRanks describes the ranks that share a host, and how they save their files.
 #pragma once
 
 #include <string>
@@ -8,17 +8,16 @@
 
 namespace lockstep {
 
-// Ranks of one machine, this one too, ascending; none: each is one of its own.
 struct MachineRanks {
-  std::vector<int> ranks = {};
-  bool one_file = false;  // they write one together
-  // The directory is another one on each machine: it holds the files of its ranks, and a manifest
-  // that names all.
+  std::vector<int> ranks = {};  // ranks of this host, ascending; empty: each rank by itself
+  bool one_file = false;        // the ranks write one file together
+  // Each host has a directory of its own. It holds the files of the host's ranks, and a manifest
+  // that names all files.
   bool own_directory = false;
-  // Of directories of their own: each holds the files of one more machine, if there is one.
+  // With own_directory: each directory also holds the files of one other host, if there is one.
   bool partners = false;
 
-  // Of the file that a rank of this machine writes into.
+  // Name of the file that a rank of this host writes to.
   std::string file_of(int rank) const {
     return one_file ? "node-" + rank_file(ranks.front(), ".safetensors")
                     : rank_file(rank, ".safetensors");

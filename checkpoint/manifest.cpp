@@ -35,7 +35,7 @@ ManifestFile parse_file(const Json& json) {
   file.name = json.at("name").as_string();
   if (std::filesystem::path(file.name).filename() != file.name || file.name == ".." ||
       file.name == "." || file.name.empty())
-    refuse(str("file name \"", file.name, "\" is not one beside the manifest"));
+    refuse(str("file name \"", file.name, "\": expected a name without a directory"));
   file.bytes = integer_at(json, "bytes", 0, INT64_MAX);
   file.header_bytes = integer_at(json, "header_bytes", 0, file.bytes);
   file.header_hash = hash_at(json, "header_xxh3_128");
@@ -50,7 +50,8 @@ Shape parse_shape(const Json& json) {
   std::int64_t bytes = 8;
   for (const auto& size : sizes) {
     const std::int64_t n = size.as_integer();
-    if (n < 1 || __builtin_mul_overflow(bytes, n, &bytes)) refuse(str("a dimension of size ", n));
+    if (n < 1 || __builtin_mul_overflow(bytes, n, &bytes))
+      refuse(str("invalid dimension size ", n));
     shape.size[static_cast<std::size_t>(shape.rank++)] = n;
   }
   return shape;
@@ -64,7 +65,7 @@ Split parse_split(const Json& json, const Shape& shape) {
       static_cast<int>(integer_at(json, "parts", 1, std::min<std::int64_t>(size, 1 << 30)));
   split.step = integer_at(json, "step", (size + split.parts - 1) / split.parts, size);
   if (std::int64_t end = 0; __builtin_mul_overflow(split.step, split.parts, &end))
-    refuse(str(split.parts, " parts of ", split.step));
+    refuse(str(split.parts, " parts of size ", split.step, " overflow 64 bits"));
   return split;
 }
 
@@ -80,7 +81,7 @@ ManifestSlice parse_slice(const Json& json, const ManifestTensor& tensor,
   slice.offset = integer_at(json, "offset", file.header_bytes, file.bytes);
   slice.hash = hash_at(json, "xxh3_128");
   if (tensor.slice_bytes(slice) > file.bytes - slice.offset)
-    refuse(str("a slice from byte ", slice.offset, " reaches beyond ", file.name));
+    refuse(str("a slice at byte ", slice.offset, " extends past the end of ", file.name));
   return slice;
 }
 
@@ -101,7 +102,7 @@ void check_every_element_once(const ManifestTensor& tensor) {
     }
     const std::int64_t elements = part_elements(tensor.shape, tensor.split, part);
     if (end != elements)
-      refuse(str("part ", part, ": slices end at element ", end, " of ", elements));
+      refuse(str("part ", part, ": slices end at element ", end, ", expected ", elements));
   }
 }
 
@@ -140,7 +141,8 @@ void check_every_byte_once(const CheckpointManifest& manifest) {
         refuse(str(file.name, ": a slice starts at byte ", extent->begin, ", expected ", end));
       end = extent->end;
     }
-    if (end != file.bytes) refuse(str(file.name, ": slices end at byte ", end, " of ", file.bytes));
+    if (end != file.bytes)
+      refuse(str(file.name, ": slices end at byte ", end, ", expected ", file.bytes));
   }
 }
 
@@ -148,10 +150,10 @@ void check_names(const CheckpointManifest& manifest) {
   std::unordered_set<std::string_view> names;
   for (const auto& tensor : manifest.tensors)
     if (!names.insert(tensor.name).second)
-      refuse(str("the tensor ", tensor.name, " is there twice"));
+      refuse(str("the tensor ", tensor.name, " appears twice"));
   names.clear();
   for (const auto& file : manifest.files)
-    if (!names.insert(file.name).second) refuse(str("the file ", file.name, " is there twice"));
+    if (!names.insert(file.name).second) refuse(str("the file ", file.name, " appears twice"));
 }
 
 void check_hash(std::string_view text) {
@@ -160,8 +162,8 @@ void check_hash(std::string_view text) {
   const auto body = text.substr(0, text.size() - tail);
   const std::string expected = str(kTailBegin, hash_hex(body), kTailEnd);
   if (text.substr(body.size()) != expected)
-    refuse(str("expected to end with the hash of what is before, ",
-               expected.substr(kTailBegin.size(), kHashDigits), "; it is damaged or truncated"));
+    refuse(str("expected the hash ", expected.substr(kTailBegin.size(), kHashDigits),
+               " at the end; the manifest is damaged or truncated"));
 }
 
 Json to_json(const ManifestFile& file) {
@@ -191,7 +193,7 @@ Json to_json(const ManifestTensor& tensor) {
                       {"slices", std::move(slices)}};
 }
 
-// One element a line.
+// One element per line.
 template <class T>
 std::string dump_lines(const std::vector<T>& all) {
   std::string text = "[\n";
@@ -233,7 +235,7 @@ std::string CheckpointManifest::dump() const {
   const std::string hash = hash_hex(text);
   text += str(kTailBegin, hash, kTailEnd);
   LOCKSTEP_CHECK(static_cast<std::int64_t>(text.size()) <= kMostManifestBytes, "the manifest has ",
-                 text.size(), " bytes, more than a reader takes");
+                 text.size(), " bytes, expected at most ", kMostManifestBytes);
   return text;
 }
 
@@ -245,7 +247,7 @@ void CheckpointManifest::add_part(std::string_view text, const std::string& what
   const auto read = [&] {
     const Json json = Json::parse(text, "not JSON");
     std::vector<ManifestFile> part_files;
-    std::vector<int> places;  // of them in `files`: ranks that wrote one together all name it
+    std::vector<int> places;  // indices in `files`; ranks that wrote one file together all name it
     for (const auto& file : json.at("files").as_array()) {
       const auto& added = part_files.emplace_back(parse_file(file));
       const auto found = std::find_if(files.begin(), files.end(),
@@ -254,7 +256,7 @@ void CheckpointManifest::add_part(std::string_view text, const std::string& what
       if (found == files.end())
         files.push_back(added);
       else if (found->bytes != added.bytes || found->header_hash != added.header_hash)
-        refuse(str(added.name, " is not what other ranks wrote"));
+        refuse(str(added.name, ": the size or header differs between ranks"));
     }
     std::unordered_map<std::string, std::size_t> index;
     for (std::size_t i = 0; i < tensors.size(); ++i)
@@ -270,7 +272,7 @@ void CheckpointManifest::add_part(std::string_view text, const std::string& what
       }
       auto& whole = tensors[entry->second];
       if (whole.shape != tensor.shape || whole.dtype != tensor.dtype || whole.split != tensor.split)
-        refuse(str(tensor.name, " is not what other ranks have of it"));
+        refuse(str(tensor.name, ": the shape, type or split differs between ranks"));
       whole.slices.insert(whole.slices.end(), tensor.slices.begin(), tensor.slices.end());
     }
   };

@@ -1,5 +1,5 @@
-// Manifest: what a checkpoint holds and where, as manifest.json. Its last member is the XXH3-128 of
-// all bytes before it; every byte of the other files is covered by a hash in it.
+// CheckpointManifest describes the contents of a checkpoint, stored as manifest.json. Its last
+// member is the XXH3-128 of all bytes before it. Hashes in it cover every byte of the other files.
 // docs/checkpoints.md describes each member.
 #pragma once
 
@@ -16,25 +16,25 @@
 namespace lockstep {
 
 struct ManifestFile {
-  std::string name;  // beside the manifest
+  std::string name;  // file name in the manifest's directory
   std::int64_t bytes = 0;
-  std::int64_t header_bytes = 0;  // behind them the slices lie back to back
+  std::int64_t header_bytes = 0;  // the slices follow without gaps
   std::string header_hash;
 };
 
 struct ManifestSlice {
   Piece piece;
-  int file = 0;             // index
-  std::int64_t offset = 0;  // in the file, in bytes
+  int file = 0;             // index in CheckpointManifest::files
+  std::int64_t offset = 0;  // byte offset in the file
   std::string hash;
 };
 
 struct ManifestTensor {
   std::string name;
-  Shape shape;  // of the whole, unpadded
+  Shape shape;  // shape of the whole tensor, unpadded
   DType dtype = DType::fp32;
   Split split;
-  std::vector<ManifestSlice> slices;  // each element is in exactly one
+  std::vector<ManifestSlice> slices;  // each element is in exactly one slice
 
   std::int64_t slice_bytes(const ManifestSlice& slice) const {
     return (slice.piece.end - slice.piece.begin) * bytes_per_element(dtype);
@@ -43,17 +43,17 @@ struct ManifestTensor {
 
 struct CheckpointManifest {
   std::int64_t step = 0;
-  Json about;  // what the run needs to go on, and what a person wants to know
+  Json about;  // data that the run needs to resume, and information for people
   std::vector<ManifestFile> files;
   std::vector<ManifestTensor> tensors;
 
-  // Throws DataError "WHAT: ..." unless the text is whole and consistent: hash, ranges inside their
-  // tensors and files, each element and each byte in exactly one slice.
+  // Throws DataError "WHAT: ..." unless the text is complete and consistent. It checks the hash,
+  // and that ranges lie in their tensors and files. One slice must have each element and byte.
   static CheckpointManifest parse(std::string_view text, const std::string& what);
   std::string dump() const;
 
-  // What one rank wrote, as text for another, which adds it to what others wrote. Throws DataError
-  // "WHAT: ..." where it cannot be of the same state.
+  // Text of the files and slices that one rank wrote, and the merge of such a text into this
+  // manifest. add_part() throws DataError "WHAT: ..." if the part belongs to another state.
   std::string dump_part() const;
   void add_part(std::string_view text, const std::string& what);
 };

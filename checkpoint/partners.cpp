@@ -25,7 +25,7 @@ Partners::Partners(const AllRanks& ranks, const MachineRanks& machine, Milliseco
   int rank = 0;
   for (const auto& said : ranks.exchanged(
            Json(Json::Array{machine.ranks.front(), machine.file_of(ranks.rank())}).dump())) {
-    const Json place = Json::parse(said, str("the machine of rank ", rank++));
+    const Json place = Json::parse(said, str("the host of rank ", rank++));
     const auto leader = static_cast<int>(place.as_array().at(0).as_integer());
     auto& of_leader = by_leader[leader];
     of_leader.leader = leader;
@@ -44,8 +44,8 @@ void Partners::copy(const AllRanks& ranks, const std::string& manifest, const fs
   if (machines_.size() == 1) return;
   try {
     exchange(ranks, manifest, checkpoint, acted);
-  } catch (const Error& error) {  // training can go on without
-    throw StorageError(str("no copy on another machine: ", error.what()));
+  } catch (const Error& error) {  // training can continue without the copy
+    throw StorageError(str("no copy on another host: ", error.what()));
   }
 }
 
@@ -64,7 +64,7 @@ void Partners::exchange(const AllRanks& ranks, const std::string& manifest,
   });
   Json::Array places;
   for (const auto& of_rank : said)
-    if (!of_rank.empty()) places.push_back(Json::parse(of_rank, "where a machine listens"));
+    if (!of_rank.empty()) places.push_back(Json::parse(of_rank, "the address of a host"));
   const Json agreed = Json::parse(
       ranks.told(Json(Json::Object{{"secret", ranks.is_first() ? Secret::draw().hex() : ""},
                                    {"places", std::move(places)}})
@@ -86,7 +86,7 @@ void Partners::exchange(const AllRanks& ranks, const std::string& manifest,
     try {
       give(to, parsed, checkpoint);
     } catch (const TransientError&) {
-      taken.get();  // what failed here is rather the cause
+      taken.get();  // an error here is more likely the cause
       throw;
     }
     taken.get();
@@ -104,7 +104,7 @@ std::vector<std::size_t> Partners::files_of(const Machine& machine,
   return files;
 }
 
-// The files' bytes, one after the other: both know their sizes.
+// Sends the bytes of the files one after the other. Both sides know the sizes.
 void Partners::give(const Membership& to, const CheckpointManifest& manifest,
                     const fs::path& checkpoint) const {
   Socket socket = join(to, Channel::files, soon());
@@ -138,7 +138,7 @@ void Partners::take(const Socket& listener, const Secret& secret,
       }
       if (hasher.hex() != range.hash)
         throw DataError(str(path.string(), ": at byte ", range.offset, ": ", range.what,
-                            " came damaged from rank ", machines_[previous_].leader));
+                            " arrived damaged from rank ", machines_[previous_].leader));
     }
     writer.commit();
   }

@@ -1,5 +1,5 @@
-// Partners: what a machine saves in a directory of its own goes to another machine's too, the next
-// one in a ring, so that a lost machine takes nothing with it. Over TCP, and beside training.
+// Partners copies the files in a host's own directory to the next host in a ring. The loss of one
+// host then loses no checkpoint. Copies use TCP and run in parallel with training.
 #pragma once
 
 #include <filesystem>
@@ -16,13 +16,13 @@ class Partners {
  public:
   static constexpr Milliseconds kPatience{30'000};
 
-  // All ranks at once, before training.
-  //   patience: for a machine to connect, and for each piece that it sends or takes
+  // Called by all ranks, before training.
+  //   patience: timeout for a host to connect, and for each piece that it sends or receives
   Partners(const AllRanks& ranks, const MachineRanks& machine, Milliseconds patience = kPatience);
 
-  // All ranks at once: then `checkpoint`, where each machine has its own files of this manifest,
-  // holds those of the machine before it too, each byte of them checked and on the disk. Throws
-  // DataError on all ranks where that cannot be. Where there is one machine it does nothing.
+  // Called by all ranks. Each host's `checkpoint` has the host's own files of this manifest. The
+  // call adds the files of the previous host, verified and synced to disk. Throws DataError on all
+  // ranks if a copy fails. With one host it does nothing.
   //   acted: see AllRanks::act
   void copy(const AllRanks& ranks, const std::string& manifest,
             const std::filesystem::path& checkpoint, FunctionRef<void()> acted) const;
@@ -31,10 +31,10 @@ class Partners {
   Deadline soon() const { return Clock::now() + patience_; }
   bool leads() const { return machines_[here_].leader == rank_; }
   struct Machine {
-    int leader = 0;                  // its first rank
-    std::vector<std::string> files;  // that its ranks may write
+    int leader = 0;                  // first rank of the host
+    std::vector<std::string> files;  // files that its ranks may write
   };
-  // Of the manifest's those that a machine wrote.
+  // Indices of the manifest's files that a host wrote.
   static std::vector<std::size_t> files_of(const Machine& machine,
                                            const CheckpointManifest& manifest);
   void exchange(const AllRanks& ranks, const std::string& manifest,
@@ -46,7 +46,7 @@ class Partners {
 
   int rank_;
   Milliseconds patience_;
-  std::vector<Machine> machines_;  // in the order of the ring
+  std::vector<Machine> machines_;  // hosts in ring order
   std::size_t here_ = 0, next_ = 0, previous_ = 0;
 };
 

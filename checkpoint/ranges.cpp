@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kReadBytes = std::int64_t{4} << 20;  // read at once: fits a cache
+constexpr std::int64_t kReadBytes = std::int64_t{4} << 20;  // size of a read; fits a CPU cache
 
 }  // namespace
 
@@ -45,10 +45,10 @@ void check_hash(const ReadFile& file, std::int64_t offset, const std::string& wh
 
 PieceReader::~PieceReader() {
   came_ = Event();
-  behind_.reset();  // behind what it reads
+  behind_.reset();  // waits for its reads
 }
 
-// What the piece has from `offset` on, up to `most` bytes; unless that is all, a multiple of 8.
+// Bytes of the piece from `offset` on, at most `most`. If fewer, their number is a multiple of 8.
 std::span<const std::byte> PieceReader::Piece::at(const ReadFile& of, std::int64_t offset,
                                                   std::int64_t most) const {
   const auto here = std::ssize(bytes) - (offset - begin);
@@ -66,14 +66,14 @@ void PieceReader::fill(Piece& piece, const ReadFile& file, std::int64_t begin, s
   piece.file = &file;
 }
 
-// Begins to read the piece at `begin`.
+// Starts to read the piece at `begin` in the background.
 void PieceReader::expect(const ReadFile& file, std::int64_t begin, std::int64_t end) {
   if (begin >= end) return;
   if (!behind_) behind_.emplace(Device{}, "reading", Stream::Mode::queued);
   behind_->enqueue([this, &file, begin, end](Stream&) {
     try {
       fill(coming_, file, begin, end);
-    } catch (const std::exception&) {  // who wants it reads it again, and hears why
+    } catch (const std::exception&) {  // read() reads it again and gets the error
     }
   });
   came_ = behind_->record();

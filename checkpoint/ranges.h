@@ -1,4 +1,4 @@
-// The ranges of a checkpoint's files that hashes cover: each header, and each slice.
+// Ranges of a checkpoint's files that hashes cover: each header and each slice.
 #pragma once
 
 #include <cstdint>
@@ -21,37 +21,37 @@ struct HashedRange {
 };
 
 HashedRange header_of(const ManifestFile& file);
-// Of each of its files in their order: they follow one another from its first byte to its last.
+// The ranges of each file, in file order. They cover the whole file without gaps.
 std::vector<std::vector<HashedRange>> ranges_by_file(const CheckpointManifest& manifest);
 
-// Throws DataError where the size is another.
+// Opens a file of a checkpoint. Throws DataError if its size differs.
 ReadFile open_checked(const std::filesystem::path& checkpoint, const ManifestFile& expected);
 
-// Throws DataError where they differ.
+// Throws DataError if the hashes differ.
 void check_hash(const ReadFile& file, std::int64_t offset, const std::string& what,
                 const std::string& expected, const std::string& found);
 
-// Reads ranges of files by pieces. Of ranges that follow one another, and of the pieces of one, the
-// next is read from the disk while one is used.
+// PieceReader reads ranges of files in pieces. While a piece is used, the next piece of the same or
+// the following range is read from disk.
 class PieceReader {
  public:
-  // Of the files that it reads all outlive it.
+  // The files that it reads must outlive it.
   PieceReader() = default;
   PieceReader(const PieceReader&) = delete;
   PieceReader& operator=(const PieceReader&) = delete;
   ~PieceReader();
 
-  // Calls use(piece, done) for [offset, offset + bytes) of the file, piece by piece, of which
-  // `done` bytes were before, a multiple of 8.
+  // Calls use(piece, done) for each piece of [offset, offset + bytes) of the file. `done` is the
+  // number of bytes before the piece, a multiple of 8.
   void read(const ReadFile& file, std::int64_t offset, std::int64_t bytes,
             FunctionRef<void(std::span<const std::byte> piece, std::int64_t done)> use);
-  // Reads a range, and checks it after that.
+  // Reads a range, then checks its hash.
   void verify(
       const ReadFile& file, const HashedRange& range,
       FunctionRef<void(std::span<const std::byte> piece)> use = [](auto) {});
 
  private:
-  // [begin, begin + bytes.size()) of a file.
+  // Bytes [begin, begin + bytes.size()) of a file.
   struct Piece {
     const ReadFile* file = nullptr;
     std::int64_t begin = 0;
@@ -63,7 +63,7 @@ class PieceReader {
 
   Piece ready_, coming_;
   const ReadFile* last_file_ = nullptr;
-  std::int64_t last_end_ = 0;  // of the range that was read last
+  std::int64_t last_end_ = 0;  // end of the last range read
   std::optional<Stream> behind_;
   Event came_;
 };

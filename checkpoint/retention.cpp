@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of those that were saved behind an evaluation, the steps of the best: the lowest losses.
+// Steps with the lowest validation losses, among checkpoints that have one.
 std::set<std::int64_t> best_steps(const std::vector<std::int64_t>& steps, const fs::path& directory,
                                   int count) {
   std::vector<std::pair<double, std::int64_t>> losses;
@@ -21,7 +21,7 @@ std::set<std::int64_t> best_steps(const std::vector<std::int64_t>& steps, const 
     const Json* loss = about.is_object() ? about.find("validation_loss") : nullptr;
     if (loss != nullptr && loss->is_number()) losses.emplace_back(loss->as_double(), -step);
   }
-  std::sort(losses.begin(), losses.end());  // of equal ones the newer
+  std::sort(losses.begin(), losses.end());  // equal losses: the newer step first
   std::set<std::int64_t> best;
   for (std::size_t i = 0; i < std::min(losses.size(), static_cast<std::size_t>(count)); ++i)
     best.insert(-losses[i].second);
@@ -40,7 +40,7 @@ bool has_right_sizes(const fs::path& checkpoint, Held held) {
 bool was_copied(const fs::path& checkpoint, const fs::path& to) {
   try {
     return path_exists(checkpoint / kCopiedMark) || is_copy(checkpoint, to / checkpoint.filename());
-  } catch (const DataError&) {  // as where an archive is away
+  } catch (const DataError&) {  // for example if an archive is unavailable
     return false;
   }
 }
@@ -57,7 +57,7 @@ std::vector<std::int64_t> unneeded(std::vector<std::int64_t> steps, const fs::pa
                                    const std::vector<std::int64_t>& keep) {
   if (std::ssize(steps) <= retention.last) return {};
   auto stay = best_steps(steps, directory, retention.best);
-  for (const auto step : keep)  // or the one before, where it never came here
+  for (const auto step : keep)  // or the step before, if this step does not exist here
     if (const auto behind = std::upper_bound(steps.begin(), steps.end(), step);
         behind != steps.begin())
       stay.insert(*std::prev(behind));
@@ -90,7 +90,8 @@ std::vector<std::int64_t> remove_all_of(const fs::path& directory,
 std::vector<std::int64_t> prunable_checkpoints(const fs::path& directory,
                                                const Retention& retention,
                                                const std::vector<std::int64_t>& keep) {
-  LOCKSTEP_CHECK(retention.last > 0, "keep at least one checkpoint, not ", retention.last);
+  LOCKSTEP_CHECK(retention.last > 0, "expected to keep at least one checkpoint, got ",
+                 retention.last);
   return unneeded(steps_of_right_sizes(directory, Held::all), directory, retention, keep);
 }
 
@@ -115,7 +116,7 @@ void prune_checkpoints(const AllRanks& ranks, const MachineRanks& machine,
       if (leads)
         going = unneeded(steps_of_right_sizes(directory, held), directory, retention, keep);
     } catch (const DataError& error) {
-      log_own_warning("nothing is deleted: ", error.what());
+      log_own_warning("no checkpoint is deleted: ", error.what());
     }
     return going.empty() ? "" : "some";
   };

@@ -1,4 +1,4 @@
-// Which checkpoints of a directory stay.
+// Retention decides which checkpoints of a directory stay.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,29 @@
 
 namespace lockstep {
 
-// Which stay when a newer one is saved.
+// Checkpoints that stay when a newer one is saved.
 struct Retention {
-  int last = 0;                          // the newest so many; 0: all
-  std::int64_t every = 0;                // those of a multiple of so many steps; 0: none for that
-  std::filesystem::path copied_to = {};  // of those of `every`, only what is not there yet
-  int best = 0;                          // the so many of the lowest `validation_loss`
+  int last = 0;                          // number of newest checkpoints; 0: all
+  std::int64_t every = 0;                // steps that are multiples of this; 0: none
+  std::filesystem::path copied_to = {};  // keep `every` steps only until they are copied here
+  int best = 0;                          // number of checkpoints with the lowest validation_loss
 };
 
-// Those that need not stay, of those whose sizes are right, but never those of the steps `keep`, or
-// where one is not there the one before it.
-// Damaged ones, and those that cannot be opened, are for a person to look at.
+// Steps that may be deleted. A step in `keep` stays; if it does not exist, the one before it stays.
+// Checkpoints that have wrong sizes or cannot be opened also stay, for a person to inspect.
 std::vector<std::int64_t> prunable_checkpoints(const std::filesystem::path& directory,
                                                const Retention& retention,
                                                const std::vector<std::int64_t>& keep = {});
 
-// Of one process, which has the directory for itself: deletes those, and returns them; nothing
-// unless the newest, read back from the disk, is whole (else throws DataError).
+// Deletes the prunable checkpoints and returns their steps. For one process that owns the
+// directory. Reads the newest checkpoint back from disk first; throws DataError if it is damaged.
 std::vector<std::int64_t> prune_checkpoints(const std::filesystem::path& directory,
                                             const Retention& retention,
                                             const std::vector<std::int64_t>& keep = {});
 
-// All ranks at once, when all have committed `newest`, each reading back a part of it. A checkpoint
-// that cannot be deleted is only warned of.
-//   machine: whether the directory is its own
+// Called by all ranks after all have committed `newest`; each rank reads back a part of it. A
+// checkpoint that cannot be deleted causes only a warning.
+//   machine: its own_directory tells whether each host has its own directory
 void prune_checkpoints(
     const AllRanks& ranks, const MachineRanks& machine, const std::filesystem::path& directory,
     std::int64_t newest, const Retention& retention, const std::vector<std::int64_t>& keep,

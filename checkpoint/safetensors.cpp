@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 constexpr std::int64_t kMostHeaderBytes = 100'000'000;
 constexpr std::size_t kMostDimensions = 8;
 constexpr int kMostNesting = 4;
-constexpr std::int64_t kPiece = 65536;  // elements converted at a time: in a cache
+constexpr std::int64_t kPiece = 65536;  // elements converted at a time; fits a CPU cache
 constexpr std::string_view kMetadata = "__metadata__";
 
 struct TypeRow {
@@ -53,7 +53,7 @@ StoredType parse_type(const std::string& text) {
   throw DataError(str("unknown dtype \"", text, "\""));
 }
 
-// The bytes of a tensor; nothing where that is more than any file holds.
+// Bytes of a tensor; nullopt on overflow or for a negative size.
 std::optional<std::int64_t> checked_bytes(const StoredTensor& tensor) {
   std::int64_t bytes = bytes_per_element(tensor.type);
   for (const auto size : tensor.shape)
@@ -67,13 +67,13 @@ std::vector<std::int64_t> parse_dimensions(const Json& json) {
     throw DataError(str("expected at most ", kMostDimensions, " dimensions, found ", sizes.size()));
   std::vector<std::int64_t> shape;
   for (const auto& size : sizes) {
-    if (size.as_integer() < 0) throw DataError(str("a dimension of size ", size.as_integer()));
+    if (size.as_integer() < 0) throw DataError(str("invalid dimension size ", size.as_integer()));
     shape.push_back(size.as_integer());
   }
   return shape;
 }
 
-// The offset is as the header has it, from the first byte of data.
+// The offset is relative to the first byte of data, as in the header.
 StoredTensor parse_tensor(const std::string& name, const Json& json) {
   StoredTensor tensor;
   tensor.name = name;
@@ -82,11 +82,12 @@ StoredTensor parse_tensor(const std::string& name, const Json& json) {
   const auto& offsets = json.at("data_offsets").as_array();
   if (offsets.size() != 2) throw DataError(str("expected 2 data_offsets, found ", offsets.size()));
   const std::int64_t begin = offsets[0].as_integer(), end = offsets[1].as_integer();
-  if (begin < 0 || end < begin) throw DataError(str("data_offsets [", begin, ", ", end, "]"));
+  if (begin < 0 || end < begin)
+    throw DataError(str("invalid data_offsets [", begin, ", ", end, "]"));
   const auto expected = checked_bytes(tensor);
   if (!expected || *expected != end - begin)
-    throw DataError(str("its dtype and shape make ", expected ? str(*expected) : "more than 2^63",
-                        " bytes, its data_offsets ", end - begin));
+    throw DataError(str("dtype and shape give ", expected ? str(*expected) : "more than 2^63",
+                        " bytes, data_offsets give ", end - begin));
   tensor.offset = begin;
   tensor.bytes = end - begin;
   return tensor;
@@ -121,7 +122,7 @@ void copy_numbers(std::span<const std::byte> from, std::span<double> to) {
   }
 }
 
-// Elements as numbers; false if the type is F8.
+// Converts elements to numbers; returns false if the type is F8.
 bool to_numbers(StoredType type, std::span<const std::byte> from, std::span<double> to) {
   switch (type) {
     case StoredType::boolean:
@@ -172,9 +173,9 @@ void check_names(const std::vector<StoredTensor>& tensors) {
     names.push_back(tensor.name);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
-  LOCKSTEP_CHECK(twice == names.end(), "two tensors named ", *twice);
-  LOCKSTEP_CHECK(!std::binary_search(names.begin(), names.end(), kMetadata), "a tensor named ",
-                 kMetadata);
+  LOCKSTEP_CHECK(twice == names.end(), "duplicate tensor name ", *twice);
+  LOCKSTEP_CHECK(!std::binary_search(names.begin(), names.end(), kMetadata),
+                 "reserved tensor name ", kMetadata);
 }
 
 }  // namespace
@@ -201,7 +202,7 @@ StoredType stored_type(DType type) {
     case DType::int32: return StoredType::i32;
     case DType::uint8: return StoredType::u8;
   }
-  LOCKSTEP_FAIL("no stored type of ", name(type));
+  LOCKSTEP_FAIL("no safetensors type for ", name(type));
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
@@ -245,18 +246,17 @@ void SafetensorsFile::parse(std::string_view header, std::int64_t data_begin) {
   for (auto& tensor : tensors_) {
     if (tensor.offset > data_bytes || tensor.bytes > data_bytes - tensor.offset)
       file_.fail(file_.size_bytes(),
-                 str("the file ends before ", tensor.name, ", which has bytes ", tensor.offset,
+                 str("the file ends before the end of ", tensor.name, ", bytes ", tensor.offset,
                      " to ", tensor.offset + tensor.bytes, " of the data; is it truncated?"));
     if (tensor.offset != end)
-      file_.fail(
-          data_begin + end,
-          str(tensor.name, tensor.offset > end ? ": a hole before it, its" : ": overlaps, its",
-              " data starts at byte ", data_begin + tensor.offset));
+      file_.fail(data_begin + end,
+                 str(tensor.name, ": ", tensor.offset > end ? "gap before" : "overlap with",
+                     " this tensor, whose data starts at byte ", data_begin + tensor.offset));
     end += tensor.bytes;
     tensor.offset += data_begin;
   }
   if (end != data_bytes)
-    file_.fail(data_begin + end, str(data_bytes - end, " bytes behind the last tensor"));
+    file_.fail(data_begin + end, str(data_bytes - end, " bytes after the last tensor"));
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     index_.emplace(tensors_[i].name, i);
 }
@@ -267,7 +267,7 @@ const StoredTensor* SafetensorsFile::find(std::string_view name) const {
 }
 
 void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first, Tensor out) const {
-  LOCKSTEP_CHECK(out.device.kind == Device::Kind::cpu, "read to the host first");
+  LOCKSTEP_CHECK(out.device.kind == Device::Kind::cpu, "expected a tensor in host memory");
   check_range(tensor, first, out.elements());
   const std::int64_t step = bytes_per_element(tensor.type);
   if (stored_type(out.dtype) == tensor.type) {
@@ -305,8 +305,8 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first,
     const auto bytes = std::span(piece).first(now * static_cast<std::size_t>(step));
     file_.read(bytes, tensor.offset + (first + done) * step);
     if (!to_numbers(tensor.type, bytes, out.subspan(static_cast<std::size_t>(done), now)))
-      file_.fail(tensor.offset, str(tensor.name, ": expected numbers of another type than ",
-                                    lockstep::name(tensor.type)));
+      file_.fail(tensor.offset,
+                 str(tensor.name, ": cannot read ", lockstep::name(tensor.type), " as numbers"));
   }
 }
 
@@ -319,14 +319,14 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, std::int64_t first
     if (std::isinf(out[i]) && !std::isinf(numbers[i]))
       file_.fail(tensor.offset,
                  str(tensor.name, ": element ", first + static_cast<std::int64_t>(i), " is ",
-                     numbers[i], "; expected at most 3.4e38, the largest number of fp32"));
+                     numbers[i], "; expected at most 3.4e38, the largest fp32 number"));
   }
 }
 
 void SafetensorsFile::check_range(const StoredTensor& tensor, std::int64_t first,
                                   std::int64_t count) {
-  LOCKSTEP_CHECK(0 <= first && first <= tensor.elements() - count, tensor.name, ": read ", first,
-                 "+", count, " of ", tensor.elements(), " elements");
+  LOCKSTEP_CHECK(0 <= first && first <= tensor.elements() - count, tensor.name, ": cannot read ",
+                 count, " elements from element ", first, " of ", tensor.elements());
 }
 
 std::string lay_out_safetensors(std::vector<StoredTensor>& tensors,
@@ -335,7 +335,7 @@ std::string lay_out_safetensors(std::vector<StoredTensor>& tensors,
   std::int64_t end = 0;
   for (auto& tensor : tensors) {
     const auto bytes = checked_bytes(tensor);
-    LOCKSTEP_CHECK(bytes && tensor.shape.size() <= kMostDimensions, tensor.name, ": bad shape");
+    LOCKSTEP_CHECK(bytes && tensor.shape.size() <= kMostDimensions, tensor.name, ": invalid shape");
     tensor.offset = end;
     tensor.bytes = *bytes;
     end += tensor.bytes;
@@ -360,8 +360,8 @@ void SafetensorsWriter::write(std::span<const std::byte> bytes) {
 void SafetensorsWriter::commit() {
   const std::int64_t expected = tensors_.empty() ? static_cast<std::int64_t>(header_.size())
                                                  : tensors_.back().offset + tensors_.back().bytes;
-  LOCKSTEP_CHECK(file_.size_bytes() == expected, "safetensors file of ", expected,
-                 " bytes: ", file_.size_bytes(), " were written");
+  LOCKSTEP_CHECK(file_.size_bytes() == expected, "safetensors file: wrote ", file_.size_bytes(),
+                 " bytes, expected ", expected);
   file_.commit();
 }
 

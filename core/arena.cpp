@@ -29,31 +29,31 @@ constexpr bool kPoison = false;
 constexpr bool kPoison = true;
 #endif
 
-// Checked, because a size that is negative or overflows would hand out memory twice.
+// Checks sizes, because a negative or overflowing size would allocate the same memory twice.
 std::int64_t bytes_of(std::string_view name, DType dtype, const Shape& shape) {
   std::int64_t bytes = bytes_per_element(dtype);
   for (int i = 0; i < shape.rank; ++i) {
-    LOCKSTEP_CHECK(shape[i] >= 0, name, " ", shape, " has a negative size");
+    LOCKSTEP_CHECK(shape[i] >= 0, name, " ", shape, ": negative size");
     LOCKSTEP_CHECK(!__builtin_mul_overflow(bytes, shape[i], &bytes), name, " ", shape,
-                   " has more bytes than 64 bits can count");
+                   ": size in bytes overflows 64 bits");
   }
   return bytes;
 }
 
-// After a failed mmap.
+// Throws the error of a failed mmap.
 [[noreturn]] void cannot_reserve(std::int64_t bytes) {
   const auto why = str("cannot reserve ", human_memory(static_cast<double>(bytes)),
                        " of memory: ", reason(errno));
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) throw Error(why);
-  throw ConfigError(str(why, "; `ulimit -v` limits the addresses of this process to ",
+  throw ConfigError(str(why, "; `ulimit -v` limits the address space of this process to ",
                         human_memory(static_cast<double>(limit.rlim_cur)),
-                        ". Raise it, or make the model or the batch smaller"));
+                        ". Raise it, or reduce the model or the batch"));
 }
 
-// Addresses for an arena that measures. No program has memory at them, so a tensor that is touched
-// faults, and no limit of the process counts them: 2^52 to 2^55 is beyond what Linux gives unasked
-// on x86-64 and aarch64. Arenas get ranges of their own in turn.
+// Addresses for a measuring arena. No program has memory there, so access to a tensor faults, and
+// no process limit counts them. Linux does not use 2^52 to 2^55 on x86-64 and aarch64 unless
+// requested. Each arena gets the next range.
 std::byte* unmapped_addresses() {
   constexpr std::uint64_t kFirst = std::uint64_t{1} << 52;
   constexpr std::uint64_t kRanges = ((std::uint64_t{1} << 55) - kFirst) / kMeasureBytes;
@@ -65,7 +65,7 @@ double mib(std::int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
-// The memory itself; for an arena that measures, its addresses.
+// Block owns the memory of an arena, or the addresses of a measuring arena.
 class Block {
  public:
   enum class Source : std::uint8_t { mapped, addresses, pinned, device };
@@ -73,7 +73,7 @@ class Block {
   explicit Block(std::shared_ptr<std::byte> given)
       : base(given.get()), source_(Source::device), given_(std::move(given)) {}
   Block(Source source, std::int64_t capacity) : source_(source) {
-    LOCKSTEP_CHECK(capacity >= 0, "arena of ", capacity, " bytes");
+    LOCKSTEP_CHECK(capacity >= 0, "invalid arena size: ", capacity, " bytes");
     const auto bytes =  // CUDA has no address for 0 bytes
         std::max(round_up(capacity, kAlignment), kAlignment);
     switch (source) {
@@ -85,8 +85,8 @@ class Block {
         return;
       case Source::device:
         base = gpu::allocate(bytes);
-        LOCKSTEP_CHECK(base != nullptr, "out of memory: ", mib(bytes),
-                       " MiB are needed on the GPU, ", mib(gpu::free_bytes()), " MiB are free");
+        LOCKSTEP_CHECK(base != nullptr, "out of memory: ", mib(bytes), " MiB needed on the GPU, ",
+                       mib(gpu::free_bytes()), " MiB are free");
         return;
     }
   }
@@ -135,13 +135,13 @@ Block::Source source_of(Device device, Arena::Memory memory) {
 }  // namespace
 
 struct Arena::State {
-  Device device;  // of its tensors
+  Device device;  // device of its tensors
   Block block;
   std::int64_t capacity, gap;
   std::int64_t used = 0, peak = 0;
   Purpose purpose = Purpose::workspaces;
   std::array<std::int64_t, kPurposes> by_purpose{}, peak_by_purpose{};
-  bool peak_is_new = false;  // and not in peak_by_purpose yet: it is by_purpose
+  bool peak_is_new = false;  // true if the peak is by_purpose, not yet in peak_by_purpose
   struct Named {
     char name[39];
     Purpose purpose;
@@ -149,7 +149,7 @@ struct Arena::State {
   };
   std::vector<Named> names;  // live allocations, for the message when one does not fit
 
-  // memory: see Block
+  // memory: arguments of Block
   template <class... Memory>
   State(Device d, std::int64_t bytes, Memory&&... memory)
       : device(d),
@@ -196,11 +196,11 @@ Tensor Arena::allocate(std::string_view name, DType dtype, Shape shape) {
   const auto needed = bytes_of(name, dtype, shape), left = s.capacity - s.used;
   if (s.block.is_measuring() && needed > left)
     throw ConfigError(str("more than ", human_memory(static_cast<double>(s.capacity)),
-                          " of memory would be needed, at last for ", name, " ", shape,
-                          "; make the model or the batch smaller"));
+                          " of memory are needed (at ", name, " ", shape, ")",
+                          "; reduce the model or the batch"));
   LOCKSTEP_CHECK(needed <= left, "out of memory: ", name, " ", shape, " needs ", mib(needed),
                  " MiB, ", mib(left), " of ", mib(s.capacity),
-                 " MiB are left; the largest allocations:", s.table());
+                 " MiB are free; largest allocations:", s.table());
   const auto bytes = round_up(needed, kAlignment) + s.gap;
   if (s.block.is_on_device()) gpu::tensor_begins(t.data, needed);
   s.used += bytes;

@@ -1,6 +1,6 @@
-// Arena: one block of memory, handed out in order, given back in reverse. A training step
-// allocates nothing else. Arena::measure() hands out addresses that have no memory and only
-// counts: the planner builds the whole model on one, so a plan cannot disagree with a run.
+// Arena is one block of memory, allocated in order and freed in reverse order. A training step
+// allocates no other memory. Arena::measure() returns addresses without memory and only counts
+// bytes. The planner builds the whole model on such an arena, so a plan matches its run.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// What memory is for: the rows of a plan's table. What nothing else names are workspaces.
+// Purpose of memory: the rows of a plan's table. Memory without another purpose is a workspace.
 enum class Purpose : std::uint8_t {
   weights,
   master_weights,
@@ -31,18 +31,18 @@ class Arena {
  public:
   enum class Memory : std::uint8_t { device, pinned_host, host };
 
-  // Reserves `capacity_bytes`. On the CPU a page costs memory from its first touch on; huge pages
-  // are asked for.
+  // Reserves `capacity_bytes`. On the CPU a page uses memory from its first access; the arena
+  // requests huge pages.
   Arena(Device device, Memory memory, std::int64_t capacity_bytes);
-  // Of memory that another allocated, on `device`.
+  // Uses `memory`, allocated by the caller on `device`.
   Arena(Device device, std::shared_ptr<std::byte> memory, std::int64_t bytes);
-  static Arena measure(Device device);  // peak_bytes() is the answer; touching a tensor faults
+  static Arena measure(Device device);  // see peak_bytes(); accessing a tensor faults
   ~Arena();
   Arena(Arena&&) noexcept;
   Arena& operator=(Arena&&) = delete;
 
-  // A new tensor, aligned to 256 bytes, uninitialised. Throws Error with a table of the largest
-  // names when it does not fit; when measuring, ConfigError beyond what any machine has.
+  // Returns a new tensor, aligned to 256 bytes and uninitialised. If it does not fit, throws Error
+  // with a table of the largest allocations. When measuring, throws ConfigError above 16 TiB.
   Tensor allocate(std::string_view name, DType dtype, Shape shape);
 
   Device device() const;
@@ -50,10 +50,10 @@ class Arena {
   std::int64_t peak_bytes() const;
   std::int64_t capacity_bytes() const;
 
-  // Of peak_bytes(): what was allocated then, by Purpose.
+  // Bytes by Purpose at the time of the peak; their sum is peak_bytes().
   std::array<std::int64_t, kPurposes> peak_by_purpose() const;
 
-  // While one lives, what is allocated is for that.
+  // For sets the purpose of all allocations during its lifetime.
   class For {
    public:
     For(Arena& arena, Purpose purpose);
@@ -66,8 +66,8 @@ class Arena {
     Purpose outer_;
   };
 
-  // Gives back, on destruction, everything allocated since construction. Debug builds fill it with
-  // signalling values, so that a tensor used after its scope shows.
+  // Scope frees, on destruction, everything allocated since its construction. Debug builds fill the
+  // memory with NaN bit patterns, so that use of a tensor after its scope is noticed.
   class Scope {
    public:
     explicit Scope(Arena& arena);
@@ -87,15 +87,15 @@ class Arena {
   std::unique_ptr<State> state_;
 };
 
-// What a program takes from: the memory of its device, and host memory that the device copies to
-// and from. On the CPU little or nothing is taken from the second.
+// Arenas of a program: device memory, and pinned host memory for copies to and from the device. On
+// the CPU the pinned arena is almost unused.
 struct Arenas {
   struct Bytes {
     std::int64_t device = 0, pinned = 0;
   };
   Arena device, pinned;
 
-  // `memory`: of the device, where it was allocated already
+  // `memory`: device memory that was already allocated, or nullptr
   Arenas(Device on, const Bytes& bytes, std::shared_ptr<std::byte> memory = nullptr)
       : device(memory ? Arena(on, std::move(memory), bytes.device)
                       : Arena(on, Arena::Memory::device, bytes.device)),

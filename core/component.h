@@ -1,5 +1,5 @@
-// Component: what a step's time goes to. A plan (launch/plan/step_time.h) and a run (core/trace.h)
-// divide it alike, under the same names.
+// Component names the parts of a step's time. A plan (launch/plan/step_time.h) and a run
+// (core/trace.h) use the same components.
 #pragma once
 
 #include <array>
@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// In the order in which tables have them. Communication: what compute waits for, by the axis of the
-// mesh that it goes along; `ranks` along all of them; `host`: copies between a GPU and its host.
-// other: what nothing else names, such as a host that is late.
+// Components in the order of tables. products: matmuls (GEMMs). communication: time that compute
+// waits, by mesh axis; `ranks`: along all axes; `host`: copies between a GPU and its host.
+// other: the rest, for example time in which the GPU waits for a slow host.
 enum class Component : std::uint8_t {
   products,
   attention,
@@ -26,14 +26,14 @@ enum class Component : std::uint8_t {
   other
 };
 inline constexpr std::size_t kComponents = 12;
-const char* name(Component component);      // "communication_tensor", a member of JSON
+const char* name(Component component);      // "communication_tensor", the name in JSON
 const char* in_words(Component component);  // "communication, tensor"
 
 // Seconds of a step.
 struct StepTime {
   std::array<double, kComponents> seconds{};
   double total() const;
-  // Whether a table has a row for it: what is less than 0.005 % of the step reads as nothing.
+  // True if a table has a row for it: components below 0.005 % of the step are left out.
   bool shows(Component component) const;
   double& operator[](Component component) { return seconds[static_cast<std::size_t>(component)]; }
   double operator[](Component component) const {

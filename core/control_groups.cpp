@@ -25,8 +25,8 @@ bool lists(const std::string& names, std::string_view name) {  // "cpu,cpuacct" 
   return false;
 }
 
-// The directory of each group that limits `controller` ("cpu"), from the process's up to the root:
-// a container may see its own group as the root.
+// Visits the directory of each group that limits `controller` ("cpu"), from the process's group to
+// the root. A container may see its own group as the root.
 void visit(const ControlGroups& groups, std::string_view controller,
            FunctionRef<void(const fs::path&)> act) {
   std::istringstream lines(groups.membership);
@@ -43,14 +43,14 @@ void visit(const ControlGroups& groups, std::string_view controller,
   }
 }
 
-// The number that a file starts with; otherwise ("max", no such file) `none`.
+// The number at the start of a file, or `none` if there is no number ("max") or no file.
 template <class Number>
 Number number_in(const fs::path& file, Number none) {
   Number number{};
   return std::ifstream(file) >> number ? number : none;
 }
 
-// The sum of the numbers behind these keys in a file of lines "key number".
+// Sum of the numbers of these keys in a file of lines "key number".
 std::int64_t sum_of(std::initializer_list<std::string_view> keys, const fs::path& file) {
   std::ifstream in(file);
   std::int64_t sum = 0, number = 0;
@@ -71,7 +71,7 @@ int granted_by(const fs::path& group) {
 
 MemoryGranted memory_of(const fs::path& group, const char* limit, const char* used,
                         std::initializer_list<std::string_view> file_pages) {
-  constexpr auto kNoLimit = std::int64_t{1} << 62;  // version 1 says it by a number about as large
+  constexpr auto kNoLimit = std::int64_t{1} << 62;  // version 1 uses a number about this large
   const auto most = number_in(group / limit, kUnlimited);
   if (most >= kNoLimit) return {kUnlimited, kUnlimited};
   const auto bytes = number_in<std::int64_t>(group / used, 0);

@@ -1,6 +1,6 @@
-// Control groups: what the system lets this process have of the machine, by Slurm, systemd or a
-// container. Each figure is the least of the process's group and those above it, read from the
-// files of version 2 or 1 (docs.kernel.org/admin-guide/cgroup-v2.html, .../cgroup-v1/).
+// ControlGroups reads the CPU and memory limits that Slurm, systemd or a container sets for this
+// process. Each limit is the minimum over the process's group and its parents, from cgroup files of
+// version 2 or 1 (docs.kernel.org/admin-guide/cgroup-v2.html, .../cgroup-v1/).
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,18 @@
 namespace lockstep {
 
 struct ControlGroups {
-  std::string membership;      // the text of /proc/self/cgroup
-  std::filesystem::path root;  // where the groups are: /sys/fs/cgroup
+  std::string membership;      // text of /proc/self/cgroup
+  std::filesystem::path root;  // root directory of the groups: /sys/fs/cgroup
 };
 
-ControlGroups control_groups();  // of this process
+ControlGroups control_groups();  // groups of this process
 
-// The processors' worth of time, rounded up: cpu.max, or cpu.cfs_quota_us over cpu.cfs_period_us.
-// INT_MAX where none limits.
+// CPU time limit in CPUs, rounded up: cpu.max, or cpu.cfs_quota_us over cpu.cfs_period_us. INT_MAX
+// if there is no limit.
 int processors_granted(const ControlGroups& groups);
 
-// Bytes of memory: memory.max or memory.limit_in_bytes, and what is left of them beside what all
-// processes of the group use, without the pages of files, which the system drops first. The
-// largest int64 where none limits.
+// Memory limit in bytes (memory.max or memory.limit_in_bytes), and the part of it that is free.
+// Page cache counts as free, because the system drops it first. No limit: the largest int64.
 struct MemoryGranted {
   std::int64_t limit = 0, left = 0;
 };

@@ -17,18 +17,17 @@ CpuLevel choose() {
   if (forced == nullptr || *forced == '\0') {
     for (const auto level : kLevels)
       if (cpu_supports(level)) return level;
-    throw Error(
-        "this build needs a processor with x86-64-v2 (SSE4.2, POPCNT), which this one lacks");
+    throw Error("this build needs a CPU with x86-64-v2 (SSE4.2, POPCNT); this CPU lacks it");
   }
   for (const auto level : kLevels) {
     if (std::string_view(forced) != name(level)) continue;
     if (cpu_supports(level)) return level;
-    throw ConfigError(str("LOCKSTEP_CPU=", forced, ": this processor (", cpu_name(),
-                          ") does not have it; unset it to use the best level it has"));
+    throw ConfigError(str("LOCKSTEP_CPU=", forced, ": not supported by this CPU (", cpu_name(),
+                          "); unset it to use the best level of this CPU"));
   }
   throw ConfigError(str("LOCKSTEP_CPU=", forced,
-                        ": expected baseline, avx2, avx512 or avx512_bf16, or unset it to use the "
-                        "best level this processor has"));
+                        ": expected baseline, avx2, avx512 or avx512_bf16; unset it to use the "
+                        "best level of this CPU"));
 }
 
 }  // namespace

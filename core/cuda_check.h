@@ -1,12 +1,12 @@
-// CUDA_CHECK(call): throws Error with the call, CUDA's reason for it and the host. Included behind
-// <cuda_runtime_api.h> by the few files that call CUDA.
+// CUDA_CHECK(call) throws Error with the call, CUDA's error text and the host name. The few files
+// that call CUDA include it after <cuda_runtime_api.h>.
 #pragma once
 
 #include "core/error.h"
 
 namespace lockstep {
 
-// `error` is a cudaError_t that is not cudaSuccess.
+// `error` is a cudaError_t other than cudaSuccess.
 [[noreturn]] void fail_cuda(int error, const char* call, const char* file, int line);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Descriptor: an open file or socket that is closed with its owner.
+// Descriptor owns an open file or socket, and closes it on destruction.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// DType: the element types of tensors, and bfloat16, which C++20 does not have.
+// DType lists the element types of tensors, with bfloat16, which C++20 does not have.
 #pragma once
 
 #include <bit>

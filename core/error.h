@@ -1,7 +1,7 @@
-// Errors: one exception family for what a run cannot survive, one macro to state a contract.
+// Error is the base of all exceptions that end a run. LOCKSTEP_CHECK states a contract.
 //
-// CHECK is always on and its message must name the values that broke the contract. Destructors
-// never throw; main() is the only catch site (launch/main.cpp) and exits with exit_code().
+// LOCKSTEP_CHECK is always on, and its message must name the values that violate the contract.
+// Destructors never throw. main() (launch/main.cpp) catches errors and exits with exit_code().
 #pragma once
 
 #include <sstream>
@@ -10,52 +10,51 @@
 
 namespace lockstep {
 
-std::string reason(int error);  // the system's text of a value of errno
+std::string reason(int error);  // the system's text for a value of errno
 
-// A broken contract or environment. The derived types say whose fault it is, so that a launcher
-// can tell from the exit code (sysexits.h) whether trying again makes sense.
+// A violated contract or a faulty environment. Derived types give the cause, so that a launcher can
+// decide from the exit code (sysexits.h) whether to retry.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
   virtual int exit_code() const { return 1; }
 };
 
-class UsageError : public Error {  // the command line
+class UsageError : public Error {  // an invalid command line
  public:
   using Error::Error;
   int exit_code() const override { return 64; }
 };
 
-// A file is not what it claims to be, or a path leads to no such file; names file and offset.
+// A file is invalid, or a path leads to no file. The message has the file and the offset.
 class DataError : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return 65; }
 };
 
-// This process may not or cannot open a file now, which says nothing of what it holds.
+// This process cannot open a file now. The contents of the file may still be valid.
 class AccessError : public DataError {
  public:
   using DataError::DataError;
 };
 
-// Storage cannot be read or written now: a disk is full or fails, a limit is reached, a file system
-// does not answer. The same command may succeed later. core/file.h chooses it by errno.
+// Storage cannot be read or written now: a disk is full or faulty, a limit is reached, or a file
+// system does not respond. The same command may succeed later. core/file.h chooses it by errno.
 class StorageError : public AccessError {
  public:
   using AccessError::AccessError;
   int exit_code() const override { return 74; }
 };
 
-// A server or a file system refuses it to this process: credentials or permissions are missing,
-// wrong or not enough.
+// A server or a file system denies access: credentials or permissions are missing or insufficient.
 class RefusedError : public AccessError {
  public:
   using AccessError::AccessError;
   int exit_code() const override { return 77; }
 };
 
-// A server that does not answer, or not as it should, for as long as it is asked: later it may.
+// A server does not respond, or only with errors, after all retries. A later start may succeed.
 class UnreachableError : public AccessError {
  public:
   using AccessError::AccessError;
@@ -68,7 +67,7 @@ class TransientError : public Error {  // the same command may succeed later or 
   int exit_code() const override { return 75; }
 };
 
-class ConfigError : public Error {  // what a person wrote; names file, line, key and the remedy
+class ConfigError : public Error {  // invalid configuration; names file, line, key and remedy
  public:
   using Error::Error;
   int exit_code() const override { return 78; }
@@ -91,7 +90,7 @@ std::string str(const Args&... args) {
   throw DataError(what);
 }
 
-// Throws `text` as the error of that exit code, which another process told.
+// Throws `text` as an error with that exit code. Used for errors that another process reports.
 [[noreturn]] inline void throw_as(int exit_code, const std::string& text) {
   switch (exit_code) {
     case 65: throw DataError(text);
@@ -103,7 +102,7 @@ std::string str(const Args&... args) {
   }
 }
 
-// act(); what a DataError, of whatever type, says of it gets `where...` and ": " in front.
+// Calls act(). A DataError, or an error of a derived type, gets the prefix "WHERE: ".
 template <class Act, class... Where>
 decltype(auto) in_context(Act&& act, const Where&... where) {
   try {
@@ -119,7 +118,7 @@ decltype(auto) in_context(Act&& act, const Where&... where) {
 
 }  // namespace lockstep
 
-// Macros because clang 14 (clang-tidy here) has no std::source_location.
+// These are macros because clang 14 (used by clang-tidy here) has no std::source_location.
 #define LOCKSTEP_FAIL(...) ::lockstep::fail(::lockstep::str(__VA_ARGS__), __FILE__, __LINE__)
 #define LOCKSTEP_CHECK(condition, ...)            \
   do {                                            \

@@ -19,20 +19,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kSyncedBytes = std::size_t{256} << 20;
-constexpr int kMostInterruptions = 1000;  // of a read or write: then the storage is broken
-// Of direct writing: what file systems want memory, places and sizes to be multiples of; and what
-// is written at once, of which there are two, so that the disk does not wait.
+constexpr int kMostInterruptions = 1000;  // of a read or write; more mean faulty storage
+// Direct writing: alignment of memory, offsets and sizes, and size of a buffer. There are two
+// buffers so that the disk does not wait.
 constexpr std::size_t kBlockBytes = 4096, kBufferBytes = RangeWriter::kDirectBytes / 2;
 
-// The limit of open files is the process's, and so is what was promised of it.
+// Reservations of open files, which are per process, as is the limit.
 struct Promises {
   std::mutex mutex;
   std::size_t files = 0;
-  rlim_t limit_before = 0;  // the first one
+  rlim_t limit_before = 0;  // limit before the first reservation
 } promises;
-constexpr std::size_t kOtherFiles = 1280;  // sockets, logs, and what allow_open_files() asks for
+constexpr std::size_t kOtherFiles = 1280;  // sockets, logs, and files of allow_open_files()
 
-// What to do about it, where that is known; `room`: where the disk is full.
+// Remedy for an error, "" if unknown. `room`: remedy for a full disk.
 std::string_view advice(int error, std::string_view room) {
   switch (error) {
     case ENOSPC:
@@ -50,28 +50,29 @@ fs::path directory_of(const fs::path& path) {
 fs::file_status status_of(const fs::path& path) {
   std::error_code error;
   const auto status = fs::status(path, error);
-  if (status.type() == fs::file_type::none) fail_io(path, "cannot look at it", error.value());
+  if (status.type() == fs::file_type::none) fail_io(path, "cannot access", error.value());
   return status;
 }
 
 const char* kind_of(fs::file_type type) {
-  return type == fs::file_type::directory ? "a directory" : "something else";
+  return type == fs::file_type::directory ? "a directory" : "a special file";
 }
 
-// What a rename to `path` is meant to replace: behind symbolic links, the last of which may lead to
-// nothing.
+// The file that a rename to `path` should replace: the target of symbolic links, which may not
+// exist.
 fs::path target_of(fs::path path) {
   const auto type = status_of(path).type();
   if (type != fs::file_type::regular && type != fs::file_type::not_found)
-    throw DataError(str(path.string(), ": expected a regular file or none, found ", kind_of(type)));
-  constexpr int kMostLinks = 40;  // as Linux has it
+    throw DataError(
+        str(path.string(), ": expected a regular file or a new name, found ", kind_of(type)));
+  constexpr int kMostLinks = 40;  // same as Linux
   std::error_code unknown;
   for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(path, unknown)); ++i)
     path = directory_of(path) / fs::read_symlink(path, unknown);
   return path;
 }
 
-// Of what takes bytes and keeps none.
+// Writes to a pipe or a character device.
 void write_stream(const fs::path& path, std::string_view text) {
   const int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
   if (descriptor < 0) fail_io(path, "cannot open", errno);
@@ -121,10 +122,10 @@ void fail_io(const fs::path& path, const std::string& what, int error, std::stri
 bool is_named(int descriptor, const fs::path& path) {
   struct stat held {};
   struct stat named {};
-  if (fstat(descriptor, &held) != 0) fail_io(path, "cannot look at the open file", errno);
+  if (fstat(descriptor, &held) != 0) fail_io(path, "cannot access the open file", errno);
   if (stat(path.c_str(), &named) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return false;
-    fail_io(path, "cannot look at it", errno);
+    fail_io(path, "cannot access", errno);
   }
   return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
@@ -151,7 +152,7 @@ std::vector<fs::path> directory_entries(const fs::path& directory) {
 }
 
 ReadFile::ReadFile(fs::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a pipe nobody writes to must not hang. It means nothing to a regular file.
+  // O_NONBLOCK: opening a pipe without a writer must not hang. Regular files ignore it.
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail_io(path_, "cannot open", errno);
   look();
@@ -167,7 +168,7 @@ void ReadFile::look() {
   const int error = fstat(descriptor_, &status) == 0 ? 0 : errno;
   if (error != 0 || !S_ISREG(status.st_mode)) {
     close(descriptor_);
-    if (error != 0) fail_io(path_, "cannot look at it", error);
+    if (error != 0) fail_io(path_, "cannot access", error);
     throw DataError(
         str(path_.string(), ": expected a regular file, found ",
             kind_of(S_ISDIR(status.st_mode) ? fs::file_type::directory : fs::file_type::unknown)));
@@ -196,14 +197,14 @@ void ReadFile::read(std::span<std::byte> out, std::int64_t offset) const {
                          offset + done);
     if (n < 0 && errno == EINTR && ++interruptions < kMostInterruptions) continue;
     if (n < 0) fail_io(path_, str("at byte ", offset + done, ": cannot read"), errno);
-    if (n == 0) fail(offset + done, "the file became shorter while it was read");
+    if (n == 0) fail(offset + done, "the file shrank while it was read");
     done += n;
     made_progress();
   }
 }
 
 void ReadFile::drop_cache() const {
-  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);  // advice: nothing depends on it
+  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);  // only advice; failure is ignored
 }
 
 void ReadFile::fail(std::int64_t offset, const std::string& what) const {
@@ -299,7 +300,7 @@ RangeWriter::RangeWriter(const fs::path& path, fs::path shown, Way way, Start st
 
 RangeWriter::~RangeWriter() {
   gone_ = Event();
-  behind_.reset();  // behind what it writes
+  behind_.reset();  // waits for its writes
   if (descriptor_ >= 0) close(descriptor_);
 }
 
@@ -310,14 +311,14 @@ RangeWriter::Buffer RangeWriter::make_buffer() {
 }
 
 void RangeWriter::write(std::span<const std::byte> bytes) {
-  LOCKSTEP_CHECK(descriptor_ >= 0, shown_.string(), ": written after commit");
+  LOCKSTEP_CHECK(descriptor_ >= 0, shown_.string(), ": write after commit");
   if (filling_ == nullptr) {
     put(bytes, offset_);
     offset_ += static_cast<std::int64_t>(bytes.size());
     return;
   }
   while (!bytes.empty()) {
-    // Up to the end of a block that the range begins in, then whole blocks.
+    // Fills up to the end of the current block first, then whole blocks.
     const auto in_block = static_cast<std::size_t>(offset_) % kBlockBytes;
     const auto most = in_block == 0 ? kBufferBytes : kBlockBytes - in_block;
     const auto count = std::min(bytes.size(), most - filled_bytes_);
@@ -329,13 +330,13 @@ void RangeWriter::write(std::span<const std::byte> bytes) {
 }
 
 void RangeWriter::seek(std::int64_t offset) {
-  LOCKSTEP_CHECK(offset >= 0, shown_.string(), ": written at byte ", offset);
+  LOCKSTEP_CHECK(offset >= 0, shown_.string(), ": cannot seek to byte ", offset);
   if (offset == offset_ + static_cast<std::int64_t>(filled_bytes_)) return;
   put_rest();
   offset_ = offset;
 }
 
-// The buffer, while the other one is filled.
+// Writes the full buffer in the background, while the other one is filled.
 void RangeWriter::put_behind() {
   if (!behind_) {
     going_ = make_buffer();
@@ -373,7 +374,7 @@ void RangeWriter::put(std::span<const std::byte> bytes, std::int64_t at) {
     set_direct(may_be_direct_ && at % kBlockBytes == 0 && bytes.size() % kBlockBytes == 0);
     const auto n = pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kSyncedBytes), at);
     if (n < 0 && errno == EINTR && ++interruptions < kMostInterruptions) continue;
-    if (n < 0 && errno == EINVAL && is_direct_) {  // blocks are larger here
+    if (n < 0 && errno == EINVAL && is_direct_) {  // this file system has larger blocks
       may_be_direct_ = false;
       continue;
     }
@@ -382,7 +383,7 @@ void RangeWriter::put(std::span<const std::byte> bytes, std::int64_t at) {
     at += n;
     made_progress();
     if (is_direct_) continue;
-    // So that the last sync is short, however large the file.
+    // Sync regularly, so that the last sync is short for any file size.
     unsynced_bytes_ += static_cast<std::size_t>(n);
     if (unsynced_bytes_ >= kSyncedBytes) {
       if (fdatasync(descriptor_) != 0) fail_io(shown_, "cannot sync", errno);
@@ -392,7 +393,7 @@ void RangeWriter::put(std::span<const std::byte> bytes, std::int64_t at) {
 }
 
 void RangeWriter::commit() {
-  LOCKSTEP_CHECK(descriptor_ >= 0, shown_.string(), ": committed twice");
+  LOCKSTEP_CHECK(descriptor_ >= 0, shown_.string(), ": commit called twice");
   put_rest();
   if (fsync(descriptor_) != 0) fail_io(shown_, "cannot sync", errno);
   // EINTR leaves the descriptor closed on Linux, and the bytes are synced already.
@@ -411,20 +412,20 @@ WriteFile::~WriteFile() {
 }
 
 void WriteFile::write(std::span<const std::byte> bytes) {
-  LOCKSTEP_CHECK(writer_, path_.string(), ": written after commit");
+  LOCKSTEP_CHECK(writer_, path_.string(), ": write after commit");
   writer_->write(bytes);
   size_bytes_ += static_cast<std::int64_t>(bytes.size());
 }
 
 void WriteFile::write_at(std::span<const std::byte> bytes, std::int64_t offset) {
-  LOCKSTEP_CHECK(writer_, path_.string(), ": written after commit");
+  LOCKSTEP_CHECK(writer_, path_.string(), ": write after commit");
   writer_->seek(offset);
   writer_->write(bytes);
   writer_->seek(size_bytes_);
 }
 
 void WriteFile::commit() {
-  LOCKSTEP_CHECK(writer_, path_.string(), ": committed twice");
+  LOCKSTEP_CHECK(writer_, path_.string(), ": commit called twice");
   writer_->commit();
   writer_.reset();
   if (rename(temporary_.c_str(), path_.c_str()) != 0)
@@ -448,7 +449,7 @@ void make_directories(const fs::path& directory) {
   if (mkdir(directory.c_str(), 0777) != 0) {
     const int error = errno;
     if (error == EEXIST && fs::is_directory(directory, unknown)) return;
-    const bool taken = error == EEXIST || error == ENOTDIR;  // by what is no directory
+    const bool taken = error == EEXIST || error == ENOTDIR;  // the name is not a directory
     fail_io(directory, "cannot create the directory", taken ? ENOTDIR : error);
   }
   sync_directory(directory_of(directory));
@@ -469,7 +470,7 @@ void sync_directory(const fs::path& directory) {
   const char* name = directory.empty() ? "." : directory.c_str();
   const int descriptor = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail_io(directory, "cannot open the directory", errno);
-  // EINVAL: a file system without directory syncs; nothing more can be asked of it.
+  // EINVAL: the file system has no directory syncs, so ignore it.
   const int error = fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
   close(descriptor);
   if (error != 0) fail_io(directory, "cannot sync the directory", error);

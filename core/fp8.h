@@ -1,5 +1,5 @@
-// Fp8: the two 8-bit floats of Micikevicius et al. 2022, arXiv:2209.05433, table 1. The bits are
-// those of cuda_fp8.h's conversions with saturation, NaNs included (they lose their sign).
+// Fp8 has the two 8-bit floats of Micikevicius et al. 2022, arXiv:2209.05433, table 1. The bits
+// equal those of the saturating conversions of cuda_fp8.h, also for NaNs (which lose their sign).
 //
 //   E4M3  1 sign, 4 exponent (bias 7), 3 mantissa bits; largest 448; no infinity; NaN 0x7f
 //   E5M2  1 sign, 5 exponent (bias 15), 2 mantissa bits; largest 57344; infinity 0x7c; NaN
@@ -15,11 +15,11 @@
 
 namespace lockstep {
 
-// How a format maps to fp32, which both the scalar and the vector conversions read. "Step" is the
-// smallest number, the distance of neighbours below the smallest normal one.
+// Constants that map a format to fp32, for scalar and vector conversions. "Step" is the smallest
+// positive number, which is the spacing of subnormals.
 template <int mantissa_bits, int bias, std::uint32_t largest, std::uint32_t first_nan>
 struct Fp8 {
-  static constexpr int kShift = 23 - mantissa_bits;  // of an fp32 mantissa to this one
+  static constexpr int kShift = 23 - mantissa_bits;  // from an fp32 mantissa to this one
   static constexpr std::uint32_t kRebias = (127u - bias) << mantissa_bits;
   static constexpr std::uint32_t kSmallestNormal = 1u << mantissa_bits;
   static constexpr std::uint32_t kLargest = largest;
@@ -47,8 +47,7 @@ struct dtype_of<Fp8E5M2> {
   static constexpr DType value = DType::fp8_e5m2;
 };
 
-// Rounds to nearest, ties to even; what is larger than the largest number, infinity too, becomes
-// it.
+// Rounds to nearest, ties to even. Larger magnitudes, and infinity, saturate to the largest number.
 template <class F>
 LOCKSTEP_HOST_DEVICE constexpr F to_fp8(float x) {
   const auto u = std::bit_cast<std::uint32_t>(x);
@@ -77,15 +76,15 @@ LOCKSTEP_HOST_DEVICE constexpr float fp8_to_float(F x) {
   return std::bit_cast<float>(magnitude | sign);
 }
 
-// What numbers of at most `absmax` are divided by to fill the range of F. Under flush-to-zero a
-// denormal scale would be 0.
+// Divisor that scales numbers up to `absmax` to the range of F. It is never denormal, because
+// flush-to-zero would make a denormal scale 0.
 template <class F>
 LOCKSTEP_HOST_DEVICE constexpr float fp8_scale(float absmax) {
   if (absmax == 0) return 1;
   return std::max(absmax / F::kLargestValue, std::numeric_limits<float>::min());
 }
 
-// Calls f with a value of the format, as with_float does.
+// Calls f with a value of the format's type, as with_float does.
 template <class F>
 void with_fp8(DType dtype, F&& f) {
   if (dtype == DType::fp8_e4m3) {

@@ -1,5 +1,5 @@
-// FunctionRef: a callable passed by reference, without an allocation. It must not outlive the call
-// it is an argument of.
+// FunctionRef passes a callable by reference, without an allocation. It must not outlive the call
+// that it is an argument of.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What Git LFS leaves in place of a file that was not fetched: a text that points to it.
+// Git LFS stores a pointer, a short text, in place of a file that was not fetched.
 #pragma once
 
 #include <string_view>
@@ -6,8 +6,8 @@
 namespace lockstep {
 
 inline constexpr std::string_view kGitLfsPointer = "version https://git-lfs.github.com/spec/";
-// The end of an error that begins with "expected X, ".
+// End of an error message that starts with "expected X, ".
 inline constexpr const char* kGitLfsAdvice =
-    "found the pointer that Git LFS leaves in place of a file; fetch the file with `git lfs pull`";
+    "found a Git LFS pointer; fetch the file with `git lfs pull`";
 
 }  // namespace lockstep

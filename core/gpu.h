@@ -1,8 +1,8 @@
-// What the engine asks of the CUDA runtime outside kernels, as functions of plain types, so that no
-// CUDA header is needed above core/. A build without CUDA links gpu_none.cpp in place of
-// gpu_cuda.cpp: there is then no GPU, and nothing else here is called.
+// gpu:: wraps the CUDA runtime calls outside kernels as functions of plain types, so that only
+// core/ needs CUDA headers. A build without CUDA links gpu_none.cpp instead of gpu_cuda.cpp: it has
+// no GPU, and no other function here is called.
 //
-// One binary starts on any machine: devices() finds out, once, what can be used, and why not.
+// One binary starts on any host: devices() detects once which GPUs are usable, or why none is.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-struct CUstream_st;  // CUDA's own handle types
+struct CUstream_st;  // CUDA's handle types
 struct CUevent_st;
 struct CUgraphExec_st;
 
@@ -18,7 +18,7 @@ namespace lockstep::gpu {
 
 struct Devices {
   int count = 0;
-  std::string why_not;  // where count is 0: one sentence that says what to do
+  std::string why_not;  // if count is 0: the reason and the remedy, in one sentence
 };
 Devices devices();
 
@@ -29,36 +29,36 @@ struct Properties {
   std::int64_t memory_bytes = 0;
 };
 Properties properties(int device);
-std::string pci_bus_id(int device);  // "0000:1B:00.0": its one name for all programs
-// Whether `device` reaches `other` by links that carry atomic operations: NVLink's do, PCIe's do
-// not (cudaDevP2PAttrNativeAtomicSupported).
+std::string pci_bus_id(int device);  // "0000:1B:00.0": the same in all programs
+// True if `device` reaches `other` by links with native atomics: NVLink has them, PCIe does not
+// (cudaDevP2PAttrNativeAtomicSupported).
 bool are_linked(int device, int other);
-std::string driver_version();  // the newest CUDA that the driver is for: "13.0"
+std::string driver_version();  // newest CUDA version that the driver supports: "13.0"
 
-// Whether code compiled for `architectures` ("80;90a", as LOCKSTEP_CUDA_ARCHITECTURES) runs on a
-// GPU of this compute capability: N runs on later minor versions of its major one, Na only on N,
-// Nf on its family, the later minor versions.
+// True if code compiled for `architectures` ("80;90a", as LOCKSTEP_CUDA_ARCHITECTURES) runs on a
+// GPU of this compute capability. N and Nf run on the same and later minor versions of one major
+// version, Na only on N.
 bool covers(const std::string& architectures, int major, int minor);
 
-// Makes `device` the one that this thread's calls mean. Throws ConfigError where it is not there or
-// this build has no code for it. The first call clears the environment variables by which NVIDIA's
-// libraries compute other bits, with a warning each; no other thread may use the environment then.
+// Selects `device` for this thread's calls. Throws ConfigError if it does not exist or this build
+// has no code for it. The first call unsets environment variables that change results of NVIDIA's
+// libraries, and logs a warning for each. No other thread may use the environment meanwhile.
 void use(int device);
-const std::vector<std::string>& cleared_variables();  // their names
-void use_again(int device);  // where another thread was told to use it already
+const std::vector<std::string>& cleared_variables();  // names of the variables that were unset
+void use_again(int device);  // cheaper use() for a device that another thread already selected
 
-std::int64_t free_bytes();                       // of the device in use
-std::byte* allocate(std::int64_t bytes);         // nullptr where there is not enough
+std::int64_t free_bytes();                       // free memory of the selected device
+std::byte* allocate(std::int64_t bytes);         // nullptr if there is not enough memory
 std::byte* allocate_pinned(std::int64_t bytes);  // host memory that the GPU reads directly
 void release(std::byte* memory) noexcept;
 void release_pinned(std::byte* memory) noexcept;
 
-// A range of the calling thread's time that profilers show (NVTX). `name` is kept by address.
+// Marks a range of the calling thread's time for profilers (NVTX). `name` must stay valid.
 void begin_range(const char* name);
 void end_range();
 
-// For tools that check memory accesses (tests/simt): a tensor of an arena lives in these bytes,
-// from now on nothing does. Arenas leave this many unused bytes behind each tensor.
+// For tools that check memory accesses (tests/simt): these bytes hold a tensor, or no tensor any
+// more. Arenas leave bytes_between_tensors() unused bytes after each tensor.
 void tensor_begins(std::byte* memory, std::int64_t bytes) noexcept;
 void tensors_end(std::byte* memory, std::int64_t bytes) noexcept;
 std::int64_t bytes_between_tensors();
@@ -67,25 +67,25 @@ CUstream_st* create_stream();
 void destroy(CUstream_st* stream) noexcept;
 void synchronize(CUstream_st* stream);
 
-// One that is timed can be the end of seconds_between; one that is not is cheaper, and a thread
-// that waits for it sleeps.
+// A timed event can be an argument of seconds_between. An untimed one is cheaper, and a thread that
+// waits for it sleeps.
 CUevent_st* create_event(bool timed);
 void destroy(CUevent_st* event) noexcept;
 void record(CUevent_st* event, CUstream_st* stream);
 void wait(CUstream_st* stream, CUevent_st* event);
 void synchronize(CUevent_st* event);
 bool is_done(CUevent_st* event);
-double seconds_between(CUevent_st* begin, CUevent_st* end);  // both done
+double seconds_between(CUevent_st* begin, CUevent_st* end);  // both must be done
 
-// Between the first two, what this thread gives the stream is not done but recorded, and the host
-// may not wait for it; it is done, in the same order, whenever the graph is launched.
+// Between begin_capture and end_capture, work that this thread enqueues is recorded instead of run,
+// and the host must not wait for it. launch() runs the recorded work in the same order.
 void begin_capture(CUstream_st* stream);
-CUgraphExec_st* end_capture(CUstream_st* stream);  // throws where a call was not one to record
+CUgraphExec_st* end_capture(CUstream_st* stream);  // throws if a call cannot be recorded
 void abandon_capture(CUstream_st* stream) noexcept;
 void launch(CUgraphExec_st* graph, CUstream_st* stream);
 void destroy(CUgraphExec_st* graph) noexcept;
 
-// Between device and pinned memory, in either direction, or on the device; in the stream's order.
+// Copies between device and pinned memory in either direction, or on the device, in stream order.
 void copy(std::byte* to, const std::byte* from, std::int64_t bytes, CUstream_st* stream);
 
 }  // namespace lockstep::gpu

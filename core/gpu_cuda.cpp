@@ -32,27 +32,24 @@ std::string version(int number) {
 Devices find_devices() {
   int count = 0;
   const auto error = cudaGetDeviceCount(&count);
-  cudaGetLastError();  // or a later call would report it again
+  cudaGetLastError();  // clears the error, so that a later call does not report it
   if (error == cudaSuccess && count > 0) return {count, {}};
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   if (error == cudaErrorStubLibrary)
     return {0,
-            "libcuda.so.1 is the toolkit's stub, which only serves to link; take its directory "
-            "out of LD_LIBRARY_PATH, and install the NVIDIA driver"};
+            "libcuda.so.1 is the CUDA toolkit's stub for linking; remove its directory from "
+            "LD_LIBRARY_PATH and install the NVIDIA driver"};
   if (error == cudaErrorInsufficientDriver && driver > 0)
-    return {0, str("the NVIDIA driver is for CUDA ", version(driver),
-                   " at most, and this build "
-                   "needs ",
-                   version(runtime),
-                   "; update the driver, or build with an older CUDA "
-                   "toolkit")};
-  if (error == cudaErrorInsufficientDriver) return {0, "there is no NVIDIA driver; install one"};
+    return {
+        0, str("the NVIDIA driver supports CUDA up to ", version(driver), ", but this build needs ",
+               version(runtime), "; update the driver, or build with an older CUDA toolkit")};
+  if (error == cudaErrorInsufficientDriver) return {0, "no NVIDIA driver found; install one"};
   if (error == cudaErrorNoDevice || error == cudaSuccess)
-    return {0, "the NVIDIA driver finds no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES"};
-  return {0, str("the NVIDIA driver does not start: ", cudaGetErrorString(error), " (",
-                 cudaGetErrorName(error), "); see nvidia-smi and dmesg")};
+    return {0, "the NVIDIA driver found no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES"};
+  return {0, str("the NVIDIA driver failed to start: ", cudaGetErrorString(error), " (",
+                 cudaGetErrorName(error), "); check nvidia-smi and dmesg")};
 }
 
 }  // namespace
@@ -94,9 +91,9 @@ std::string driver_version() {
 
 namespace {
 
-// Of cuBLAS: TF32, and fp32 products emulated by bf16. Of cuDNN and its frontend: which backward of
-// attention is deterministic within how much memory, when the softmax is rescaled, and which
-// engines are left out. Checked with cuDNN frontend 1.32 and CUDA 13.0.
+// Variables that change results. cuBLAS: TF32, and emulation of fp32 matmuls by bf16. cuDNN and its
+// frontend: memory limit of deterministic attention backward, rescaling of the softmax, and
+// excluded engines. Checked with cuDNN frontend 1.32 and CUDA 13.0.
 constexpr const char* kVariables[] = {
     "NVIDIA_TF32_OVERRIDE",      "CUBLAS_EMULATE_SINGLE_PRECISION",
     "CUBLAS_EMULATION_STRATEGY", "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT",
@@ -108,7 +105,7 @@ std::vector<std::string> clear_variables() {
   for (const char* name : kVariables) {
     const char* value = std::getenv(name);
     if (value == nullptr) continue;
-    log_warning(name, "=", value, " in the environment is ignored: it changes the bits of results");
+    log_warning(name, "=", value, " in the environment is ignored: it would change results");
     unsetenv(name);
     cleared.emplace_back(name);
   }
@@ -127,12 +124,12 @@ void use(int device) {
   const auto found = devices();
   if (found.count == 0) throw ConfigError(str("no GPU can be used: ", found.why_not));
   if (device < 0 || device >= found.count)
-    throw ConfigError(str("GPU ", device, " is not there; ", found.count, " can be used"));
+    throw ConfigError(str("GPU ", device, " does not exist; usable GPUs: ", found.count));
   const auto p = properties(device);
   if (!covers(LOCKSTEP_CUDA_ARCHITECTURES, p.major, p.minor))
     throw ConfigError(str("GPU ", device, " (", p.name, ") has compute capability ", p.major, ".",
                           p.minor, "; this build has code for ", LOCKSTEP_CUDA_ARCHITECTURES,
-                          ": build with -DLOCKSTEP_CUDA_ARCHITECTURES=", p.major, p.minor,
+                          "; rebuild with -DLOCKSTEP_CUDA_ARCHITECTURES=", p.major, p.minor,
                           p.major >= 9 ? "a" : ""));
   CUDA_CHECK(cudaSetDevice(device));
 }
@@ -176,7 +173,7 @@ void release_pinned(std::byte* memory) noexcept {
   cudaFreeHost(memory);
 }
 
-#ifndef LOCKSTEP_SIMT  // tests/simt has its own
+#ifndef LOCKSTEP_SIMT  // tests/simt has other definitions
 void begin_range(const char* name) {
   nvtxRangePushA(name);
 }
@@ -227,10 +224,10 @@ void synchronize(CUevent_st* event) {
   CUDA_CHECK(cudaEventSynchronize(event));
 }
 
-// A device that failed does nothing any more.
+// An event of a failed device counts as done, because the device does no more work.
 bool is_done(CUevent_st* event) {
   if (cudaEventQuery(event) != cudaErrorNotReady) return true;
-  cudaGetLastError();  // or a later call would report it
+  cudaGetLastError();  // clears the error, so that a later call does not report it
   return false;
 }
 
@@ -240,7 +237,7 @@ double seconds_between(CUevent_st* begin, CUevent_st* end) {
   return static_cast<double>(milliseconds) / 1e3;
 }
 
-// Other threads, which wait for events of their own, are none of its business: ThreadLocal.
+// ThreadLocal: the capture does not restrict other threads, which wait for their own events.
 void begin_capture(CUstream_st* stream) {
   CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 }
@@ -259,7 +256,7 @@ void abandon_capture(CUstream_st* stream) noexcept {
   cudaGraph_t graph = nullptr;
   cudaStreamEndCapture(stream, &graph);
   if (graph != nullptr) cudaGraphDestroy(graph);
-  cudaGetLastError();  // or a later call would report it again
+  cudaGetLastError();  // clears the error, so that a later call does not report it
 }
 
 void launch(CUgraphExec_st* graph, CUstream_st* stream) {

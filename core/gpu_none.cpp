@@ -1,5 +1,4 @@
-// A build without CUDA: devices() says so, and because nothing is called on a GPU that is not
-// there, the rest cannot be reached.
+// In a build without CUDA, devices() reports it. Other functions need a GPU and are never called.
 #include "core/error.h"
 #include "core/gpu.h"
 

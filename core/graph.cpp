@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Ends with its scope, whatever is thrown there: a stream that is still captured does nothing.
+// Capture ends with its scope, also on exceptions, because a stream in capture runs no work.
 class Capture {
  public:
   explicit Capture(CUstream_st* stream) : stream_(stream) { gpu::begin_capture(stream); }

@@ -1,5 +1,4 @@
-// Graph: work of a CUDA stream that is done again and again, launched with one call instead of one
-// a kernel.
+// Graph is repeated work of a CUDA stream, launched with one call instead of one call per kernel.
 #pragma once
 
 #include <memory>
@@ -13,11 +12,10 @@ namespace lockstep {
 
 class Graph {
  public:
-  // Does what `work` gives the stream, which is the same every time: the first call asks `work` and
-  // captures that, later ones do it again without asking. So `work` gives nothing to other streams,
-  // waits for nothing, and whatever it takes from the host (arguments of kernels, addresses) stays
-  // as it was; what changes lives on the device. It was done once without a graph before, so that
-  // libraries have loaded their code and chosen their algorithms.
+  // Runs the work that `work` enqueues. The first call captures it; later calls launch the captured
+  // work without calling `work`. So `work` must not use other streams or wait. Host data that it
+  // uses (kernel arguments, addresses) must stay the same; values that change must be on the
+  // device. Run the work once without a graph first, so that libraries choose their algorithms.
   void run(Stream& stream, FunctionRef<void()> work);
 
  private:

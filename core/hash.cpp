@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <vector>
-#define XXH_INLINE_ALL  // no library to find at run time
+#define XXH_INLINE_ALL  // avoids a shared library at run time
 #include <xxhash.h>
 
 #include "core/file.h"
 
 namespace lockstep {
 
-// On the heap with new, which keeps the 64-byte alignment that XXH3_state_t asks for.
+// The state is allocated with new, which keeps the 64-byte alignment that XXH3_state_t needs.
 struct Hasher::State {
   XXH3_state_t xxh3;
 };

@@ -1,4 +1,4 @@
-// Hash: XXH3-128, the checksum of every file format here. It finds accidents, not attackers.
+// Hash computes XXH3-128, the checksum of all file formats here. It detects accidents, not attacks.
 // Source: the xxHash specification, version 0.8; `xxh128sum` prints the same digits.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Of bytes that arrive in pieces; how they are cut does not matter.
+// Hasher hashes bytes that arrive in pieces of any size.
 class Hasher {
  public:
   Hasher();
@@ -20,7 +20,7 @@ class Hasher {
   ~Hasher();
 
   void add(std::span<const std::byte> bytes);
-  std::string hex() const;  // 32 digits, of what was added so far
+  std::string hex() const;  // 32 digits: hash of all bytes added so far
 
  private:
   struct State;
@@ -29,6 +29,6 @@ class Hasher {
 
 std::string hash_hex(std::span<const std::byte> bytes);
 std::string hash_hex(std::string_view text);
-std::string hash_of_file(const std::filesystem::path& path);  // of all its bytes, a piece at a time
+std::string hash_of_file(const std::filesystem::path& path);  // reads the file in pieces
 
 }  // namespace lockstep

@@ -1,11 +1,11 @@
-// Whole numbers of blocks.
+// Integer rounding.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep {
 
-// a / b rounded up, and n rounded up to a multiple of `to`; of numbers that are not negative.
+// a / b rounded up, and n rounded up to a multiple of `to`, for nonnegative numbers.
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }

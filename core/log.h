@@ -1,5 +1,4 @@
-// Log: one line an event, to standard error, with the time. Standard output belongs to
-// results.
+// Log writes one line per event to standard error, with the time. Standard output is for results.
 #pragma once
 
 #include <string>
@@ -10,13 +9,13 @@ namespace lockstep {
 
 enum class LogLevel : unsigned char { info, warning, error };
 
-void log_line(LogLevel level, const std::string& text);  // thread-safe, one write(2) a line
+void log_line(LogLevel level, const std::string& text);  // thread-safe, one write(2) per line
 
-// This process is one of several ranks: their numbers stand in front of what they say.
+// Sets the rank of this process. Lines of ranks other than 0 start with "rank N: ".
 void log_as_rank(int rank);
-bool log_speaks_for_all();  // it is rank 0, or the only one
+bool log_speaks_for_all();  // true on rank 0 and in a single process
 
-// Of what is the same on all ranks: rank 0 says it.
+// For events that are the same on all ranks: only rank 0 logs them.
 template <class... Args>
 void log_info(const Args&... args) {
   if (log_speaks_for_all()) log_line(LogLevel::info, str(args...));
@@ -25,7 +24,7 @@ template <class... Args>
 void log_warning(const Args&... args) {
   if (log_speaks_for_all()) log_line(LogLevel::warning, str(args...));
 }
-// Of what is this rank's own, as its disk and its GPU are: each says it.
+// For events of one rank, for example of its disk or its GPU: each rank logs its own.
 template <class... Args>
 void log_own_warning(const Args&... args) {
   log_line(LogLevel::warning, str(args...));

@@ -1,4 +1,4 @@
-// The median, for figures of which a few may lie far outside the rest.
+// The median, for measurements with outliers.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Of an even number the upper one of the two in the middle; NaN of none.
+// For an even count, returns the upper of the two middle values; NaN if `values` is empty.
 inline double median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   const auto middle = values.begin() + std::ssize(values) / 2;

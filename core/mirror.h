@@ -1,5 +1,5 @@
-// Mirror: a tensor of a device as the host sees it. On the CPU that is the tensor itself, and
-// nothing is copied; of a GPU it is a copy in pinned memory, taken or sent when that is asked for.
+// Mirror is the host's view of a device tensor. On the CPU it is the tensor itself, and nothing is
+// copied. On a GPU it is a copy in pinned memory, which fetch() and send() update.
 #pragma once
 
 #include "core/arena.h"
@@ -10,7 +10,7 @@ namespace lockstep {
 class Mirror {
  public:
   Mirror() = default;
-  // Memory comes from `pinned`, for a GPU only.
+  // Allocates from `pinned` for a GPU only.
   Mirror(std::string_view name, Tensor device, Arena& pinned)
       : device_(device),
         host_(device.device.kind == Device::Kind::cpu
@@ -20,8 +20,8 @@ class Mirror {
   Tensor device() const { return device_; }
   Tensor host() const { return host_; }
 
-  // In the order of the stream. The host waits for the stream before it reads, and before it writes
-  // again.
+  // Both run in stream order. The host must wait for the stream before it reads, and before it
+  // writes again.
   void fetch(Stream& stream) const { copy(stream, host_, device_); }
   void send(Stream& stream) const { copy(stream, device_, host_); }
 

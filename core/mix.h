@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// 2^64 over the golden ratio, odd: multiples of it are far apart.
+// 2^64 divided by the golden ratio, odd: its multiples are far apart.
 inline constexpr std::uint64_t kGolden64 = 0x9e3779b97f4a7c15u;
 
 // splitmix64's finaliser: a bijection of 64 bits in which each input bit flips half the output.

@@ -7,7 +7,7 @@ namespace lockstep {
 
 int edit_distance(std::string_view a, std::string_view b) {
   const auto columns = b.size() + 1;
-  std::vector<int> before(columns), last(columns), row(columns);  // of the distance matrix
+  std::vector<int> before(columns), last(columns), row(columns);  // rows of the distance matrix
   for (std::size_t j = 0; j < columns; ++j)
     last[j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {

@@ -73,7 +73,7 @@ OpLog::Call::~Call() {
   stream_.set_in_call(false);
   if (log_ == nullptr || stream_.is_measuring()) return;
   if (stream_.is_cuda()) {
-    if (std::uncaught_exceptions() == 0)  // behind a fault every call fails
+    if (std::uncaught_exceptions() == 0)  // after a fault every call fails
       log_->timed_.push_back({entry_, std::move(begin_event_), stream_.record_timed()});
     return;
   }
@@ -104,7 +104,7 @@ void OpLog::wait(const Stream& stream, std::int64_t event) {
 std::uint8_t OpLog::number_of(const Stream& stream) {
   const auto found = std::find(streams_.begin(), streams_.end(), &stream);
   if (found != streams_.end()) return static_cast<std::uint8_t>(found - streams_.begin());
-  LOCKSTEP_CHECK(streams_.size() < 255, "a log of ", streams_.size(), " streams");
+  LOCKSTEP_CHECK(streams_.size() < 255, "an operator log has at most 255 streams");
   streams_.push_back(&stream);
   names_.emplace_back(stream.name());
   return static_cast<std::uint8_t>(streams_.size() - 1);

@@ -1,6 +1,6 @@
-// OpLog: what streams are given, as operators and collectives state it themselves: FLOPs, bytes,
-// sizes, and which stream waits for which. Of measuring streams it is a step with nothing behind
-// it, which the planner prices; of a running stream each call has its seconds.
+// OpLog records the operators and collectives of streams, as they describe themselves: FLOPs,
+// bytes, sizes, and which stream waits for which. With measuring streams it records a step without
+// running it, for the planner. With running streams each call also has its seconds.
 #pragma once
 
 #include <array>
@@ -21,36 +21,36 @@ namespace lockstep {
 struct Op {
   enum class Kind : std::uint8_t { product, attention, memory, transfer, collective };
 
-  const char* name = "";  // as the operator is called: "matmul_forward", "all_gather"
+  const char* name = "";  // name of the operator: "matmul_forward", "all_gather"
   Kind kind = Kind::memory;
-  DType dtype = DType::fp32;  // product, attention: of what is multiplied
-  double flops = 0;           // product, attention; a multiply-add counts as two
-  // Of tensors, read or written; transfer: from host to device or back; collective: received, see
-  // Communicator.
+  DType dtype = DType::fp32;  // product, attention: type of the factors
+  double flops = 0;           // product, attention: a multiply-add counts as two
+  // Bytes of tensors read or written; transfer: moved between host and device; collective:
+  // received, see Communicator.
   std::int64_t bytes = 0;
-  // product: rows, columns and depth [M, N, K]; attention: B, T, query heads, head size
+  // product (matmul): rows, columns and depth [M, N, K]; attention: B, T, query heads, head size
   std::array<std::int64_t, 4> sizes{};
-  // collective: of its group
-  const char* group = "";  // name
+  // collective: its group
+  const char* group = "";  // name of the group
   Component along = Component::communication_ranks;
   int ranks = 1;
 
   bool is_nothing() const { return kind == Kind::collective && ranks == 1; }
 };
 
-// What a plan and a run count it as, within a span of a component.
+// The component that plans and runs count `op` as, inside a span of the component `within`.
 Component component_of(const Op& op, Component within);
 
-// The bytes of all of them; absent ones have none.
+// Total bytes of the tensors; absent ones count 0.
 std::int64_t bytes_of(std::initializer_list<ConstTensor> tensors);
 
-// Op of a memory-bound operator, which reads or writes each of `tensors` once.
+// Op of a memory-bound operator that reads or writes each of `tensors` once.
 Op memory_op(const char* name, DType dtype, std::initializer_list<ConstTensor> tensors);
-// [M, K] times [K, N].
+// Op of a matmul [M, K] times [K, N].
 Op product_op(const char* name, DType dtype, std::int64_t M, std::int64_t N, std::int64_t K,
               std::initializer_list<ConstTensor> tensors);
 
-// What crosses between a device and its host.
+// Op of a copy between a device and its host.
 Op transfer_op(ConstTensor moved);
 
 class OpLog {
@@ -58,11 +58,11 @@ class OpLog {
   enum class What : std::uint8_t { op, record, wait };
   struct Entry {
     What what = What::op;
-    std::uint8_t stream = 0;              // number in streams()
-    Component within = Component::other;  // of core/trace.h, where its stream was given it
+    std::uint8_t stream = 0;              // index in streams()
+    Component within = Component::other;  // component of the enclosing span (core/trace.h)
     Op op;
-    std::int64_t event = 0;  // record, wait: its number
-    double seconds = 0;      // op of a running stream
+    std::int64_t event = 0;  // record, wait: number of the event
+    double seconds = 0;      // op on a running stream
   };
 
   OpLog() = default;
@@ -71,12 +71,12 @@ class OpLog {
 
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<std::string>& streams() const { return names_; }
-  void clear();  // but for events
-  // Of measuring streams: forgets entries from `end` on, but for events.
+  void clear();  // keeps the numbers of events
+  // For measuring streams: removes entries from `end` on; keeps the numbers of events.
   void cut(std::size_t end) { entries_.resize(end); }
 
-  // While one lives its stream does an operator, which its trace and its log are told of; what that
-  // calls itself is part of it.
+  // Call reports an operator to the stream's trace and log during its lifetime. Operators called
+  // meanwhile on this stream count as part of it.
   class Call {
    public:
     Call(Stream& stream, const Op& op);
@@ -86,18 +86,18 @@ class OpLog {
 
    private:
     Stream& stream_;
-    bool is_part_;          // of another one
-    OpLog* log_ = nullptr;  // nullptr: nobody asks
+    bool is_part_;          // part of another operator
+    OpLog* log_ = nullptr;  // nullptr: the stream has no log
     std::optional<Trace::Span> span_;
     std::size_t entry_ = 0;
     std::chrono::steady_clock::time_point begin_;
     Event begin_event_;
   };
 
-  // The seconds of calls of CUDA streams, which have done them.
+  // Sets the seconds of calls on CUDA streams, after the streams have finished them.
   void settle();
 
-  std::int64_t record(const Stream& stream);  // the event's number
+  std::int64_t record(const Stream& stream);  // returns the event's number
   void wait(const Stream& stream, std::int64_t event);
 
  private:
@@ -112,7 +112,7 @@ class OpLog {
   std::vector<Timed> timed_;
   std::vector<const Stream*> streams_;
   std::vector<std::string> names_;
-  std::set<std::string, std::less<>> groups_;  // whose names outlive the communicators
+  std::set<std::string, std::less<>> groups_;  // names that outlive the communicators
   std::int64_t events_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// reason: of errno; 0: it is not known, for what was written before has failed.
+// reason: a value of errno; 0 if unknown, because an earlier write failed.
 [[noreturn]] void fail(int reason) {
   const auto what = reason == 0 ? "" : str(": ", std::generic_category().message(reason));
   throw OutputError(str("standard output: cannot write", what));

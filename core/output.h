@@ -1,4 +1,4 @@
-// Standard output, where results go: what cannot be written there is an error, not a silence.
+// Output writes results to standard output. A failed write is an error.
 #pragma once
 
 #include <string_view>
@@ -7,15 +7,15 @@
 
 namespace lockstep {
 
-// A full disk, or a pipe that nobody reads. Of no input, so none is named in front of it.
+// Standard output cannot be written: full disk, or closed pipe. The message names no input file.
 class OutputError : public Error {
  public:
   using Error::Error;
   int exit_code() const override { return 74; }
 };
 
-// Each throws OutputError, saying why.
-void write_output(std::string_view text);  // at once
-void flush_output();                       // what was written before
+// Both throw OutputError with the reason.
+void write_output(std::string_view text);  // writes and flushes
+void flush_output();                       // flushes earlier writes to std::cout
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Philox4x32-10: random numbers as a pure function of (key, counter), so that what is drawn never
-// depends on how many ranks or threads draw. Host and device compute the same bits.
+// Philox4x32-10 computes random numbers as a pure function of (key, counter). They do not depend on
+// the number of ranks or threads. Host and device compute the same bits.
 // Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", table 2.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace lockstep {
 
 using Philox4 = std::array<std::uint32_t, 4>;
 
-// Four independent uniform 32-bit words. `key`: the seed; `counter_high`: the purpose,
+// Returns four independent uniform 32-bit words. `key`: the seed; `counter_high`: the purpose;
 // `counter_low`: the index of the draw.
 LOCKSTEP_HOST_DEVICE constexpr Philox4 philox(std::uint64_t key, std::uint64_t counter_high,
                                               std::uint64_t counter_low) {
@@ -39,7 +39,7 @@ LOCKSTEP_HOST_DEVICE constexpr float uniform_open(std::uint32_t word) {
   return (static_cast<float>(word >> 9) + 0.5f) * 0x1p-23f;
 }
 
-// FNV-1a of a name: the purpose of the numbers drawn under that name.
+// Purpose of random numbers from its name, by FNV-1a.
 constexpr std::uint64_t purpose_of(std::string_view name) {
   std::uint64_t h = 0xcbf29ce484222325u;
   for (const char c : name)

@@ -12,8 +12,7 @@
 namespace lockstep {
 namespace {
 
-// The kernel's mask: a bit for each processor, and as many words as it wants; cpu_set_t ends at
-// 1024.
+// The kernel's mask has a bit per CPU and as many words as needed; cpu_set_t ends at 1024 CPUs.
 using Mask = std::vector<unsigned long>;
 constexpr std::size_t kBits = 8 * sizeof(unsigned long);
 constexpr std::size_t kMostWords = 1 << 16;
@@ -29,7 +28,7 @@ std::vector<int> affinity() {
   Mask mask(1);
   while (sched_getaffinity(0, bytes(mask), reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
     if (errno != EINVAL || mask.size() >= kMostWords) return {};
-    mask.assign(2 * mask.size(), 0);  // more processors than bits
+    mask.assign(2 * mask.size(), 0);  // more CPUs than bits
   }
   std::vector<int> processors;
   for (std::size_t i = 0; i < mask.size() * kBits; ++i)
@@ -38,7 +37,7 @@ std::vector<int> affinity() {
 }
 
 void set_affinity(std::span<const int> processors, pthread_t thread) {
-  std::array<unsigned long, 1024> mask{};  // 65536 processors, and nothing allocated
+  std::array<unsigned long, 1024> mask{};  // 65536 CPUs, without an allocation
   for (const int processor : processors)
     if (const auto i = static_cast<std::size_t>(processor); i < mask.size() * kBits)
       mask[i / kBits] |= 1ul << i % kBits;
@@ -53,7 +52,7 @@ std::optional<double> seconds_without_processor() {
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", error)) {
     std::ifstream file(thread.path() / "schedstat");
     double ran = 0, waited = 0;              // nanoseconds
-    if (!(file >> ran >> waited)) continue;  // it ended
+    if (!(file >> ran >> waited)) continue;  // the thread ended
     sum += 1e-9 * waited;
     is_told = true;
   }
@@ -77,7 +76,7 @@ std::vector<int> listed_processors(const std::string& list) {
   const char* at = list.data();
   const char* const end = at + list.find_last_not_of(" \n") + 1;
   const auto number = [&] {
-    int value = -1;  // none, or too large
+    int value = -1;  // no number, or too large
     at = std::from_chars(at, end, value).ptr;
     return value;
   };

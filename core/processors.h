@@ -1,4 +1,4 @@
-// The processors that a thread may run on.
+// Processors reads and sets the CPUs that a thread may run on.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,17 @@
 
 namespace lockstep {
 
-// Those that the calling thread may run on, ascending; empty where the system does not say.
+// CPUs that the calling thread may run on, ascending; empty if unknown.
 std::vector<int> affinity();
 
-// Lets a thread, by default the calling one, run on these. A hint: failure costs only speed.
+// Lets a thread, by default the calling one, run on these CPUs. Ignores failure, which costs speed.
 void set_affinity(std::span<const int> processors, pthread_t thread = pthread_self());
 
-// Seconds that the threads of this process, those that live, could have run and others had the
-// processors; nothing where the system does not tell.
+// Seconds in which running threads of this process waited for a CPU; nullopt if unknown.
 std::optional<double> seconds_without_processor();
 
-// Ascending numbers as the kernel writes and reads them, "0-3,8", here and in the other direction.
-// What is not such a list has no processors.
+// Formats ascending CPU numbers as the kernel does, "0-3,8", and parses them. An invalid list gives
+// no CPUs.
 std::string processor_list(std::span<const int> processors);
 std::vector<int> listed_processors(const std::string& list);
 

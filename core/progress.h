@@ -1,13 +1,12 @@
-// Progress: a count that grows while this process gets on with its work, whatever that is: kernels
-// of a CPU, collectives, files. Who looks for processes that hang (dist/job/heartbeat.h) looks at
-// this.
+// Progress is a counter that grows while this process works: CPU kernels, collectives, files. The
+// detection of hanging processes (dist/job/heartbeat.h) uses it.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep {
 
-// From any thread, at least every few seconds while there is progress.
+// Called from any thread, at least every few seconds while there is progress.
 void made_progress() noexcept;
 std::uint64_t progress_made() noexcept;
 

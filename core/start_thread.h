@@ -1,4 +1,4 @@
-// start_thread and start_task start a std::thread and a std::async. Their error says what to do.
+// start_thread and start_task start a std::thread and a std::async. Their error has the remedy.
 #pragma once
 
 #include <future>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// `what`: what failed, for example "no thread can be started".
+// `what`: what failed, for example "cannot start a thread".
 [[noreturn]] inline void fail_to_start_thread(const std::string& what,
                                               const std::system_error& error) {
   throw TransientError(str(what, ": ", error.what(),
@@ -19,13 +19,13 @@ namespace lockstep {
                            "or start fewer processes or threads"));
 }
 
-// Each throws TransientError where the system starts no more threads.
+// Both throw TransientError if the system cannot start another thread.
 template <class Act>
 std::thread start_thread(Act&& act) {
   try {
     return std::thread(std::forward<Act>(act));
   } catch (const std::system_error& error) {
-    fail_to_start_thread("no thread can be started", error);
+    fail_to_start_thread("cannot start a thread", error);
   }
 }
 template <class Act>
@@ -33,7 +33,7 @@ std::future<void> start_task(Act&& act) {
   try {
     return std::async(std::launch::async, std::forward<Act>(act));
   } catch (const std::system_error& error) {
-    fail_to_start_thread("no thread can be started", error);
+    fail_to_start_thread("cannot start a thread", error);
   }
 }
 

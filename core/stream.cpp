@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// The events of one CUDA stream that are not in use.
+// EventPool has the unused events of one CUDA stream.
 class EventPool {
  public:
   EventPool(int device, bool timed) : device_(device), timed_(timed) {}
@@ -32,7 +32,7 @@ class EventPool {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {
       ++made_;
-      free_.reserve(made_);  // so that giving back cannot fail
+      free_.reserve(made_);  // so that give_back() cannot fail
       return gpu::create_event(timed_);
     }
     auto* event = free_.back();
@@ -72,7 +72,7 @@ Event::~Event() {
   if (pool_ != nullptr) pool_->give_back(event_);
 }
 
-// A thread that was never told means device 0, and would make CUDA take memory there.
+// Selects the device first: a new thread uses device 0, where CUDA would allocate memory.
 void Event::synchronize() const {
   if (queue_ != nullptr) return queue_->wait(ticket_);
   if (event_ == nullptr) return;
@@ -88,7 +88,8 @@ bool Event::is_done() const {
 }
 
 double Event::seconds_since(const Event& earlier) const {
-  LOCKSTEP_CHECK(event_ != nullptr && earlier.event_ != nullptr, "an event of no CUDA stream");
+  LOCKSTEP_CHECK(event_ != nullptr && earlier.event_ != nullptr,
+                 "seconds_since() needs events of CUDA streams");
   return gpu::seconds_between(earlier.event_, event_);
 }
 
@@ -104,16 +105,17 @@ struct Stream::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  std::optional<ThreadPool> pool;  // of a CPU stream that does each call at once
-  std::optional<WorkQueue> queue;  // of one that is queued
-  CUstream_st* cuda = nullptr;     // of a CUDA stream
+  std::optional<ThreadPool> pool;  // immediate CPU stream
+  std::optional<WorkQueue> queue;  // queued CPU stream
+  CUstream_st* cuda = nullptr;     // CUDA stream
   std::optional<EventPool> events, timed;
   std::map<const void*, std::unique_ptr<Kept>> kept;
 };
 
 Stream::Stream(Device device, const char* name, Mode mode, int threads)
     : device_(device), name_(name), mode_(mode), threads_(threads) {
-  LOCKSTEP_CHECK(mode != Mode::queued || !is_cuda(), "stream ", name, " is queued, and of a GPU");
+  LOCKSTEP_CHECK(mode != Mode::queued || !is_cuda(), "stream ", name,
+                 ": queued mode needs a CPU stream");
   if (mode == Mode::measuring) return;
   if (is_cuda()) {
     gpu::use(device.index);
@@ -128,15 +130,15 @@ Stream::Stream(Device device, const char* name, Mode mode, int threads)
 Stream::~Stream() = default;
 
 void Stream::parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body) {
-  LOCKSTEP_CHECK(state_ != nullptr, "stream ", name_, " measures; it runs nothing");
-  LOCKSTEP_CHECK(!is_cuda(), "stream ", name_, " is a CUDA stream; it has no threads");
-  LOCKSTEP_CHECK(!is_queued(), "stream ", name_, " is queued; enqueue() what its thread shall do");
+  LOCKSTEP_CHECK(state_ != nullptr, "stream ", name_, " is a measuring stream and runs no tasks");
+  LOCKSTEP_CHECK(!is_cuda(), "stream ", name_, " is a CUDA stream and has no threads");
+  LOCKSTEP_CHECK(!is_queued(), "stream ", name_, " is queued; use enqueue() instead");
   state_->pool->run(tasks, body);
 }
 
 void Stream::parallel_ranges(std::int64_t n, std::int64_t grain,
                              FunctionRef<void(std::int64_t, std::int64_t)> body) {
-  // Four pieces a thread even out a processor that is busy with something else.
+  // Four pieces per thread balance a CPU that is busy with other work.
   const auto pieces =
       std::clamp<std::int64_t>(n / std::max<std::int64_t>(grain, 1), 1, std::int64_t{4} * threads_);
   parallel_for(pieces, [&](std::int64_t i, int) {
@@ -146,7 +148,7 @@ void Stream::parallel_ranges(std::int64_t n, std::int64_t grain,
 }
 
 void Stream::copy(Tensor to, ConstTensor from) {
-  LOCKSTEP_CHECK(to.dtype == from.dtype && to.elements() == from.elements(), "copy of ",
+  LOCKSTEP_CHECK(to.dtype == from.dtype && to.elements() == from.elements(), "cannot copy ",
                  lockstep::name(from.dtype), " ", from.shape, " to ", lockstep::name(to.dtype), " ",
                  to.shape);
   Op op = memory_op("copy", to.dtype, {to, from});
@@ -164,7 +166,8 @@ void Stream::enqueue(void (*call)(const void*, Stream&), const void* work, std::
 }
 
 std::unique_ptr<Stream::Kept>& Stream::kept_slot(const void* type) {
-  LOCKSTEP_CHECK(state_ != nullptr, "stream ", name_, " measures; it keeps nothing");
+  LOCKSTEP_CHECK(state_ != nullptr, "stream ", name_,
+                 " is a measuring stream and keeps no objects");
   return state_->kept[type];
 }
 
@@ -196,7 +199,7 @@ void Stream::wait(const Event& event) {
   else if (is_cuda() && event.event_ != nullptr)
     gpu::wait(state_->cuda, event.event_);
   else
-    event.synchronize();  // what an immediate stream does next, it does in the caller
+    event.synchronize();  // an immediate stream runs its next work in the caller
 }
 
 void Stream::synchronize() {

@@ -1,6 +1,6 @@
-// Stream and Event: in-order execution on one device. A CUDA stream queues what it is given. So
-// does a queued CPU stream, for a thread of its own: communication works beside computing there
-// too. Any other CPU stream does each call at once, on its own threads.
+// Stream and Event provide in-order execution on one device. A CUDA stream queues its work. A
+// queued CPU stream does the same with a separate thread, so that communication overlaps with
+// compute. Any other CPU stream runs each call at once, on its own threads.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include "core/function_ref.h"
 #include "core/tensor.h"
 
-struct CUstream_st;  // CUDA's own handle types, so that host code needs no CUDA header
+struct CUstream_st;  // CUDA's handle types, so that host code needs no CUDA header
 struct CUevent_st;
 
 namespace lockstep {
@@ -23,9 +23,9 @@ class Timeline;
 class Trace;
 class WorkQueue;
 
-// A point in a stream's work. Default: already done, as all work of a CPU stream is that is not
-// queued. A step creates none: those of CUDA are drawn from their stream's pool and given back on
-// destruction. It must not outlive its stream. Any thread may ask it.
+// Event is a point in a stream's work. A default event is done, as is all work of a CPU stream that
+// is not queued. CUDA events come from the stream's pool and return to it on destruction, so a step
+// creates none. An event must not outlive its stream. Thread-safe.
 class Event {
  public:
   Event() = default;
@@ -33,31 +33,31 @@ class Event {
   Event& operator=(Event&& other) noexcept;
   ~Event();
 
-  // The host waits. Throws what work of a queued stream threw.
+  // Blocks the host until the event is done. Rethrows errors of a queued stream's work.
   void synchronize() const;
-  bool is_done() const;                              // also where it failed
-  double seconds_since(const Event& earlier) const;  // both done, of record_timed() of CUDA streams
+  bool is_done() const;                              // true also if the work failed
+  double seconds_since(const Event& earlier) const;  // both done, from record_timed() of CUDA
 
  private:
   friend class Stream;
   Event(EventPool* pool, CUevent_st* event) : pool_(pool), event_(event) {}
   Event(WorkQueue* queue, std::int64_t ticket) : queue_(queue), ticket_(ticket) {}
-  EventPool* pool_ = nullptr;  // of CUDA
+  EventPool* pool_ = nullptr;  // CUDA stream
   CUevent_st* event_ = nullptr;
   Event(OpLog* log, std::int64_t number) : log_(log), ticket_(number) {}
-  WorkQueue* queue_ = nullptr;  // of a queued stream
-  OpLog* log_ = nullptr;        // of a measuring one
+  WorkQueue* queue_ = nullptr;  // queued stream
+  OpLog* log_ = nullptr;        // measuring stream
   std::int64_t ticket_ = 0;
 };
 
 class Stream {
  public:
-  // queued: of a CPU, with a thread that does what enqueue() is given.
-  // measuring: run nothing; an operator checks its arguments and returns.
+  // queued: CPU stream with a thread that runs the work of enqueue().
+  // measuring: runs nothing; operators check their arguments and return.
   enum class Mode : std::uint8_t { immediate, queued, measuring };
 
-  // `threads`: how many processors a CPU stream's kernels use, the caller's included. Throws
-  // ConfigError where the GPU cannot be used; a measuring stream needs none.
+  // `threads`: number of CPUs for the kernels of a CPU stream, with the caller's. Throws
+  // ConfigError if the GPU cannot be used; a measuring stream needs no GPU.
   Stream(Device device, const char* name, Mode mode = Mode::immediate, int threads = 1);
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -70,10 +70,9 @@ class Stream {
   bool is_queued() const { return mode_ == Mode::queued; }
   int threads() const { return threads_; }
 
-  // work(stream) in the order of this stream: now, with this one; or later, by the thread of a
-  // queued stream, with one that does each call at once. So what `work` refers to stays until then.
-  // Where it throws there, what is queued behind it is left out, and who waits for it gets the
-  // error.
+  // Calls work(stream) in stream order: now, with this stream; or later, in the thread of a queued
+  // stream, with an immediate stream. Objects that `work` refers to must live until then. If `work`
+  // throws in that thread, later queued work is skipped, and waiting callers get the error.
   template <class Work>
   void enqueue(const Work& work) {
     static_assert(std::is_trivially_copyable_v<Work> && sizeof(Work) <= kMostWorkBytes);
@@ -85,19 +84,19 @@ class Stream {
   }
   static constexpr std::size_t kMostWorkBytes = 400;
 
-  // CPU, not queued: body(task, thread) for each task in [0, tasks); see ThreadPool::run.
+  // CPU, not queued: calls body(task, thread) for each task in [0, tasks); see ThreadPool::run.
   void parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t task, int thread)> body);
 
-  // Likewise: body(begin, end) over [0, n) in pieces of at least `grain`, or one piece.
+  // Same, but calls body(begin, end) over [0, n) in pieces of at least `grain`, or in one piece.
   void parallel_ranges(std::int64_t n, std::int64_t grain,
                        FunctionRef<void(std::int64_t begin, std::int64_t end)> body);
 
-  // `to` = `from`, of the same type and number of elements, in the order of this stream. A CUDA
+  // Copies `from` to `to` in stream order. Both have the same type and number of elements. A CUDA
   // stream copies between its device and pinned host memory in either direction, and on the device.
   void copy(Tensor to, ConstTensor from);
 
-  // What a library keeps for this stream, such as its handle: made when it is first asked for,
-  // destroyed with the stream. One for each type.
+  // Kept is an object that a library keeps for this stream, such as its handle. kept() creates it
+  // on first use, one per type; the stream destroys it.
   class Kept {
    public:
     Kept() = default;
@@ -107,31 +106,31 @@ class Stream {
   };
   template <class T>
   T& kept() {
-    static constexpr char kType = 0;  // its address names the type
+    static constexpr char kType = 0;  // its address identifies the type
     auto& slot = kept_slot(&kType);
     if (!slot) slot = std::make_unique<T>();
     return static_cast<T&>(*slot);
   }
 
-  Event record();                 // done when all work enqueued so far is done
-  Event record_timed();           // and knows when that was
+  Event record();                 // event that is done when all work enqueued so far is done
+  Event record_timed();           // same, with its time
   void wait(const Event& event);  // later work waits for the event; the host does not
   void synchronize();             // the host waits; never inside a step
-  CUstream_st* native() const;    // only for a CUDA stream
+  CUstream_st* native() const;    // CUDA streams only
 
-  // Gets a row of it, from now on; nothing: no longer.
+  // From now on spans of this stream go to a row of `timeline`; nullptr stops that.
   void set_timeline(Timeline* timeline) { timeline_ = timeline; }
   Timeline* timeline() const { return timeline_; }
 
-  // Measures what this stream's time goes to, from now on; nothing: nobody does.
+  // From now on `trace` measures this stream's time by component; nullptr stops that.
   void set_trace(Trace* trace) { trace_ = trace; }
   Trace* trace() const { return trace_; }
 
-  // Is told what this stream is given, from now on; nothing: no longer. Not of a queued stream.
+  // From now on `log` records this stream's operators; nullptr stops that. Not for queued streams.
   void set_op_log(OpLog* log) { op_log_ = log; }
   OpLog* op_log() const { return op_log_; }
 
-  // Whether an operator runs: what it calls itself is part of it. Returns what it was.
+  // Sets whether an operator runs; operators that it calls are part of it. Returns the old value.
   bool set_in_call(bool in_call) { return std::exchange(in_call_, in_call); }
 
  private:

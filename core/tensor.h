@@ -1,7 +1,7 @@
-// Tensor: a non-owning, contiguous, row-major view. Copying one never copies data.
+// Tensor is a non-owning, contiguous, row-major view. Copying a Tensor never copies data.
 //
-// Tensor may be written through, ConstTensor may not, so a signature shows its direction:
-// an output is a Tensor, an input is a ConstTensor. Memory belongs to an Arena.
+// A Tensor is writable, a ConstTensor is read-only, so a signature shows the direction: an output
+// is a Tensor, an input is a ConstTensor. An Arena owns the memory.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct Shape {
 
   constexpr Shape() = default;
   constexpr Shape(std::initializer_list<std::int64_t> sizes) {
-    LOCKSTEP_CHECK(sizes.size() <= kMaxRank, "a shape of ", sizes.size(), " sizes, at most ",
+    LOCKSTEP_CHECK(sizes.size() <= kMaxRank, "a shape has ", sizes.size(), " dimensions, at most ",
                    kMaxRank, " are supported");
     for (auto s : sizes)
       size[static_cast<std::size_t>(rank++)] = s;
@@ -57,7 +57,7 @@ struct TensorView {
   DType dtype = DType::fp32;
   Device device;
 
-  // Tensor converts to ConstTensor, never back. A template so that nvcc does not warn (554-D).
+  // Tensor converts to ConstTensor, never back. A template avoids nvcc's warning 554-D.
   template <class Other>
   requires(std::is_same_v<Other, const std::byte> && !std::is_const_v<Byte>)
   operator TensorView<Other>() const {  // NOLINT(google-explicit-constructor)
@@ -68,27 +68,28 @@ struct TensorView {
   std::int64_t bytes() const { return elements() * bytes_per_element(dtype); }
   explicit operator bool() const { return shape.rank > 0; }  // default: absent
 
-  // The elements as T. Throws when T is not the element type of this tensor.
+  // Returns the elements as T. Throws if T is not the element type of this tensor.
   template <class T>
   Element<T>* as() const {
-    LOCKSTEP_CHECK(dtype_of<T>::value == dtype, "tensor is ", name(dtype), ", read as ",
+    LOCKSTEP_CHECK(dtype_of<T>::value == dtype, "tensor of ", name(dtype), " read as ",
                    name(dtype_of<T>::value));
     return reinterpret_cast<Element<T>*>(data);
   }
 
-  // Rows [first, first + count) of dimension 0.
+  // Returns rows [first, first + count) of dimension 0.
   TensorView rows(std::int64_t first, std::int64_t count) const {
-    LOCKSTEP_CHECK(0 <= first && 0 <= count && first + count <= shape[0], "rows ", first, "+",
-                   count, " of ", shape[0]);
+    LOCKSTEP_CHECK(0 <= first && 0 <= count && first + count <= shape[0], "invalid rows [", first,
+                   ", ", first + count, ") of ", shape[0]);
     TensorView v = *this;
     v.shape.size[0] = count;
     v.data += shape[0] == 0 ? 0 : first * (bytes() / shape[0]);
     return v;
   }
 
-  // The same elements under another shape.
+  // Returns the same elements with another shape.
   TensorView view(Shape other) const {
-    LOCKSTEP_CHECK(other.elements() == elements(), "view of ", elements(), " elements as ", other);
+    LOCKSTEP_CHECK(other.elements() == elements(), "cannot view ", elements(), " elements as ",
+                   other);
     TensorView v = *this;
     v.shape = other;
     return v;

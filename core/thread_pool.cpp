@@ -57,8 +57,8 @@ void flush_denormals() {
   set_float_control(float_control() | kFlush);
 }
 
-// Of the process, constant once threads are there: later calls may come from one that is pinned.
-// Never destroyed: a pool that lives to the end of the process asks when it goes.
+// CPUs of the process, constant once threads exist, because later calls may come from pinned
+// threads. Never destroyed, because destructors of pools use it until the process ends.
 struct Allowed {
   std::vector<int> processors = affinity();
   int busy =
@@ -79,9 +79,9 @@ void use_processors(std::vector<int> processors, int busy) {
   auto& before = allowed();
   LOCKSTEP_CHECK(std::includes(before.processors.begin(), before.processors.end(),
                                processors.begin(), processors.end()),
-                 "processors ", processor_list(processors), " are not all of ",
-                 processor_list(before.processors), ", which this process may use");
-  LOCKSTEP_CHECK(busy >= 1, "a process keeps at least 1 processor busy, not ", busy);
+                 "CPUs ", processor_list(processors), " are not all in the affinity mask ",
+                 processor_list(before.processors), " of this process");
+  LOCKSTEP_CHECK(busy >= 1, "expected at least 1 busy CPU, got ", busy);
   before = {std::move(processors), std::min(busy, before.busy)};
   use_all_processors();
 }
@@ -95,17 +95,18 @@ void use_all_processors() {
   set_affinity(allowed().processors);
 }
 
-// A round: the caller publishes the body and the tasks, and advances `round`, on which idle workers
-// wait; all claim tasks until none is left, and the caller waits until all that were claimed are
-// done. A worker that gets no processor meanwhile has claimed nothing and is not waited for: it
-// finds the round over, or a later one under way, and joins that.
+// A round works as follows. The caller publishes the body and the tasks, and advances `round`, on
+// which idle workers wait. All threads claim tasks until none is left. The caller waits until all
+// claimed tasks are done. A worker without CPU time has claimed no task and delays nothing: later
+// it finds the round finished, or joins a later one.
 struct ThreadPool::State {
   alignas(64) std::atomic<std::uint32_t> round{0};
-  // Tasks that nobody has claimed. A claim takes one off, of the round that it meets, even where it
-  // read the same count in an earlier one. While a claimed task is not done the round does not end,
-  // so `tasks` and `body` stay those of the claim.
+  // Number of unclaimed tasks. A claim takes a task of the current round, even if it read the same
+  // count in an earlier round. The round does not end before its claimed tasks are done, so `tasks`
+  // and `body` stay valid for the claim.
   alignas(64) std::atomic<std::uint32_t> unclaimed{0};
-  // Tasks that are not done: of those that a thread claims, it counts all when it leaves the round.
+  // Number of tasks that are not done. A thread subtracts all tasks that it claimed when it leaves
+  // the round.
   alignas(64) std::atomic<std::uint32_t> unfinished{0};
   std::atomic<bool> stopping{false};
   std::int64_t tasks = 0;
@@ -125,7 +126,7 @@ struct ThreadPool::State {
     round.notify_all();
   }
 
-  // The number of a task that is now the caller's, or -1: none is left.
+  // Claims a task and returns its number, or -1 if none is left.
   std::int64_t claim() {
     auto left = unclaimed.load(std::memory_order_relaxed);
     do {
@@ -145,7 +146,7 @@ struct ThreadPool::State {
     } catch (...) {
       const std::lock_guard lock(error_mutex);
       if (!error) error = std::current_exception();
-      claimed += unclaimed.exchange(0, std::memory_order_relaxed);  // nobody does the others
+      claimed += unclaimed.exchange(0, std::memory_order_relaxed);  // skips the other tasks
     }
     if (claimed != 0 && unfinished.fetch_sub(claimed, std::memory_order_acq_rel) == claimed)
       unfinished.notify_one();
@@ -183,7 +184,8 @@ ThreadPool::ThreadPool(int threads) : threads_(threads), state_(std::make_unique
   } catch (const std::system_error& error) {
     const auto started = state_->workers.size() + 1;
     stop_workers();
-    fail_to_start_thread(str("started ", started, " of ", threads, " threads, the next"), error);
+    fail_to_start_thread(str("started ", started, " of ", threads, " threads, the next failed"),
+                         error);
   }
 }
 
@@ -220,8 +222,8 @@ void ThreadPool::run(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> bo
       body(task, 0);
     return;
   }
-  LOCKSTEP_CHECK(tasks <= std::numeric_limits<std::uint32_t>::max(), "a round of ", tasks,
-                 " tasks; at most 4294967295");
+  LOCKSTEP_CHECK(tasks <= std::numeric_limits<std::uint32_t>::max(), "got ", tasks,
+                 " tasks, expected at most 4294967295");
   State& s = *state_;
   s.publish(tasks, body);
   s.work(0);

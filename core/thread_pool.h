@@ -1,5 +1,5 @@
-// ThreadPool: the fork-join threads of one CPU stream. Fork and join take about a microsecond while
-// the workers still spin; after about 50 microseconds without work they sleep.
+// ThreadPool has the fork-join threads of one CPU stream. Fork and join take about a microsecond
+// while the workers spin; after about 50 microseconds without work they sleep.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,11 @@ namespace lockstep {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller; threads - 1 workers are started. When the process may run on
-  // exactly that many processors, each of them, the caller too, is pinned to one: two on the same
-  // processor would halve the speed. All of them flush denormals to zero: those are noise in
-  // training and slow down the moments of AdamW by 2.6x. Both end for the caller with the pool: so
-  // pools are destroyed by the thread that made them, the last one first.
-  // Throws Error where the system starts no more threads.
+  // Starts threads - 1 workers; the caller is the last thread. If the process may run on exactly
+  // `threads` CPUs, each thread is pinned to one, because two threads on one CPU halve the speed.
+  // All threads flush denormals to zero, which are noise and slow AdamW's moments down by 2.6x.
+  // The destructor undoes both for the caller. So the thread that creates pools must destroy them,
+  // in reverse order. Throws Error if the system cannot start the threads.
   explicit ThreadPool(int threads);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -25,10 +24,10 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
-  // Calls body(task, thread) once for each task in [0, tasks), thread in [0, threads()); returns
-  // when all are done. Tasks are claimed one by one, so they may differ in cost, and must not
-  // depend on which thread runs them; a worker that gets no processor meanwhile is not waited for.
-  // The first exception of a body is thrown here. Not reentrant.
+  // Calls body(task, thread) once for each task in [0, tasks), thread in [0, threads()). Returns
+  // when all tasks are done. Threads claim tasks one by one, so tasks may differ in cost, and must
+  // not depend on the thread. A worker that gets no CPU time delays nothing. Rethrows the first
+  // exception of a body. Not reentrant.
   void run(std::int64_t tasks, FunctionRef<void(std::int64_t task, int thread)> body);
 
  private:
@@ -40,23 +39,21 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// How many processors this process may keep busy: those of its affinity mask at the first call, or
-// as many as its control groups (a container's --cpus) pay for, if that is fewer; or what
-// use_processors says.
+// Number of CPUs that this process may keep busy: the size of its affinity mask at the first call,
+// or the limit of its control groups (a container's --cpus) if smaller. use_processors() lowers it.
 int processors_allowed();
 
-// From now on this process, one of several on the machine, runs on these of its processors, and
-// keeps at most `busy` of them busy. Called before a pool or another thread is made, which get
-// them from the calling thread. Throws Error where one is not of the affinity mask: a launcher's
-// limits are never widened.
+// Restricts this process, one of several on the host, to these CPUs, of which it keeps at most
+// `busy` busy. Call it before pools and threads are created; they inherit the mask from the calling
+// thread. Throws Error if a CPU is not in the affinity mask, so it never exceeds launcher limits.
 void use_processors(std::vector<int> processors, int busy);
 
-// The most threads that a person may ask for: threads that share a processor wait for each other at
-// every join.
+// Largest number of threads that a person may request. Threads that share a CPU wait for each other
+// at every join.
 int most_threads();
 
-// Lets the calling thread run on all of the process's processors again: threads that do not compute
-// inherit the pin of the thread that starts them.
+// Lets the calling thread run on all CPUs of the process again. A thread that does not compute
+// calls it, because it inherits the pin of the thread that starts it.
 void use_all_processors();
 
 }  // namespace lockstep

@@ -19,13 +19,13 @@ Timeline::Span::Span(Stream& stream, std::string_view name, std::string_view kin
 
 Timeline::Span::~Span() {
   if (stream_ == nullptr || stream_->timeline() == nullptr) return;
-  if (std::uncaught_exceptions() > exceptions_) return;  // behind a fault every call fails
+  if (std::uncaught_exceptions() > exceptions_) return;  // after a fault every call fails
   auto& timeline = *stream_->timeline();
   try {
     const auto end = timeline.mark(*stream_);
     timeline.entries_.push_back({stream_->name(), std::move(name_), std::move(kind_), begin_, end});
   } catch (const Error&) {
-    // A fault of a kernel, which the next call that may throw meets too.
+    // A kernel fault; the next call that may throw reports it too.
   }
 }
 

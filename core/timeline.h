@@ -1,5 +1,5 @@
-// Timeline: what streams did when. A stream that was given one (Stream::set_timeline) gets a row of
-// it; without one a span costs a comparison.
+// Timeline records when streams ran which spans. A stream with a timeline (Stream::set_timeline)
+// has a row in it; without one a span costs one comparison.
 #pragma once
 
 #include <chrono>
@@ -20,10 +20,10 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // From when the stream comes to what it is given next, until it has done what it was given.
+  // Span covers the stream's work that is enqueued during the span's lifetime.
   class Span {
    public:
-    //   kind: of such spans together: "component", "unit", or the name of a group of ranks
+    //   kind: category of the span: "component", "unit", or the name of a group of ranks
     Span(Stream& stream, std::string_view name, std::string_view kind);
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
@@ -31,26 +31,26 @@ class Timeline {
 
    private:
     Stream* stream_ = nullptr;
-    int exceptions_ = 0;  // under way when it began
+    int exceptions_ = 0;  // uncaught exceptions at the start
     std::string name_, kind_;
     std::size_t begin_ = 0;
   };
 
   struct Done {
     std::string row, name, kind;  // row: the stream's name
-    double begin, end;            // seconds from when the timeline was made
+    double begin, end;            // seconds since the timeline was created
   };
-  // Once the streams have done all that they were given, and while they live.
+  // Call it after the streams have finished their work, and before they are destroyed.
   std::vector<Done> spans() const;
-  // The same in Chrome's format (chrome://tracing, Perfetto): a process for the rank, a row for
-  // each stream.
+  // Writes the spans in Chrome's format (chrome://tracing, Perfetto), with a process for the rank
+  // and a row for each stream.
   void write(const std::filesystem::path& file, int rank) const;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Mark {
     Clock::time_point at{};
-    Event event;  // of a CUDA stream
+    Event event;  // CUDA streams only
   };
   struct Entry {
     std::string row, name, kind;
@@ -60,9 +60,9 @@ class Timeline {
   double seconds(const Mark& mark) const;
 
   Clock::time_point begin_;
-  std::deque<Mark> marks_;  // they stay where they are
+  std::deque<Mark> marks_;  // a deque, so that pointers to marks stay valid
   std::vector<Entry> entries_;
-  std::optional<Event> base_;  // of the GPU, and when that was
+  std::optional<Event> base_;  // GPU event at base_seconds_
   double base_seconds_ = 0;
 };
 

@@ -5,9 +5,10 @@
 #include <charconv>
 #include <cmath>
 
-// Text that nobody should write breaks two promises that toml++ makes to the compiler: an assertion
-// ("[=" as the header of a table), behind which it checks again, and that a character such as
-// U+3001 is never asked whether it is a space. It must be an error, and never undefined behaviour.
+// Invalid text violates two assumptions that toml++ states to the compiler. One is an assertion
+// ("[=" as the header of a table), after which toml++ checks again. The other is that a character
+// such as U+3001 is never tested for being a space. Such text must cause an error, not undefined
+// behaviour.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_assert(true)
 #include <toml++/impl/preprocessor.h>
@@ -50,7 +51,7 @@ TomlValue array_value(const toml::array& array) {
   std::vector<std::string> strings;
   for (const auto& element : array) {
     const auto* text = element.as_string();
-    if (text == nullptr) return TomlOther{"an array of more than strings"};
+    if (text == nullptr) return TomlOther{"an array with elements other than strings"};
     strings.push_back(text->get());
   }
   return strings;
@@ -77,7 +78,7 @@ void flatten(const toml::table& table, const std::string& prefix, TomlDocument& 
       document.tables.push_back({full, line_of(*inner)});
       flatten(*inner, full + ".", document);
     } else {
-      // [[table]]s begin where the first of them does.
+      // The line of [[table]]s is that of the first one.
       const auto* tables = node.as_array();
       const bool many = tables != nullptr && tables->is_array_of_tables();
       document.entries.push_back({full, value_of(node), line_of(many ? *tables->get(0) : node)});
@@ -106,8 +107,8 @@ void check_lines(std::string_view text, const std::string& name) {
   while (!text.empty()) {
     const auto length = std::min(text.find('\n'), text.size());
     if (length > kLongestLine)
-      throw ConfigError(
-          str(name, ":", line, ": a line of ", length, " bytes, expected at most ", kLongestLine));
+      throw ConfigError(str(name, ":", line, ": the line has ", length, " bytes, expected at most ",
+                            kLongestLine));
     text.remove_prefix(std::min(length + 1, text.size()));
     ++line;
   }
@@ -122,7 +123,7 @@ TomlDocument parse_toml(std::string_view text, const std::string& name) {
     flatten(toml::parse(text), "", document);
     return document;
   } catch (const toml::parse_error& e) {
-    throw ConfigError(str(name, ":", e.source().begin.line, ": not TOML: ", e.description()));
+    throw ConfigError(str(name, ":", e.source().begin.line, ": invalid TOML: ", e.description()));
   }
 }
 

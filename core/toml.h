@@ -1,5 +1,5 @@
-// Toml: a TOML document as a flat list of keys with their lines. The library that parses stays
-// inside toml.cpp.
+// Toml reads a TOML document as a flat list of keys with lines. Only toml.cpp uses the TOML
+// library.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-struct TomlOther {   // a value of a kind that no key takes
-  std::string kind;  // "a date", "an array of more than strings"
+struct TomlOther {   // a value of a type that no key accepts
+  std::string kind;  // "a date or time"
 };
 struct TomlEntry;
 struct TomlTables {  // an array of tables: [[data.source]]
@@ -34,20 +34,20 @@ struct TomlDocument {
     std::string name;
     int line = 0;
   };
-  std::vector<Table> tables;  // all that are named, empty ones too
+  std::vector<Table> tables;  // all named tables, also empty ones
   std::vector<TomlEntry> entries;
 };
 
-// Throws ConfigError "NAME:LINE: ..." on what is not TOML, and on lines longer than 4096 bytes
-// (a key of many parts nests as deep as it is long).
+// Throws ConfigError "NAME:LINE: ..." on invalid TOML, and on lines longer than 4096 bytes. The
+// limit bounds the nesting of keys with many parts.
 TomlDocument parse_toml(std::string_view text, const std::string& name);
 
-// The text as one TOML value; nothing when it is none.
+// The text as one TOML value; nullopt if it is not a value.
 std::optional<TomlValue> parse_toml_value(std::string_view text);
 
 std::string describe(const TomlValue& value);    // "the string \"fast\"", "the integer 5"
-std::string toml_quoted(std::string_view text);  // a basic string
-std::string toml_number(double value);           // the shortest that reads back equal
+std::string toml_quoted(std::string_view text);  // the text as a basic string
+std::string toml_number(double value);           // shortest text that reads back equal
 std::string toml_number(float value);
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 Trace::Trace(Stream& stream) : stream_(stream) {
-  LOCKSTEP_CHECK(stream.trace() == nullptr, "stream ", stream.name(), " has a trace already");
+  LOCKSTEP_CHECK(stream.trace() == nullptr, "stream ", stream.name(), " already has a trace");
   stream.set_trace(this);
 }
 
@@ -30,13 +30,13 @@ Trace::Span::~Span() {
   try {
     stream_.trace()->change_to(outer_);
   } catch (const Error&) {
-    // A fault of a kernel, which the next call that may throw meets too.
+    // A kernel fault; the next call that may throw reports it too.
   }
 }
 
 Component Trace::change_to(Component component) {
   const Component was = std::exchange(within_, component);
-  // Behind a fault of a kernel every call fails, and the first error is on its way up already.
+  // After a kernel fault every call fails, and the first error is already being thrown.
   if (timing_ && std::uncaught_exceptions() == 0 && component != was) mark(component);
   return was;
 }

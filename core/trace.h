@@ -1,6 +1,6 @@
-// Trace: what a stream's time goes to, step by step, in the components that a plan has too. Every
-// operator and collective says itself what it is (core/op_log.h); what else takes time, or decides
-// for the operators within it, opens a span. Read one step later by the trainer.
+// Trace measures a stream's time per step by component, as a plan does. Operators and collectives
+// state their component (core/op_log.h). Other work, and work that sets the component of operators
+// inside it, opens a span. The trainer reads each step one step later.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ namespace lockstep {
 
 class Trace {
  public:
-  // Of a stream, which outlives it and has no other.
+  // `stream` must outlive this trace and have no other one.
   explicit Trace(Stream& stream);
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
   ~Trace();
 
-  // While it lives its stream's time is that of a component; within an inner one, the inner's. On a
-  // CUDA stream that is the time between two events. Tools see an NVTX range.
+  // Span counts the stream's time during its lifetime for a component, except time in inner spans.
+  // On a CUDA stream it measures between two events. Profilers see an NVTX range.
   class Span {
    public:
     Span(Stream& stream, Component component);
@@ -36,40 +36,40 @@ class Trace {
     Stream& stream_;
     Component outer_ = Component::other;
   };
-  Component within() const { return within_; }  // other: no span
+  Component within() const { return within_; }  // current component; other if no span is open
 
-  // What is given to the stream between the two is of one step. Only of a timed one is it known
-  // what took how long: events cost time, and have no place in a graph. Steps are taken in their
-  // order; what is not taken when the second one behind it begins is dropped.
+  // Work enqueued between the two belongs to one step. Only timed steps are measured, because
+  // events cost time and cannot be in a graph. take() returns steps in order. A step that is not
+  // taken before the second next step begins is dropped.
   void begin_step(bool timed);
   void end_step();
 
-  // Of the first step that was not taken, and is done: its sum is the time between begin_step and
-  // end_step, `other` what was within no span. NaN where it was not timed, zeros where there is no
-  // step.
+  // Times of the oldest step not yet taken, which must be done. Their sum is the time between
+  // begin_step and end_step; `other` is the time outside spans. NaN if the step was not timed,
+  // zeros if there is no step.
   StepTime take();
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Mark {  // of a CUDA stream
+  struct Mark {  // CUDA streams only
     Component begins;
     Event event;
   };
   struct Step {
     bool timed = false;
-    StepTime time;  // of a CPU stream
+    StepTime time;  // CPU streams only
     std::vector<Mark> marks;
   };
 
-  Component change_to(Component component);  // returns what it was
+  Component change_to(Component component);  // returns the old component
   void mark(Component begins);
 
   Stream& stream_;
   Component within_ = Component::other;
-  // Of a CPU stream, since its last mark.
+  // CPU streams: component and start time since the last mark.
   Component running_ = Component::other;
   Clock::time_point since_;
-  std::array<Step, 2> steps_;  // by turns
+  std::array<Step, 2> steps_;  // used alternately
   std::size_t begun_ = 0, taken_ = 0;
   bool timing_ = false;
 };

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// 12.3k: the value in the largest unit that leaves a digit before the point.
+// "12.3k": the value in the largest unit in which it is at least 1.
 std::string scaled(double value, double step, std::span<const char* const> units) {
   std::size_t unit = 0;
   while (value >= 0.9995 * step && unit + 1 < units.size()) {

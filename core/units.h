@@ -1,4 +1,4 @@
-// Units: numbers as people read them, with three significant digits where there is no other need.
+// Units formats numbers for people, by default with three significant digits.
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,16 @@
 
 namespace lockstep {
 
-// As printf has it, of at most 95 characters.
+// Formats as printf does, at most 95 characters.
 __attribute__((format(printf, 1, 2))) std::string formatted(const char* format, ...);
-std::string trimmed(const std::string& text);  // without blanks in front
+std::string trimmed(const std::string& text);  // without leading blanks
 
 std::string three_digits(double value);     // in four characters: "0.41", "4.12", "41.2", " 412"
 std::string with_commas(std::int64_t n);    // n >= 0: 1234567 -> "1,234,567"
 std::string human_count(double value);      // "812", "12.3k", "2.54M"
 std::string human_seconds(double seconds);  // "85.0 us", "412 ms", "4.12 s"
-std::string human_eta(double seconds);      // "42s", "58m", "1h02m", "3d04h"; "?" where unknown
-std::string human_bytes(double bytes);      // of files and their speed: "812 B", "40.1 MB"
-std::string human_memory(double bytes);     // "812 B", "40.1 MiB", "1.25 GiB"
+std::string human_eta(double seconds);      // "42s", "58m", "1h02m", "3d04h"; "?" if unknown
+std::string human_bytes(double bytes);      // for files and their rates: "812 B", "40.1 MB"
+std::string human_memory(double bytes);     // for memory: "812 B", "40.1 MiB", "1.25 GiB"
 
 }  // namespace lockstep

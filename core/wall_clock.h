@@ -1,5 +1,5 @@
-// The time of day, which people and other machines know too, and somebody may set: what took how
-// long is measured by std::chrono::steady_clock.
+// Wall clock is the time of day, comparable with other hosts. It may be changed at any time, so
+// durations use std::chrono::steady_clock.
 #pragma once
 
 #include <chrono>

@@ -43,7 +43,7 @@ bool WorkQueue::is_done(std::int64_t ticket) {
   return done_ >= ticket;
 }
 
-// Makes the stream in this thread, because a stream sets the thread's denormals and processors. If
+// Creates the stream in this thread, because a stream sets the thread's denormal mode and CPUs. If
 // that fails, all work fails with the same error.
 void WorkQueue::serve(const char* name, int threads) {
   use_all_processors();

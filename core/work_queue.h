@@ -1,4 +1,4 @@
-// WorkQueue: a thread that does what it is given, in order: a queued stream of the CPU.
+// WorkQueue is a thread that runs enqueued work in order, for a queued CPU stream.
 #pragma once
 
 #include <array>
@@ -15,20 +15,20 @@ namespace lockstep {
 class WorkQueue {
  public:
   using Call = void (*)(const void* work, Stream& stream);
-  static constexpr std::int64_t kSlots = 256;  // who gives more waits
+  static constexpr std::int64_t kSlots = 256;  // give() blocks while all slots are used
 
-  // Work gets a stream of `threads` threads, the queue's own included.
+  // Work gets a stream of `threads` threads, with the queue's own thread.
   WorkQueue(const char* name, int threads);
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
-  ~WorkQueue();  // behind all work
+  ~WorkQueue();  // waits for all work
 
-  // Takes a copy of the `bytes` of `work`. One thread gives work.
+  // Enqueues a copy of the `bytes` bytes of `work`. Only one thread may call it.
   void give(Call call, const void* work, std::size_t bytes);
 
-  std::int64_t given() const { return given_; }  // the ticket of the last work given, from 1
-  // Until the work of this ticket, and all before it, is done. Throws the error of the first work
-  // that failed, where that is not behind it: no work was done since.
+  std::int64_t given() const { return given_; }  // ticket of the last enqueued work, from 1
+  // Waits until the work of this ticket, and all before it, is done. Throws the error of the first
+  // failed work if it is at or before the ticket; work after a failure is skipped.
   void wait(std::int64_t ticket);
   bool is_done(std::int64_t ticket);
 
@@ -45,7 +45,7 @@ class WorkQueue {
   std::int64_t given_ = 0, done_ = 0;
   bool stopping_ = false;
   std::exception_ptr error_;
-  std::int64_t failed_ = 0;  // ticket, where there is an error
+  std::int64_t failed_ = 0;  // ticket of the failed work, if there is an error
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// NoThreads: while it lives, no thread can be started, for want of memory for its stack.
+// NoThreads: while it lives, the system starts no thread, for want of memory for its stack.
 #pragma once
 
 #include <pthread.h>

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a port: a cable or a switch that is ill raises these.
+// Counters of a port that a faulty cable or switch increases.
 constexpr std::array kPortCounters{"symbol_error",
                                    "link_error_recovery",
                                    "link_downed",
@@ -29,7 +29,7 @@ void for_each_entry(const fs::path& directory, const Act& act) {
     act(at->path());
 }
 
-// Adds what `file` counts, where it is there.
+// Adds the count in `file`, if the file exists.
 void add(Counters& counters, const std::string& name, const fs::path& file) {
   std::int64_t count = 0;
   if (std::ifstream(file) >> count) counters[name] += count;

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// NVML's types and values, as its header has them: that one is not needed to build.
+// Types and values of NVML, copied from its header, so that the build does not need the header.
 using Status = int;
 constexpr Status kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kInsufficientSize = 7,
                  kFunctionNotFound = 13;
@@ -51,7 +51,7 @@ constexpr unsigned long long kPowerCap = 0x4, kSlowdown = 0x8, kThermal = 0x40, 
 constexpr std::array<Reason, 4> kReasons{{
     {0x20, "heat (software thermal slowdown)"},
     {kThermal, "heat (hardware thermal slowdown)"},
-    {kPowerBrake, "the power brake (the machine's power supply asks for it)"},
+    {kPowerBrake, "the power brake (requested by the host's power supply)"},
     {kSlowdown, "a hardware slowdown (heat or power)"},
 }};
 
@@ -65,19 +65,19 @@ struct GpuMonitor::Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  // Whether the function is there and succeeds.
+  // Calls a function of the library; returns kFunctionNotFound if it is absent.
   template <class... Arguments>
   Status call(const char* name, Arguments... arguments) const {
     const auto function = reinterpret_cast<Status (*)(Arguments...)>(dlsym(handle, name));
     return function == nullptr ? kFunctionNotFound : function(arguments...);
   }
-  // Why a call failed: empty where it did not, or what it asks for is not counted.
+  // Reason for a failed call; empty if it succeeded or the GPU does not support it.
   std::string failure(const char* name, Status status) const {
     if (status == kSuccess || status == kNotSupported || status == kFunctionNotFound) return "";
     const auto words = reinterpret_cast<const char* (*)(Status)>(dlsym(handle, "nvmlErrorString"));
     return str(name, ": ", words != nullptr ? words(status) : str("status ", status));
   }
-  // The number that a function gives behind its other arguments.
+  // The number that a function returns through its last argument.
   template <class Number, class... Arguments>
   GpuAnswer<Number> ask(const char* name, Arguments... arguments) const {
     Number value = 0;
@@ -85,7 +85,7 @@ struct GpuMonitor::Library {
     if (status != kSuccess) return {std::nullopt, failure(name, status)};
     return {value, ""};
   }
-  // Of a link or a counter of it: who has none of that number calls it an invalid argument.
+  // Same for a link or its counter; NVML reports a nonexistent one as an invalid argument.
   template <class Number, class... Arguments>
   GpuAnswer<Number> ask_link(const char* name, Arguments... arguments) const {
     Number value = 0;
@@ -147,7 +147,7 @@ GpuSharers GpuMonitor::sharers() const {
                           processes.data());
   };
   auto status = list();
-  if (status == kInsufficientSize) {  // count is now what it takes, and more may come
+  if (status == kInsufficientSize) {  // count is now the needed size, and more may start
     processes.resize(count += 64);
     status = list();
   }
@@ -168,7 +168,7 @@ std::string GpuMonitor::fabric_clique() const {
   if (!is_there() || library_->call("nvmlDeviceGetGpuFabricInfoV", gpu_, &info) != kSuccess ||
       info.state != kFabricCompleted || info.status != kSuccess)
     return "";
-  // Switches inside one machine are a fabric without a cluster: zeros (so NCCL takes it too).
+  // Switches inside one host are a fabric with cluster id 0 (NCCL treats them the same way).
   if (std::all_of(info.cluster.begin(), info.cluster.end(), [](auto byte) { return byte == 0; }))
     return "";
   std::string cluster;
@@ -211,13 +211,13 @@ GpuReading GpuMonitor::read() const {
     reading.temperature_celsius = *celsius;
   using Bits = unsigned long long;
   auto causes = library_->ask<Bits>("nvmlDeviceGetCurrentClocksEventReasons", gpu_);
-  if (!causes.value && causes.failure.empty())  // its name before driver 535
+  if (!causes.value && causes.failure.empty())  // the function's name before driver 535
     causes = library_->ask<Bits>("nvmlDeviceGetCurrentClocksThrottleReasons", gpu_);
   reading.causes_failure = causes.failure;
   auto& reasons = causes.value;
   if (!reasons) return reading;
   reading.power_capped = (*reasons & kPowerCap) != 0;
-  if ((*reasons & (kThermal | kPowerBrake)) != 0) *reasons &= ~kSlowdown;  // which one it is
+  if ((*reasons & (kThermal | kPowerBrake)) != 0) *reasons &= ~kSlowdown;  // the cause is known
   for (const auto& reason : kReasons)
     if ((*reasons & reason.bit) != 0) reading.slowed_by.emplace_back(reason.text);
   return reading;

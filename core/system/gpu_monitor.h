@@ -1,6 +1,6 @@
-// GpuMonitor: what NVIDIA's management library (NVML) says of one GPU. The library comes with the
-// driver and is loaded at run time; where it is not there, or does not answer (in containers, with
-// MIG), what it would say is unknown, and nothing else changes.
+// GpuMonitor reads one GPU's state from NVIDIA's management library (NVML). The library comes with
+// the driver and is loaded at run time. If it is absent or fails (in containers, with MIG), the
+// values are unknown, and nothing else changes.
 // Source: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api).
 #pragma once
 
@@ -13,42 +13,42 @@
 
 namespace lockstep {
 
-// What a GPU does at a moment. Each may be unknown: NaN.
+// State of a GPU at one time. Unknown values are NaN.
 struct GpuReading {
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-  double clock_mhz = kUnknown;  // of the multiprocessors
+  double clock_mhz = kUnknown;  // clock of the multiprocessors
   double power_watts = kUnknown;
   double temperature_celsius = kUnknown;
-  double energy_joules = kUnknown;  // since the reading before, and of a step of those since:
-  double step_joules = kUnknown;    // see train/observe/gpu_watch.h
-  // Whether the clocks are what the power limit allows, which is usual under load.
+  double energy_joules = kUnknown;  // since the previous reading; set by train/observe/gpu_watch.h
+  double step_joules = kUnknown;    // per step since the previous reading; set there too
+  // True if the power limit holds the clocks down, which is usual under load.
   std::optional<bool> power_capped;
-  // What else holds the clocks down: "heat (hardware thermal slowdown)"; empty where nothing does.
+  // Other causes that hold the clocks down: "heat (hardware thermal slowdown)"; empty if none.
   std::vector<std::string> slowed_by;
-  // Why the clock, or what holds it down, is unknown: as GpuAnswer::failure.
+  // Reasons for an unknown clock or unknown causes, as in GpuAnswer::failure.
   std::string clock_failure = {}, causes_failure = {};
 };
 
 template <class Value>
 struct GpuAnswer {
   std::optional<Value> value;
-  std::string failure;  // why there is none; empty also where a GPU or driver does not count it
+  std::string failure;  // reason for no value; also empty if the GPU or driver does not count it
 };
 
-// What a GPU counts of its own faults.
+// Faults that a GPU counts itself.
 struct GpuHealth {
-  GpuAnswer<std::int64_t> uncorrected_errors;  // of its memory, since the driver was loaded
-  GpuAnswer<bool> needs_repair;         // rows of its memory are to be replaced, or could not be
-  GpuAnswer<std::int64_t> link_errors;  // of its NVLinks: replays, recoveries, CRC errors
+  GpuAnswer<std::int64_t> uncorrected_errors;  // memory errors since the driver was loaded
+  GpuAnswer<bool> needs_repair;                // true if memory row remapping is pending or failed
+  GpuAnswer<std::int64_t> link_errors;         // NVLink replays, recoveries and CRC errors
   GpuAnswer<int> links_up, links_down;
-  GpuAnswer<double> most_clock_mhz;  // that its multiprocessors can have
+  GpuAnswer<double> most_clock_mhz;  // highest clock of the multiprocessors
 };
 
 // Other processes on a GPU.
 struct GpuSharers {
   std::vector<std::int64_t> pids;
-  std::int64_t bytes = 0;  // of its memory that they hold, as far as it is known
+  std::int64_t bytes = 0;  // GPU memory that they use, as far as known
 };
 
 class GpuMonitor {
@@ -59,30 +59,30 @@ class GpuMonitor {
   GpuMonitor(const GpuMonitor&) = delete;
   GpuMonitor& operator=(const GpuMonitor&) = delete;
 
-  bool is_there() const;  // whether NVML knows the GPU
+  bool is_there() const;  // true if NVML knows the GPU
   std::optional<std::string> driver_version() const;
   std::optional<double> power_limit_watts() const;
-  // That it took since the driver was loaded.
+  // Energy since the driver was loaded.
   std::optional<double> energy_joules() const;
-  // A container may not see other processes, or not by these numbers.
+  // In a container, other processes may be invisible or have other process ids.
   GpuSharers sharers() const;
-  // The clique of GPUs of several machines that NVLink switches join to it: "CLUSTER/CLIQUE",
-  // cluster a UUID of 32 digits; empty where there is none, as with switches inside one machine.
+  // The clique of GPUs on several hosts that NVLink switches connect: "CLUSTER/CLIQUE", where
+  // CLUSTER is a UUID of 32 digits. Empty without such switches, also for switches in one host.
   std::string fabric_clique() const;
-  // Addresses (core/system/machine.h) of this machine's GPUs that it reaches by NVLink. Unknown
-  // where NVML is not there, or shows this process no other GPU (a launcher may hide them).
+  // Addresses (core/system/machine.h) of the GPUs of this host that the GPU reaches by NVLink.
+  // nullopt without NVML, or if NVML shows no other GPU (a launcher may hide them).
   std::optional<std::vector<std::string>> nvlink_peers() const;
-  // Takes up to some milliseconds of the host's time and none of the GPU's.
+  // Takes up to a few milliseconds of host time and no GPU time.
   GpuReading read() const;
   GpuHealth health() const;
 
  private:
   struct Library;
-  std::unique_ptr<Library> library_;  // nullptr: not there
+  std::unique_ptr<Library> library_;  // nullptr if absent
   void* gpu_ = nullptr;
 };
 
-// "; other processes hold 2.00 GiB of it: 4242, 4243"; empty where there are none.
+// "; other processes hold 2.00 GiB of it: 4242, 4243"; empty if there are no other processes.
 std::string in_words(const GpuSharers& sharers);
 
 }  // namespace lockstep

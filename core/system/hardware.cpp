@@ -10,22 +10,22 @@ constexpr std::int64_t gib(double count) {
   return static_cast<std::int64_t>(count * (1 << 30));
 }
 
-// What the members come from. [A]: measured by Microsoft on its machines with A100, H200 and GB200
+// Sources of the members. [A]: measured by Microsoft on its hosts with A100, H200 and GB200
 // (github.com/Azure/AI-benchmarking-guide, Azure_Results).
 //   flops, hbm_bytes_per_second   NVIDIA's data sheets (A100; H100; H200; HGX B200; GB200 NVL72),
-//               of rates with sparsity half. B200: the bus and clock that its driver reports
-//               (pytorch/ao, pull request 4002), under the sheet's 8 TB/s.
-//   multiprocessors, hbm_bytes    as drivers report them: what can be allocated is a little less
-//               than the sheet's GB ("total capacity" in PyTorch's messages)
+//               half of rates with sparsity. B200: from the bus and clock that its driver reports
+//               (pytorch/ao, pull request 4002), below the data sheet's 8 TB/s.
+//   multiprocessors, hbm_bytes    as drivers report them; the allocatable memory is slightly less
+//               than the data sheet's GB ("total capacity" in PyTorch's messages)
 //   nvlink      a ring by nccl-tests: 231 of 300 GB/s on A100 [A], 370 of 450 on H100
 //               (NVIDIA/nccl-tests, issue 212), 680 of 900 on GB200 [A]; the same on B200
-//   nic         46 GB/s of 400 Gbit/s a GPU: NCCL's maintainers expect 46 to 48 (NVIDIA/nccl-tests,
-//               issue 290); of A100's 200 half of it (they say 24: issue 119)
+//   nic         46 GB/s of 400 Gbit/s per GPU: NCCL's maintainers expect 46 to 48
+//               (NVIDIA/nccl-tests, issue 290); half for A100's 200 (they expect 24: issue 119)
 //   host        A100 25 of PCIe 4.0's 31.5 GB/s ([A]: 26), H100 55 of 5.0's 63 ([A]: 52 on H200),
 //               GB200 193 of NVLink-C2C's 450 [A]
-//   sustained, power, slowdown    of A100, H100, H200 fitted on published throughputs
-//               (docs/planning.md). GB200's sustained: products of 8192 in fp8 [A]. Others:
-//               assumed, from their kin.
+//   sustained, power, slowdown    A100, H100, H200: fitted to published throughputs
+//               (docs/planning.md). GB200's sustained: matmuls of 8192 in fp8 [A]. Others:
+//               assumed from similar GPUs.
 Hardware a100() {
   return {.name = "NVIDIA A100",
           .architecture = GpuArchitecture::ampere,
@@ -70,8 +70,8 @@ Hardware h100() {
           .slowdown = 0.68};
 }
 
-// With 96 GB of HBM2e and a cap of 500 W, as Meta runs it (torchtitan's benchmarks). No driver
-// says so.
+// H100 with 96 GB of HBM2e and a cap of 500 W, as Meta uses it (torchtitan's benchmarks). No driver
+// reports this name.
 Hardware h100_500w() {
   Hardware gpu = h100();
   gpu.name = "NVIDIA H100 at 500 W";
@@ -139,7 +139,7 @@ Hardware gb200() {
   return gpu;
 }
 
-// Of drivers that do not say it as we do.
+// Names of drivers that differ from the names here.
 struct DriverName {
   std::string_view driver, here;
 };

@@ -28,7 +28,7 @@ bool listed(const std::string& interface, const std::string& list) {
   return false;
 }
 
-// Link-local addresses of IPv6 mean nothing without the interface of the one who connects.
+// IPv6 link-local addresses are useless without the interface of the connecting host.
 bool routable(const sockaddr& address) {
   if (address.sa_family == AF_INET) return true;
   if (address.sa_family != AF_INET6) return false;
@@ -60,9 +60,9 @@ std::vector<std::string> local_addresses(const std::string& interfaces) {
   std::string there;
   for (const auto& name : names)
     there += (there.empty() ? "" : ", ") + name;
-  throw ConfigError(
-      str("LOCKSTEP_INTERFACE is '", interfaces,
-          "', but no interface that is up and has an address is called so; there are ", there));
+  throw ConfigError(str("LOCKSTEP_INTERFACE is '", interfaces,
+                        "', which matches no interface that is up and has an address; there are ",
+                        there));
 }
 
 }  // namespace lockstep

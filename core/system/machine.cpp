@@ -23,8 +23,8 @@ std::string first_line(const fs::path& file) {
   return line;
 }
 
-// Of a directory, by length first, so that mlx5_2 comes before mlx5_10; empty where it is not
-// there.
+// Entries of a directory, sorted by length first, so that mlx5_2 comes before mlx5_10. Empty if the
+// directory does not exist.
 std::vector<fs::path> entries(const fs::path& directory) {
   std::vector<fs::path> found;
   std::error_code none;
@@ -36,7 +36,7 @@ std::vector<fs::path> entries(const fs::path& directory) {
   return found;
 }
 
-// Where a device is in the tree of buses: /sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0.
+// Place of a device in the bus tree: /sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0.
 fs::path place_of(const fs::path& link) {
   std::error_code none;
   const auto real = fs::canonical(link, none);
@@ -64,7 +64,7 @@ std::vector<fs::path> adapters(const fs::path& sysfs) {
   return found;
 }
 
-// The larger, the nearer: components that the two ways from the root share; the same NUMA node.
+// Nearness, larger is nearer: common components of the two paths from the root; same NUMA node.
 std::pair<int, bool> nearness(const fs::path& gpu, const fs::path& adapter) {
   const auto a = place_of(gpu), b = place_of(adapter / "device");
   const auto fork = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
@@ -73,7 +73,7 @@ std::pair<int, bool> nearness(const fs::path& gpu, const fs::path& adapter) {
           node >= 0 && node == node_in(adapter / "device/numa_node")};
 }
 
-// Indices of the adapters in use that are nearest to a GPU.
+// Indices of the NICs that are up and nearest to a GPU.
 std::vector<int> nearest(const fs::path& gpu, const std::vector<fs::path>& adapters) {
   std::vector<int> best;
   std::pair<int, bool> most{0, false};
@@ -103,7 +103,7 @@ std::vector<int> processors_of(const fs::path& sysfs, int node) {
       first_line(sysfs / "devices/system/node" / ("node" + std::to_string(node)) / "cpulist"));
 }
 
-// The processors of each core, in the order of NUMA nodes and of their first processors.
+// CPUs of each core, in the order of NUMA nodes and of first CPUs.
 std::vector<std::vector<int>> cores_of(const fs::path& sysfs, const std::vector<int>& processors) {
   std::map<int, int> node_of;
   for (const auto& node : entries(sysfs / "devices/system/node"))
@@ -125,11 +125,11 @@ std::vector<std::vector<int>> cores_of(const fs::path& sysfs, const std::vector<
   return in_order;
 }
 
-// Part `i` of `parts`.
+// CPUs of part `i` of `parts`.
 std::vector<int> part_of(const std::vector<std::vector<int>>& cores, std::size_t i,
                          std::size_t parts) {
   auto pieces = cores;
-  if (cores.size() < parts) {  // so hardware threads of a core go to different ranks
+  if (cores.size() < parts) {  // hardware threads of a core go to different ranks
     pieces.clear();
     for (const auto& core : cores)
       for (const int processor : core)

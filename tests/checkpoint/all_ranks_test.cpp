@@ -7,9 +7,9 @@
 
 namespace lockstep::testing::all_ranks_test {
 
-constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a message, see dist/job/control.h
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // largest message: dist/job/control.h
 
-// Whose messages are as short as those of a job.
+// A world whose messages are as short as those of a job.
 class ShortMessages final : public WorldOver {
  public:
   using WorldOver::WorldOver;
@@ -47,7 +47,7 @@ std::string text_of(int rank, std::size_t size) {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-TEST(AllRanks, say_texts_of_any_length) {
+TEST(AllRanks, broadcast_texts_of_any_length) {
   for (const std::size_t size : {std::size_t{0}, std::size_t{5}, 8 * kMiB, 8 * kMiB + 1, 40 * kMiB})
     on_ranks(2, [&](const AllRanks& ranks) {
       const auto text = text_of(7, size);
@@ -55,7 +55,7 @@ TEST(AllRanks, say_texts_of_any_length) {
     });
 }
 
-TEST(AllRanks, hear_texts_of_any_length_of_each) {
+TEST(AllRanks, exchange_texts_of_any_length) {
   on_ranks(3, [](const AllRanks& ranks) {
     for (const int longest : {0, 1, 2}) {
       const auto size_of = [&](int rank) {
@@ -76,7 +76,7 @@ TEST(AllRanks, hear_texts_of_any_length_of_each) {
   });
 }
 
-TEST(AllRanks, act_on_one_rank_alone) {
+TEST(AllRanks, act_on_a_single_rank) {
   on_ranks(3, [](const AllRanks& ranks) {
     int calls = 0;
     ranks.act_if(ranks.rank() == 1, [&] { ++calls; });
@@ -84,7 +84,7 @@ TEST(AllRanks, act_on_one_rank_alone) {
   });
 }
 
-// All ranks throw exactly this type, though `act` throws on some of them alone.
+// All ranks throw exactly this type, although `act` throws only on some of them.
 template <class Thrown>
 void throws_on_all(const std::function<void(int rank)>& act, const std::string& expected,
                    int exit_code) {
@@ -100,7 +100,7 @@ void throws_on_all(const std::function<void(int rank)>& act, const std::string& 
       EXPECT_EQ(error.exit_code(), exit_code);
       EXPECT_EQ(error.what(), expected);
     }
-    EXPECT_EQ(ranks.told("well"), "well");  // and they still hear each other
+    EXPECT_EQ(ranks.told("well"), "well");  // the ranks can still exchange messages
   });
 }
 template <class Thrown>
@@ -112,7 +112,7 @@ void keeps_its_type(int exit_code) {
       "rank 1: no", exit_code);
 }
 
-TEST(AllRanks, exit_as_the_first_rank_that_failed_does) {
+TEST(AllRanks, exit_with_the_code_of_the_first_failed_rank) {
   keeps_its_type<Error>(1);
   keeps_its_type<UsageError>(64);
   keeps_its_type<DataError>(65);
@@ -129,7 +129,7 @@ TEST(AllRanks, exit_as_the_first_rank_that_failed_does) {
       "rank 1: what", 1);
 }
 
-TEST(AllRanks, take_a_broken_connection_for_a_consequence_of_another_error) {
+TEST(AllRanks, treat_a_broken_connection_as_a_consequence_of_another_error) {
   throws_on_all<DataError>(
       [](int rank) {
         if (rank == 2) throw DataError("full");

@@ -12,7 +12,7 @@ namespace lockstep::testing::background_save_test {
 
 namespace fs = std::filesystem;
 
-// A rank's state of eight numbers, its own.
+// A rank with its own state of eight numbers.
 class Rank {
  public:
   Rank(World& world, const fs::path& directory) : world_(world) {
@@ -75,7 +75,7 @@ std::string error_of(const std::optional<BackgroundSave::Outcome>& outcome) {
   return "";
 }
 
-TEST_F(BackgroundSaves, are_told_of_once_when_they_are_over) {
+TEST_F(BackgroundSaves, are_reported_once_when_they_end) {
   on_ranks(1, [](Rank& rank) {
     EXPECT_FALSE(rank.saves->poll());
     rank.fill(1);
@@ -96,8 +96,8 @@ TEST_F(BackgroundSaves, are_told_of_once_when_they_are_over) {
   });
 }
 
-// As of a HostState: what was changed before the event counts, and nothing is read before it.
-TEST_F(BackgroundSaves, read_the_state_when_it_was_copied) {
+// As for a HostState: changes before the event are saved, and nothing is read before the event.
+TEST_F(BackgroundSaves, read_the_state_after_it_is_copied) {
   on_ranks(1, [](Rank& rank) {
     Stream copying(Device{}, "copying", Stream::Mode::queued);
     std::atomic<bool> goes_on = false;
@@ -116,7 +116,7 @@ TEST_F(BackgroundSaves, read_the_state_when_it_was_copied) {
   });
 }
 
-TEST_F(BackgroundSaves, of_several_ranks_end_when_all_have_written) {
+TEST_F(BackgroundSaves, end_when_all_ranks_have_written) {
   on_ranks(3, [](Rank& rank) {
     for (const int step : {1, 2, 3}) {
       rank.fill(static_cast<float>(10 * step + rank.world().rank()));
@@ -129,7 +129,7 @@ TEST_F(BackgroundSaves, of_several_ranks_end_when_all_have_written) {
   });
 }
 
-TEST_F(BackgroundSaves, that_fail_say_so_on_all_ranks_and_leave_what_was_there) {
+TEST_F(BackgroundSaves, report_a_failure_on_all_ranks_and_keep_older_checkpoints) {
   on_ranks(3, [&](Rank& rank) {
     const bool is_first = rank.world().rank() == 0;
     rank.fill(1);
@@ -157,7 +157,7 @@ TEST_F(BackgroundSaves, that_fail_say_so_on_all_ranks_and_leave_what_was_there) 
   });
 }
 
-TEST_F(BackgroundSaves, are_one_at_a_time) {
+TEST_F(BackgroundSaves, run_one_at_a_time) {
   on_ranks(1, [](Rank& rank) {
     rank.fill(1);
     rank.begin(1);
@@ -168,8 +168,8 @@ TEST_F(BackgroundSaves, are_one_at_a_time) {
   });
 }
 
-// Where others are in a collective that a rank has not entered, that rank is blamed for a stall.
-TEST_F(BackgroundSaves, that_hang_on_one_rank_keep_the_others_in_a_collective) {
+// A rank that has not entered the collective of the other ranks is reported for a stall.
+TEST_F(BackgroundSaves, keep_the_other_ranks_in_a_collective_while_one_hangs) {
   std::array<CollectiveRing*, 3> rings{};
   on_ranks(3, [&](Rank& rank) {
     const auto me = static_cast<std::size_t>(rank.world().rank());

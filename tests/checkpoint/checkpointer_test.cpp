@@ -28,7 +28,7 @@ class CheckpointerTest : public ::testing::Test {
         slice.local.data[i] = static_cast<std::byte>(
             philox(seed, purpose_of(slice.name), static_cast<std::uint64_t>(i))[0]);
   }
-  // Whether the state is what fill(seed) made.
+  // True if the state equals the one that fill(seed) made.
   bool holds(std::uint64_t seed) {
     std::vector<Tensor> kept;
     for (const auto& slice : state_)
@@ -54,7 +54,7 @@ class CheckpointerTest : public ::testing::Test {
     for (const auto step : steps)
       save(step);
   }
-  // Its last byte is another.
+  // Changes its last byte.
   void damage(std::int64_t step) const {
     flip(path(step) / "rank-00000.safetensors",
          fs::file_size(path(step) / "rank-00000.safetensors") - 1, 0);
@@ -75,7 +75,7 @@ class CheckpointerTest : public ::testing::Test {
 
 constexpr char kRankFile[] = "rank-00000.safetensors";
 
-TEST_F(CheckpointerTest, a_state_comes_back_bit_for_bit) {
+TEST_F(CheckpointerTest, a_loaded_state_equals_the_saved_one_bit_for_bit) {
   save(5);
   fill(6);
   const Checkpointer checkpointer(path(), state_);
@@ -109,7 +109,7 @@ TEST_F(CheckpointerTest, the_same_state_gives_the_same_bytes) {
   EXPECT_EQ(slurp(path(5) / kRankFile), data);
 }
 
-TEST_F(CheckpointerTest, the_newest_is_by_number_and_must_be_named_as_saved) {
+TEST_F(CheckpointerTest, the_newest_has_the_largest_number_and_the_name_of_its_step) {
   EXPECT_EQ(latest_checkpoint(path()), std::nullopt);
   save_all({9, 10, 123456789});
   for (const char* name : {"step-", "step-1", "step-000000011", "step-00000012x", "step-99999999"})
@@ -121,17 +121,17 @@ TEST_F(CheckpointerTest, the_newest_is_by_number_and_must_be_named_as_saved) {
   EXPECT_EQ(latest_checkpoint(path()), 10);
 }
 
-TEST_F(CheckpointerTest, what_an_interrupted_save_left_is_ignored_and_cleared) {
+TEST_F(CheckpointerTest, leftovers_of_an_interrupted_save_are_ignored_and_removed) {
   save(1);
   save(2);
   fs::rename(path(2), path(2).string() + ".tmp");
-  fs::create_directory(path() / "step-00000007.tmp");  // a deletion that was interrupted
+  fs::create_directory(path() / "step-00000007.tmp");  // an interrupted deletion
   EXPECT_EQ(latest_checkpoint(path()), 1);
   save(2);
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000001", "step-00000002"}));
 }
 
-TEST_F(CheckpointerTest, saving_a_step_again_keeps_what_was_there_under_another_name) {
+TEST_F(CheckpointerTest, saving_a_step_again_renames_the_existing_checkpoint) {
   save(1);
   save(2);
   const std::string before = slurp(path(2) / kRankFile);
@@ -150,7 +150,7 @@ TEST_F(CheckpointerTest, saving_a_step_again_keeps_what_was_there_under_another_
   EXPECT_TRUE(holds(2));
 }
 
-TEST_F(CheckpointerTest, a_run_resumed_from_an_old_step_does_not_return_to_later_ones) {
+TEST_F(CheckpointerTest, a_run_resumed_from_an_old_step_ignores_later_checkpoints) {
   save_all({1, 2, 3, 4});
   save(2);
   EXPECT_EQ(latest_checkpoint(path()), 2);
@@ -159,13 +159,13 @@ TEST_F(CheckpointerTest, a_run_resumed_from_an_old_step_does_not_return_to_later
                                       "step-00000003.replaced-1", "step-00000004.replaced-1"}));
 }
 
-TEST_F(CheckpointerTest, only_the_newest_stay) {
+TEST_F(CheckpointerTest, only_the_newest_checkpoints_stay) {
   for (std::int64_t step = 1; step <= 5; ++step)
     save(step, {.last = 2});
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000004", "step-00000005"}));
 }
 
-TEST_F(CheckpointerTest, the_one_that_must_be_kept_stays) {
+TEST_F(CheckpointerTest, a_step_in_keep_stays) {
   for (std::int64_t step = 1; step <= 5; ++step) {
     fill(static_cast<std::uint64_t>(step));
     Checkpointer(path(), state_, {.last = 1}).save(step, Json(), {2});
@@ -173,14 +173,14 @@ TEST_F(CheckpointerTest, the_one_that_must_be_kept_stays) {
   EXPECT_EQ(entries(path()), (std::vector<std::string>{"step-00000002", "step-00000005"}));
 }
 
-// It is elsewhere, and the one before it was copied here.
-TEST_F(CheckpointerTest, where_the_one_to_be_kept_never_was_the_one_before_it_stays) {
+// The step is elsewhere, and the one before it was copied here.
+TEST_F(CheckpointerTest, if_a_step_in_keep_does_not_exist_the_one_before_it_stays) {
   save_all({1, 2, 4, 5});
   EXPECT_EQ(prune_checkpoints(path(), {.last = 1}, {3}), (std::vector<std::int64_t>{1, 4}));
   EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{2, 5}));
 }
 
-TEST_F(CheckpointerTest, the_newest_that_is_whole_and_accepted_is_loaded) {
+TEST_F(CheckpointerTest, the_newest_valid_and_accepted_checkpoint_is_loaded) {
   const Checkpointer checkpointer(path(), state_);
   const auto any = [](const Json&) {};
   EXPECT_EQ(checkpointer.load_newest(any), std::nullopt);
@@ -197,7 +197,7 @@ TEST_F(CheckpointerTest, the_newest_that_is_whole_and_accepted_is_loaded) {
                               [&] { checkpointer.load_newest(refuse); });
 }
 
-TEST_F(CheckpointerTest, where_none_is_whole_nothing_starts_afresh) {
+TEST_F(CheckpointerTest, if_no_checkpoint_is_valid_loading_fails) {
   save_all({1, 2});
   damage(1);
   fs::remove(path(2) / kRankFile);
@@ -207,8 +207,8 @@ TEST_F(CheckpointerTest, where_none_is_whole_nothing_starts_afresh) {
       [&] { Checkpointer(path(), state_).load_newest([](const Json&) {}); });
 }
 
-// A link to itself cannot be opened, for whoever asks.
-TEST_F(CheckpointerTest, what_cannot_be_opened_is_not_taken_for_damaged) {
+// A link to itself cannot be opened by any user.
+TEST_F(CheckpointerTest, a_checkpoint_that_cannot_be_opened_is_not_treated_as_damaged) {
   save_all({1, 2});
   fs::remove(path(2) / kRankFile);
   fs::create_symlink(kRankFile, path(2) / kRankFile);
@@ -218,8 +218,8 @@ TEST_F(CheckpointerTest, what_cannot_be_opened_is_not_taken_for_damaged) {
   EXPECT_THROW(checkpoint_steps(directory_ / "file"), AccessError);
 }
 
-// Steps are not lost because storage fails for a while: no older one is taken.
-TEST_F(CheckpointerTest, a_step_that_storage_does_not_give_is_taken_from_another_copy_or_awaited) {
+// A temporary storage failure loses no steps: no older checkpoint is loaded.
+TEST_F(CheckpointerTest, an_unreadable_step_is_loaded_from_another_copy_or_is_an_error) {
   save_all({1, 2});
   using Candidate = Checkpointer::Candidate;
   const auto fails = [] { throw StorageError("elsewhere/step-2: Input/output error"); };
@@ -236,7 +236,7 @@ TEST_F(CheckpointerTest, a_step_that_storage_does_not_give_is_taken_from_another
   EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{1, 2}));
 }
 
-TEST_F(CheckpointerTest, a_directory_that_is_removed_between_saves_is_not_made_again) {
+TEST_F(CheckpointerTest, a_directory_removed_between_saves_is_not_recreated) {
   Checkpointer checkpointer(path(), state_);
   checkpointer.save(1, Json());
   fs::remove_all(path());
@@ -245,7 +245,7 @@ TEST_F(CheckpointerTest, a_directory_that_is_removed_between_saves_is_not_made_a
   EXPECT_FALSE(fs::exists(path()));
 }
 
-TEST_F(CheckpointerTest, of_older_ones_those_of_every_so_many_steps_and_the_best_stay) {
+TEST_F(CheckpointerTest, older_checkpoints_at_the_interval_and_the_best_stay) {
   const Retention retention{.last = 2, .every = 40, .best = 2};
   const std::vector<std::optional<double>> losses{5, 3, std::nullopt, 2.5, 2.75, 4, 2, 3.5, 6};
   for (std::int64_t i = 0; i < std::ssize(losses); ++i)
@@ -256,7 +256,7 @@ TEST_F(CheckpointerTest, of_older_ones_those_of_every_so_many_steps_and_the_best
   EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{70, 90}));
 }
 
-TEST_F(CheckpointerTest, of_equally_good_ones_the_newer_stays) {
+TEST_F(CheckpointerTest, the_newer_of_equally_good_checkpoints_stays) {
   for (const std::int64_t step : {1, 2, 3})
     save(step, {.last = 1, .best = 1}, step < 3 ? 2.0 : 5.0);
   EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{2, 3}));
@@ -267,13 +267,13 @@ TEST_F(CheckpointerTest, nothing_is_deleted_while_the_newest_is_damaged) {
   damage(3);
   EXPECT_THROW(prune_checkpoints(path(), {.last = 1}), DataError);
   EXPECT_EQ(checkpoint_steps(path()).size(), 3u);
-  // One that is visibly damaged neither counts nor goes.
+  // A checkpoint that is visibly damaged does not count and is not deleted.
   fs::remove(path(3) / kRankFile);
   prune_checkpoints(path(), {.last = 1});
   EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{2, 3}));
 }
 
-TEST_F(CheckpointerTest, a_full_disk_leaves_older_checkpoints) {
+TEST_F(CheckpointerTest, a_full_disk_keeps_older_checkpoints) {
   const SmallDisk disk(std::int64_t{512} << 10);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   state_.push_back(whole_slice("large", bench_.random({20000}, DType::fp32)));
@@ -294,7 +294,7 @@ TEST_F(CheckpointerTest, a_full_disk_leaves_older_checkpoints) {
   EXPECT_TRUE(holds(static_cast<std::uint64_t>(*latest)));
 }
 
-TEST_F(CheckpointerTest, other_tensors_are_refused_by_name) {
+TEST_F(CheckpointerTest, different_tensors_are_rejected_by_name) {
   save(1);
   const auto expect_refused = [&](const char* name, std::initializer_list<std::string> pins,
                                   const auto& change) {
@@ -315,7 +315,7 @@ TEST_F(CheckpointerTest, other_tensors_are_refused_by_name) {
   });
 }
 
-TEST_F(CheckpointerTest, a_reader_of_weights_may_take_some_and_convert) {
+TEST_F(CheckpointerTest, a_reader_of_weights_may_load_a_subset_and_convert) {
   state_[2].local = bench_.random({7, 13}, DType::fp32);
   Checkpointer(path(), state_).save(1, Json(3));
   const std::vector<StateSlice> wanted = {
@@ -352,7 +352,7 @@ std::vector<StateSlice> slices_of(Bench& bench, Tensor tensor, const Split& spli
   return slices;
 }
 
-TEST_F(CheckpointerTest, any_layout_reads_any_layout) {
+TEST_F(CheckpointerTest, every_layout_reads_every_other_layout) {
   const Shape shape{40, 30};
   const Tensor tensor = bench_.random(shape, DType::fp32);
   const std::vector<std::pair<Split, std::int64_t>> layouts = {
@@ -367,7 +367,7 @@ TEST_F(CheckpointerTest, any_layout_reads_any_layout) {
       const auto expected = slices_of(bench_, tensor, to, to_cut, true);
       for (std::size_t i = 0; i < target.size(); ++i)
         expect_bitwise_equal(target[i].local, expected[i].local, str("step ", step, " slice ", i));
-      // One rank of that layout alone.
+      // Only one rank of that layout.
       target = slices_of(bench_, tensor, to, to_cut, false);
       load_checkpoint(path(step), std::span(target).last(1), Match::exact);
       expect_bitwise_equal(target.back().local, expected.back().local, str("step ", step));
@@ -375,7 +375,7 @@ TEST_F(CheckpointerTest, any_layout_reads_any_layout) {
   }
 }
 
-TEST_F(CheckpointerTest, slices_larger_than_what_is_read_at_once_come_back) {
+TEST_F(CheckpointerTest, slices_larger_than_one_read_are_loaded) {
   const Shape shape{3, 700001};
   const Tensor tensor = bench_.random(shape, DType::fp32);
   Checkpointer(path(), {whole_slice("w", tensor)}).save(1, Json());

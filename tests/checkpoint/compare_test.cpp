@@ -22,7 +22,7 @@ struct Saved {
 
 class Compare : public ::testing::Test {
  protected:
-  // Two tensors, of ranks that have equal parts of the first: 0, 1, 2... but for `change`.
+  // Two tensors; ranks have equal parts of the first: 0, 1, 2..., except for `change`.
   void save(std::int64_t step, const Saved& saved = {}) {
     run_thread_ranks(saved.ranks, [&](World& world) {
       Bench bench;
@@ -48,11 +48,11 @@ class Compare : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(Compare, the_same_state_of_other_layouts_and_types_is_the_same) {
+TEST_F(Compare, the_same_state_in_other_layouts_and_types_is_equal) {
   save(1);
   save(2, {.ranks = 4});
   save(3);
-  save(4, {.dtype = DType::bf16});  // which holds these integers
+  save(4, {.dtype = DType::bf16});  // exact for these integers
   for (const int other : {1, 2, 3, 4}) {
     const auto found = compare(1, other);
     EXPECT_TRUE(found.empty());
@@ -60,7 +60,7 @@ TEST_F(Compare, the_same_state_of_other_layouts_and_types_is_the_same) {
   }
 }
 
-TEST_F(Compare, says_how_many_elements_differ_and_by_how_much) {
+TEST_F(Compare, reports_how_many_elements_differ_and_by_how_much) {
   save(1);
   save(2, {.ranks = 2, .change = [](std::int64_t i, float& x) {
              if (i == 3) x += 0.5f;
@@ -78,7 +78,7 @@ TEST_F(Compare, says_how_many_elements_differ_and_by_how_much) {
   EXPECT_EQ(found.same, 1);
 }
 
-TEST_F(Compare, a_nan_of_one_alone_is_a_difference) {
+TEST_F(Compare, a_nan_in_only_one_checkpoint_is_a_difference) {
   const auto with_nan = [](std::int64_t i, float& x) {
     if (i == 7) x = std::numeric_limits<float>::quiet_NaN();
   };
@@ -93,7 +93,7 @@ TEST_F(Compare, a_nan_of_one_alone_is_a_difference) {
   EXPECT_EQ(found.tensors[0].largest_index, 7);
 }
 
-TEST_F(Compare, tensors_of_one_alone_are_named) {
+TEST_F(Compare, tensors_in_only_one_checkpoint_are_listed) {
   save(1);
   save(2, {.second = "c"});
   const auto found = compare(1, 2);

@@ -1,4 +1,4 @@
-// Checkpoints in directories of machines' own, and their way from there.
+// Checkpoints in a directory on each host, and their copies to the archive.
 #include "checkpoint/copies.h"
 
 #include <set>
@@ -11,7 +11,7 @@ namespace lockstep::testing::copies_test {
 
 namespace fs = std::filesystem;
 
-// Ranks 0 and 2 are on machine 0, ranks 1 and 3 on machine 1.
+// Ranks 0 and 2 are on host 0, ranks 1 and 3 on host 1.
 class Copies : public Machines {
  protected:
   Copies() : Machines({.machines = 2, .ranks = 4, .of_a_rank = 1000}) {}
@@ -25,7 +25,7 @@ class Copies : public Machines {
   CheckpointCopies copies_to_archive(World& world) const {
     return CheckpointCopies(world, shared(), directory_ / "archive", {});
   }
-  // Copies to the archive, of milestones alone.
+  // Copies to the archive, only of milestones.
   std::unique_ptr<BackgroundCopies> milestones(World& world) const {
     std::vector<BackgroundCopies::Hop> hops;
     hops.push_back({.copies = copies_to_archive(world), .milestones = 2, .milestones_alone = true});
@@ -38,7 +38,7 @@ class Copies : public Machines {
   }
 };
 
-TEST_F(Copies, machines_hold_their_own_files_and_a_manifest_of_all) {
+TEST_F(Copies, hosts_hold_their_own_files_and_a_manifest_of_all_files) {
   on_ranks([](Rank& rank) { rank.save(3); });
   EXPECT_EQ(names(checkpoint_path(local(0), 3)),
             (Names{"manifest.json", "rank-00000.safetensors", "rank-00002.safetensors"}));
@@ -49,7 +49,7 @@ TEST_F(Copies, machines_hold_their_own_files_and_a_manifest_of_all) {
   EXPECT_THROW(verify_checkpoint(checkpoint_path(local(1), 3), Depth::contents), DataError);
 }
 
-TEST_F(Copies, come_to_be_what_would_have_been_saved_there) {
+TEST_F(Copies, equal_a_checkpoint_that_was_saved_at_the_destination) {
   for (const bool one_file : {false, true}) {
     form_.one_file = one_file;
     on_ranks([](Rank& rank) {
@@ -58,7 +58,7 @@ TEST_F(Copies, come_to_be_what_would_have_been_saved_there) {
       rank.save(5);
       EXPECT_EQ(newest(rank.copies), 5);
       rank.copies.copy(5, {}, {});
-      EXPECT_EQ(newest(rank.copies), 3);  // 5 was copied: where it is not, a person took it away
+      EXPECT_EQ(newest(rank.copies), 3);  // 5 was copied, so a person deleted the copy
       rank.expect(5);
     });
     EXPECT_EQ(names(shared()), (Names{"step-00000005"}));
@@ -69,7 +69,7 @@ TEST_F(Copies, come_to_be_what_would_have_been_saved_there) {
   }
 }
 
-TEST_F(Copies, without_a_machine_are_refused_and_an_older_whole_one_is_the_newest) {
+TEST_F(Copies, are_rejected_if_a_host_is_missing_and_an_older_complete_one_is_the_newest) {
   on_ranks([](Rank& rank) {
     rank.save(3);
     rank.save(5);
@@ -80,7 +80,7 @@ TEST_F(Copies, without_a_machine_are_refused_and_an_older_whole_one_is_the_newes
   EXPECT_EQ(names(shared()), Names());
 }
 
-TEST_F(Copies, of_damaged_files_are_refused_and_leave_nothing) {
+TEST_F(Copies, are_rejected_for_damaged_files_and_leave_no_files) {
   on_ranks([](Rank& rank) {
     rank.save(3);
     rank.copies.copy(3, {}, {});
@@ -102,8 +102,8 @@ TEST_F(Copies, of_damaged_files_are_refused_and_leave_nothing) {
   EXPECT_EQ(names(shared()), (Names{"step-00000005"}));
 }
 
-// A machine that was away while the others saved the step again.
-TEST_F(Copies, of_two_saves_of_a_step_are_not_mixed) {
+// A host was absent while the others saved the step again.
+TEST_F(Copies, do_not_mix_two_saves_of_a_step) {
   on_ranks([](Rank& rank) { rank.save(5); });
   const auto away = directory_ / "away";
   fs::rename(local(1), away);
@@ -117,7 +117,7 @@ TEST_F(Copies, of_two_saves_of_a_step_are_not_mixed) {
   expect_wording("checkpoint/copies", "a machine of another save", refused_copy(5));
 }
 
-TEST_F(Copies, the_newest_two_stay_on_a_machine_and_what_is_to_be_copied) {
+TEST_F(Copies, keep_the_newest_two_and_uncopied_checkpoints_on_a_host) {
   on_ranks([](Rank& rank) {
     for (const std::int64_t step : {1, 2, 3})
       rank.save(step, {1});
@@ -128,8 +128,8 @@ TEST_F(Copies, the_newest_two_stay_on_a_machine_and_what_is_to_be_copied) {
   EXPECT_EQ(names(local(1)), (Names{"step-00000003", "step-00000004"}));
 }
 
-// Machine 1 has room for the files of a third checkpoint, and not for its manifest.
-TEST_F(Copies, nothing_is_deleted_before_all_machines_have_the_new_one) {
+// Host 1 has room for the files of a third checkpoint, but not for its manifest.
+TEST_F(Copies, delete_nothing_before_all_hosts_have_the_new_checkpoint) {
   constexpr std::int64_t kPage = 4096;
   SmallDisk disk(14 * kPage);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
@@ -141,7 +141,7 @@ TEST_F(Copies, nothing_is_deleted_before_all_machines_have_the_new_one) {
       EXPECT_THROW(rank.save(step), DataError);
     EXPECT_EQ(newest(rank.copies), 5);
   });
-  EXPECT_TRUE(names(local(0)).contains("step-00000007"));  // which it had committed
+  EXPECT_TRUE(names(local(0)).contains("step-00000007"));  // host 0 had committed it
   disk.resize(std::int64_t{1} << 20);
   on_ranks([](Rank& rank) {
     rank.save(9);
@@ -153,7 +153,7 @@ TEST_F(Copies, nothing_is_deleted_before_all_machines_have_the_new_one) {
   EXPECT_EQ(names(local(1)), (Names{"step-00000005", "step-00000009"}));
 }
 
-TEST_F(Copies, between_shared_directories_every_rank_copies_some) {
+TEST_F(Copies, are_divided_among_all_ranks_between_shared_directories) {
   const auto archive = this->archive();
   on_ranks([&](Rank& rank) {
     rank.save(3);
@@ -179,7 +179,7 @@ std::vector<std::int64_t> steps_of(const std::vector<BackgroundCopies::Outcome>&
   return steps;
 }
 
-TEST_F(Copies, beside_training_milestones_all_go_on_and_of_others_the_newest) {
+TEST_F(Copies, in_the_background_include_all_milestones_and_the_newest_other_step) {
   const auto archive = this->archive();
   on_ranks([&](Rank& rank) {
     for (const std::int64_t step : {1, 2, 3, 4, 5})
@@ -189,13 +189,13 @@ TEST_F(Copies, beside_training_milestones_all_go_on_and_of_others_the_newest) {
     hops.push_back(
         {.copies = copies_to_archive(rank.world), .milestones = 2, .milestones_alone = true});
     BackgroundCopies copies(rank.world, std::move(hops));
-    // Rank 0 says what is done: while it waits for the others to be told, all five wait.
+    // Rank 0 decides the order; all five requests wait until the other ranks have them.
     rank.world.exchange("");
     for (const std::int64_t step : {1, 2, 3, 4, 5})
       copies.want(step, {});
     copies.finish();
     const auto done = steps_of(copies.poll());
-    // 1 and 3 only where they were begun before a newer one was wanted.
+    // 1 and 3 are copied only if the copy began before a newer request.
     std::vector<std::int64_t> must;
     std::copy_if(done.begin(), done.end(), std::back_inserter(must),
                  [](std::int64_t step) { return step != 1 && step != 3; });
@@ -206,8 +206,8 @@ TEST_F(Copies, beside_training_milestones_all_go_on_and_of_others_the_newest) {
   EXPECT_EQ(names(archive), (Names{"step-00000002", "step-00000004"}));
 }
 
-// The archive is away, or the job ends before: they are copied later, and stay until then.
-TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
+// If the archive is absent or the job ends early, they are copied later, and stay until then.
+TEST_F(Copies, include_milestones_left_over_from_an_earlier_start) {
   const auto archive = directory_ / "archive";
   const auto copy_on = [&](World& world, const std::vector<std::int64_t>& steps) {
     const auto copies = milestones(world);
@@ -225,7 +225,7 @@ TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
   on_ranks([&](Rank& rank) {
     for (const std::int64_t step : {2, 4, 5})
       save(rank, step);
-    const auto failed = copy_on(rank.world, {2, 4}).second;  // 2 perhaps once more behind 4
+    const auto failed = copy_on(rank.world, {2, 4}).second;  // possibly 2 once more after 4
     EXPECT_EQ(std::set<std::int64_t>(failed.begin(), failed.end()), (std::set<std::int64_t>{2, 4}));
   });
   EXPECT_EQ(names(shared()), (Names{"step-00000002", "step-00000004", "step-00000005"}));
@@ -241,8 +241,8 @@ TEST_F(Copies, of_milestones_that_were_left_over_are_made_up_for) {
   EXPECT_EQ(names(shared()), (Names{"step-00000007"}));
 }
 
-// It comes to a milestone again, from before it: what the archive has is of another history.
-TEST_F(Copies, of_an_older_history_are_none_of_this_one) {
+// The run reaches a milestone again after a resume: the archive's copy has another history.
+TEST_F(Copies, from_an_older_history_do_not_count) {
   const auto archive = this->archive();
   on_ranks([&](Rank& rank) {
     rank.fill([](std::int64_t) { return 7; });
@@ -261,8 +261,8 @@ TEST_F(Copies, of_an_older_history_are_none_of_this_one) {
   EXPECT_EQ(read_manifest(checkpoint_path(archive, 2)).about.as_string(), "again");
 }
 
-// Rank 1 computes, and hears that a step is saved when it was copied already.
-TEST_F(Copies, that_a_rank_hears_of_late_do_not_wait_for_ever) {
+// Rank 1 requests a step only after it was copied.
+TEST_F(Copies, end_if_a_rank_gets_the_request_late) {
   on_ranks([&](Rank& rank) {
     rank.save(2);
     std::vector<BackgroundCopies::Hop> hops;
@@ -277,8 +277,8 @@ TEST_F(Copies, that_a_rank_hears_of_late_do_not_wait_for_ever) {
   });
 }
 
-// As where rank 0 has died.
-TEST(BackgroundCopiesAlone, of_ranks_that_do_not_hear_of_each_other_end_with_an_error) {
+// The broadcast fails as if rank 0 had died.
+TEST(BackgroundCopiesAlone, end_with_an_error_if_ranks_lose_contact) {
   class Deaf final : public WorldOver {
    public:
     using WorldOver::WorldOver;
@@ -297,7 +297,7 @@ TEST(BackgroundCopiesAlone, of_ranks_that_do_not_hear_of_each_other_end_with_an_
   EXPECT_EQ(message_of<TransientError>([&] { copies.poll(); }), "rank 0 is gone");
 }
 
-TEST_F(Copies, that_fail_are_told_of_on_all_ranks_and_the_next_one_goes) {
+TEST_F(Copies, report_a_failure_on_all_ranks_and_continue_with_the_next) {
   on_ranks([&](Rank& rank) {
     rank.save(1);
     rank.save(2);
@@ -314,11 +314,11 @@ TEST_F(Copies, that_fail_are_told_of_on_all_ranks_and_the_next_one_goes) {
       std::this_thread::yield();
     ASSERT_EQ(outcomes.size(), 1u);
     EXPECT_THROW(std::rethrow_exception(outcomes[0].error), DataError);
-    rank.world.exchange("");  // all have heard of it
+    rank.world.exchange("");  // all ranks have the outcome
     copies.want(2, {});
     copies.finish();
     outcomes = copies.poll();
-    ASSERT_EQ(outcomes.size(), 2u);  // behind it the first is tried once more
+    ASSERT_EQ(outcomes.size(), 2u);  // after it the first is tried once more
     EXPECT_EQ(outcomes[0].step, 2);
     EXPECT_FALSE(outcomes[0].error);
     EXPECT_EQ(outcomes[1].step, 1);

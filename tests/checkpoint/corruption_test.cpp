@@ -1,4 +1,4 @@
-// Damage of every kind in the files of the newest checkpoint: it is found, and the one before used.
+// Every kind of damage to the newest checkpoint is found, and the previous one is loaded.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -63,7 +63,7 @@ class Corruption : public ::testing::Test {
   fs::path path() const { return directory_.path(); }
   fs::path path(std::int64_t step) const { return checkpoint_path(path(), step); }
 
-  // What is on the disk for step 2 is damaged.
+  // The files of step 2 on disk are damaged.
   void expect_found(const std::string& what, Depth depth = Depth::contents) {
     ++damages_;
     for (const auto& slice : state_)
@@ -90,14 +90,14 @@ class Corruption : public ::testing::Test {
   TemporaryDirectory directory_;
   Bench bench_;
   std::vector<StateSlice> state_;
-  std::vector<std::string> saved_;            // of step 1
+  std::vector<std::string> saved_;            // state of step 1
   std::map<std::string, std::string> whole_;  // the files of step 2
   int damages_ = 0;
 };
 
-// All bits of one header, and a bit of each byte of the other and of the manifest, all of whose
-// bits tests of the manifest flip.
-TEST_F(Corruption, of_any_byte_of_the_manifest_or_bit_of_a_header) {
+// All bits of one header, and one bit of each byte of the other header and of the manifest. Tests
+// of the manifest flip all of its bits.
+TEST_F(Corruption, in_any_byte_of_the_manifest_or_bit_of_a_header_is_found) {
   for (const auto& [file, whole] : whole_) {
     auto bytes = whole;
     const bool all_bits = file == kRankFiles[0];
@@ -112,7 +112,7 @@ TEST_F(Corruption, of_any_byte_of_the_manifest_or_bit_of_a_header) {
   }
 }
 
-TEST_F(Corruption, of_a_thousand_bits_of_tensors) {
+TEST_F(Corruption, in_a_thousand_bits_of_tensors_is_found) {
   std::mt19937_64 random(1);
   for (int k = 0; k < 1000; ++k) {
     const auto& file = kRankFiles[random() % kRankFiles.size()];
@@ -126,7 +126,7 @@ TEST_F(Corruption, of_a_thousand_bits_of_tensors) {
   }
 }
 
-TEST_F(Corruption, by_fewer_and_by_more_bytes) {
+TEST_F(Corruption, by_missing_and_extra_bytes_is_found) {
   std::mt19937_64 random(2);
   for (const auto& [file, whole] : whole_) {
     const auto header = file == kManifest ? whole.size() : header_bytes(whole);
@@ -142,7 +142,7 @@ TEST_F(Corruption, by_fewer_and_by_more_bytes) {
   }
 }
 
-TEST_F(Corruption, by_blocks_of_zeros) {
+TEST_F(Corruption, by_blocks_of_zeros_is_found) {
   for (const auto& [file, whole] : whole_) {
     for (const std::size_t block : {512u, 4096u})
       for (std::size_t at = 0; at < whole.size(); at += block) {
@@ -156,7 +156,7 @@ TEST_F(Corruption, by_blocks_of_zeros) {
   }
 }
 
-TEST_F(Corruption, by_absent_files) {
+TEST_F(Corruption, by_absent_files_is_found) {
   for (const auto& [file, whole] : whole_) {
     fs::remove(path(2) / file);
     expect_found(file, Depth::sizes);
@@ -172,7 +172,7 @@ TEST_F(Corruption, by_absent_files) {
     mend(file);
 }
 
-TEST_F(Corruption, by_swapped_and_stale_files) {
+TEST_F(Corruption, by_swapped_and_stale_files_is_found) {
   expect_found(kRankFiles[0], whole_.at(kRankFiles[1]), "another rank's");
   expect_found(kRankFiles[1], whole_.at(kRankFiles[0]), "both are swapped");
   mend(kRankFiles[0]);

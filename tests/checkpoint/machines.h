@@ -1,5 +1,5 @@
-// Pretend machines, each with a directory of its own, and ranks on them that save there: rank r is
-// on machine r % machines.
+// Simulated hosts, each with its own directory, and ranks on them that save there. Rank r is on
+// host r % machines.
 #pragma once
 
 #include <filesystem>
@@ -49,7 +49,7 @@ class Machines : public ::testing::Test {
       fill([&](std::int64_t i) { return value(step, i); });
       saves.save(step, Json(step), keep);
     }
-    // Where all share, it is the newest that is whole.
+    // In the shared directory it is the newest complete checkpoint.
     void expect(std::int64_t step) {
       fill([](std::int64_t) { return -1; });
       EXPECT_EQ(loads.load_newest([](const Json&) {})->as_integer(), step);
@@ -80,7 +80,7 @@ class Machines : public ::testing::Test {
       body(rank);
     });
   }
-  // What an act of all ranks throws, as the last one hears it.
+  // The error that an action of all ranks throws on the last rank.
   std::string refused(const std::function<void(Rank&)>& act) const {
     std::string said;
     on_ranks([&](Rank& rank) {
@@ -112,7 +112,7 @@ class Machines : public ::testing::Test {
         all.insert(entry.path().filename());
     return all;
   }
-  // Of those that were not copied yet.
+  // Newest step among those not copied yet.
   static std::optional<std::int64_t> newest(const CheckpointCopies& copies) {
     for (const auto& found : copies.found())
       if (!found.was_copied) return found.step;

@@ -10,7 +10,7 @@ namespace lockstep::testing::manifest_test {
 
 const std::string kHash(32, 'a');
 
-// Two files: a matrix cut by columns into two parts, the second of them into two ranges; a vector.
+// Two files with a matrix and a vector. The matrix has two parts of columns; part 1 has two ranges.
 CheckpointManifest example() {
   CheckpointManifest m;
   m.step = 1000;
@@ -28,7 +28,7 @@ CheckpointManifest example() {
   return m;
 }
 
-// The example after a change, with a hash that is right, is refused.
+// The changed example, with a correct hash, is rejected.
 struct Refusal {
   const char *name, *pin;
   std::function<void(CheckpointManifest&)> change;
@@ -42,7 +42,7 @@ void expect_refused(std::initializer_list<Refusal> table) {
   }
 }
 
-TEST(Manifest, reads_what_it_wrote) {
+TEST(Manifest, reads_its_own_text) {
   const std::string text = example().dump();
   const CheckpointManifest m = CheckpointManifest::parse(text, "m");
   EXPECT_EQ(m.dump(), text);
@@ -62,7 +62,7 @@ TEST(Manifest, its_last_member_is_the_hash_of_all_bytes_before_it) {
   EXPECT_EQ(text.substr(member), "\"xxh3_128\": \"" + hash_hex(text.substr(0, member)) + "\"\n}\n");
 }
 
-TEST(Manifest, every_truncation_and_every_flipped_bit_is_refused) {
+TEST(Manifest, every_truncation_and_every_flipped_bit_is_rejected) {
   const auto refuses = [](const std::string& text) {
     expect_contains(message_of<DataError>([&] { CheckpointManifest::parse(text, "m"); }), "m: ");
   };
@@ -114,7 +114,7 @@ TEST(Manifest, slices_must_be_inside_their_tensor_and_file) {
   });
 }
 
-TEST(Manifest, shapes_and_splits_must_make_sense) {
+TEST(Manifest, shapes_and_splits_must_be_valid) {
   const auto shape = [](const Shape& s) {
     return [s](CheckpointManifest& m) { m.tensors[1].shape = s; };
   };
@@ -138,7 +138,7 @@ TEST(Manifest, shapes_and_splits_must_make_sense) {
   });
 }
 
-TEST(Manifest, names_must_be_plain_and_there_once) {
+TEST(Manifest, names_must_be_plain_and_unique) {
   for (const char* name : {"../x", "/x", "a/b", "..", ".", ""}) {
     const auto refusal = str("file ", name);
     expect_refused({{refusal.c_str(), "", [&](auto& m) { m.files[0].name = name; }}});
@@ -150,7 +150,7 @@ TEST(Manifest, names_must_be_plain_and_there_once) {
   });
 }
 
-TEST(Manifest, other_formats_and_versions_are_refused) {
+TEST(Manifest, other_formats_and_versions_are_rejected) {
   const std::tuple<const char*, const char*, const char*> edits[] = {
       {"lockstep checkpoint", "other", "\"other\""},
       {"\"version\": 1", "\"version\": 2", "\"version\" is 2"},

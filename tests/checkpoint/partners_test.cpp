@@ -1,4 +1,4 @@
-// What machines have of each other's files, and what a lost one takes with it.
+// Copies of each host's files on its partner, and the effect of a lost host.
 #include "checkpoint/partners.h"
 
 #include <cerrno>
@@ -15,13 +15,13 @@ namespace fs = std::filesystem;
 
 constexpr int kMachines = 3;
 
-// Rank r is on machine r % 3; what each has is more than what is sent at once.
+// Rank r is on host r % 3. Each rank has more data than one piece of a transfer.
 class PartnersTest : public Machines {
  protected:
   PartnersTest()
       : Machines({.machines = kMachines, .ranks = 6, .of_a_rank = 300'000, .partners = true}) {}
-  // All ranks copy step 3 to their partners after rank 1 did `harm` to its files, and throw the
-  // same.
+  // Rank 1 calls `harm` on its files; then all ranks copy step 3 to their partners and throw the
+  // same error.
   template <class Harm, class Copy>
   std::string refused_copy(const Harm& harm, const Copy& copy) const {
     std::mutex mutex;
@@ -48,7 +48,7 @@ class PartnersTest : public Machines {
   }
 };
 
-TEST_F(PartnersTest, each_machine_has_the_files_of_the_one_before_it) {
+TEST_F(PartnersTest, each_host_has_the_files_of_the_previous_host) {
   on_ranks([](Rank& rank) { rank.save(3); });
   EXPECT_EQ(names_on(0, 3),
             (Names{"manifest.json", "rank-00000.safetensors", "rank-00003.safetensors",
@@ -60,7 +60,7 @@ TEST_F(PartnersTest, each_machine_has_the_files_of_the_one_before_it) {
     verify_checkpoint(checkpoint_path(local(machine), 3), Depth::contents, false, Held::some);
 }
 
-TEST_F(PartnersTest, any_one_machine_may_be_lost_but_not_two) {
+TEST_F(PartnersTest, one_host_may_be_lost_but_not_two) {
   for (const bool one_file : {false, true})
     for (int lost = 0; lost < kMachines; ++lost) {
       form_.one_file = one_file;
@@ -82,7 +82,7 @@ TEST_F(PartnersTest, any_one_machine_may_be_lost_but_not_two) {
     }
 }
 
-TEST_F(PartnersTest, of_a_file_that_is_damaged_here_the_partners_is_taken) {
+TEST_F(PartnersTest, a_damaged_file_is_replaced_by_the_partners_copy) {
   on_ranks([](Rank& rank) { rank.save(3); });
   for (const int machine : {0, 1})
     flip(checkpoint_path(local(machine), 3) / str("rank-0000", machine, ".safetensors"), 999'999,
@@ -91,14 +91,14 @@ TEST_F(PartnersTest, of_a_file_that_is_damaged_here_the_partners_is_taken) {
     rank.copies.copy(3, {}, {});
     rank.expect(3);
   });
-  flip(checkpoint_path(local(1), 3) / "rank-00000.safetensors", 999'999, 2);  // now nowhere whole
+  flip(checkpoint_path(local(1), 3) / "rank-00000.safetensors", 999'999, 2);  // damages all copies
   on_ranks([](Rank& rank) {
     EXPECT_THROW(rank.copies.copy(3, {}, {}), DataError);
-    rank.expect(3);  // what was there stays
+    rank.expect(3);  // the saved state stays
   });
 }
 
-TEST_F(PartnersTest, a_lost_machine_joins_again) {
+TEST_F(PartnersTest, a_lost_host_rejoins) {
   on_ranks([](Rank& rank) { rank.save(3); });
   fs::remove_all(local(1));
   on_ranks([](Rank& rank) { rank.save(4); });
@@ -106,8 +106,8 @@ TEST_F(PartnersTest, a_lost_machine_joins_again) {
   EXPECT_EQ(names_on(2, 4).size(), 5u);
 }
 
-// As a network card or its driver might do.
-TEST_F(PartnersTest, what_comes_damaged_or_cannot_be_sent_is_an_error_on_all) {
+// A NIC or its driver may cause such damage.
+TEST_F(PartnersTest, a_damaged_or_unsendable_file_is_an_error_on_all_ranks) {
   const auto damaged = refused_copy(
       [](const fs::path& path) { flip(path / "rank-00004.safetensors", 1'000'000, 2); },
       copy_to_partners);
@@ -120,8 +120,8 @@ TEST_F(PartnersTest, what_comes_damaged_or_cannot_be_sent_is_an_error_on_all) {
   expect_wording("checkpoint/partners", "a file that cannot be sent", shorter);
 }
 
-// The address that machine 2 gives is nobody's, so machine 1 cannot reach it.
-TEST_F(PartnersTest, a_machine_that_is_not_reached_is_an_error_on_all_and_not_a_wait) {
+// Host 2 gives an address that does not exist, so host 1 cannot reach it.
+TEST_F(PartnersTest, an_unreachable_host_is_an_error_on_all_ranks_without_a_hang) {
   class Elsewhere final : public WorldOver {
    public:
     using WorldOver::WorldOver;
@@ -140,9 +140,9 @@ TEST_F(PartnersTest, a_machine_that_is_not_reached_is_an_error_on_all_and_not_a_
   expect_contains(said, "255.255.255.255");
 }
 
-// The cause is said, not that the connection to it broke.
-TEST_F(PartnersTest, a_full_disk_of_another_machine_is_said_and_the_older_checkpoint_stays) {
-  const SmallDisk disk(std::int64_t{7} << 20);  // own files twice, or those of two machines
+// The error has the cause, not the broken connection.
+TEST_F(PartnersTest, a_full_disk_on_another_host_is_reported_and_the_older_checkpoint_stays) {
+  const SmallDisk disk(std::int64_t{7} << 20);  // own files twice, or files of two hosts
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   fs::create_symlink(disk.path(), local(1));
   on_ranks([](Rank& rank) { rank.save(3); });
@@ -153,7 +153,7 @@ TEST_F(PartnersTest, a_full_disk_of_another_machine_is_said_and_the_older_checkp
     EXPECT_EQ(checkpoint_steps(local(machine)), std::vector<std::int64_t>{3});
 }
 
-TEST(PartnersAlone, one_machine_has_no_partner) {
+TEST(PartnersAlone, a_single_host_has_no_partner) {
   const TemporaryDirectory directory;
   run_thread_ranks(2, [&](World& world) {
     const MachineRanks machine{.ranks = {0, 1}, .own_directory = true, .partners = true};

@@ -1,4 +1,4 @@
-// Reading by pieces, of which the next is read while one is used.
+// Reading in pieces: the next piece is read while one is used.
 #include "checkpoint/ranges.h"
 
 #include <cstring>
@@ -41,7 +41,7 @@ class PieceReaderTest : public ::testing::Test {
   std::string a_, b_;
 };
 
-TEST_F(PieceReaderTest, gives_the_bytes_of_ranges_wherever_they_begin_and_end) {
+TEST_F(PieceReaderTest, reads_ranges_with_any_begin_and_end) {
   const ReadFile a(directory_ / "a"), b(directory_ / "b");
   PieceReader reader;
   EXPECT_TRUE(read(reader, a, 0, kBytes) == a_);
@@ -50,7 +50,7 @@ TEST_F(PieceReaderTest, gives_the_bytes_of_ranges_wherever_they_begin_and_end) {
   std::int64_t at = 0;
   for (int i = 0; i < 300; ++i) {
     const bool of_a = i % 50 < 30;
-    // Behind the last one, mostly, as slices lie.
+    // Usually right after the last range, as slices are stored.
     if (i % 7 == 6) at = static_cast<std::int64_t>(random() % kBytes);
     const auto most = std::min<std::int64_t>(kBytes - at, i % 5 == 0 ? 9 << 20 : 70'001);
     const auto bytes = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most + 1));
@@ -62,7 +62,7 @@ TEST_F(PieceReaderTest, gives_the_bytes_of_ranges_wherever_they_begin_and_end) {
   }
 }
 
-TEST_F(PieceReaderTest, goes_on_behind_a_use_that_throws) {
+TEST_F(PieceReaderTest, continues_after_a_use_that_throws) {
   const ReadFile a(directory_ / "a");
   PieceReader reader;
   EXPECT_THROW(reader.read(a, 0, kBytes,
@@ -73,13 +73,13 @@ TEST_F(PieceReaderTest, goes_on_behind_a_use_that_throws) {
   EXPECT_TRUE(read(reader, a, 0, kBytes) == a_);
 }
 
-// What is read ahead and not wanted harms nobody; what is wanted is read again, and says why not.
-TEST_F(PieceReaderTest, says_what_cannot_be_read_to_who_wants_it) {
+// An error of an unused read-ahead is ignored. A needed piece is read again and throws the error.
+TEST_F(PieceReaderTest, reports_a_read_error_to_the_caller) {
   const ReadFile a(directory_ / "a");
   PieceReader reader;
   EXPECT_TRUE(read(reader, a, 0, 100) == a_.substr(0, 100));
   std::filesystem::resize_file(directory_ / "a", 6 << 20);
-  EXPECT_TRUE(read(reader, a, 100, 1000) == a_.substr(100, 1000));  // and looks further
+  EXPECT_TRUE(read(reader, a, 100, 1000) == a_.substr(100, 1000));  // the reader continues
   EXPECT_TRUE(read(reader, a, 1100, 1000) == a_.substr(1100, 1000));
   const auto beyond = [&] { read(reader, a, 2100, kBytes - 2100); };
   expect_refusal<DataError>("checkpoint/ranges", "a file that became shorter", {"a: at byte "},

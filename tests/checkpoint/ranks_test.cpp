@@ -1,4 +1,4 @@
-// Checkpoints of several ranks, each a thread with its pieces.
+// Checkpoints of several ranks; each rank is a thread with its pieces.
 #include <set>
 
 #include "checkpoint/checkpointer.h"
@@ -20,8 +20,8 @@ float value(std::int64_t step, std::int64_t element) {
 
 class RankCheckpoints : public ::testing::Test {
  protected:
-  // Of a matrix [6, 5], dimension 0 cut in two: of a part's 15 elements the first rank of it has
-  // 10, the second 5; further ranks hold copies that they do not save.
+  // A matrix [6, 5] is split in two parts along dimension 0. Of a part's 15 elements its first rank
+  // has 10, the second 5. Further ranks hold replicas that they do not save.
   struct Rank {
     explicit Rank(World& world, const fs::path& directory)
         : rank(world.rank()), whole_world(world.size()) {
@@ -71,7 +71,7 @@ class RankCheckpoints : public ::testing::Test {
 
 constexpr auto kAny = [](const Json&) {};
 
-TEST_F(RankCheckpoints, come_back_on_as_many_ranks_and_on_one) {
+TEST_F(RankCheckpoints, load_on_the_same_number_of_ranks_and_on_one) {
   on_ranks(4, [](Rank& rank, World&) {
     rank.save(3);
     rank.fill(4);
@@ -84,8 +84,8 @@ TEST_F(RankCheckpoints, come_back_on_as_many_ranks_and_on_one) {
   });
 }
 
-// Four ranks read parts of slices that one wrote: no hash covers those.
-TEST_F(RankCheckpoints, damage_in_what_another_layout_wrote_is_found) {
+// Four ranks read parts of slices that one rank wrote; no hash covers the parts.
+TEST_F(RankCheckpoints, find_damage_in_slices_of_another_layout) {
   on_ranks(1, [](Rank& rank, World&) {
     rank.save(3);
     rank.save(5);
@@ -107,7 +107,7 @@ TEST_F(RankCheckpoints, damage_in_what_another_layout_wrote_is_found) {
   }
 }
 
-TEST_F(RankCheckpoints, of_copies_one_is_saved) {
+TEST_F(RankCheckpoints, save_one_of_several_replicas) {
   on_ranks(6, [](Rank& rank, World&) {
     rank.save(3);
     rank.fill(4);
@@ -117,13 +117,13 @@ TEST_F(RankCheckpoints, of_copies_one_is_saved) {
   std::size_t files = 0;
   for ([[maybe_unused]] const auto& file : fs::directory_iterator(checkpoint_path(path(), 3)))
     ++files;
-  EXPECT_EQ(files, 5u);  // of four ranks, and the manifest
+  EXPECT_EQ(files, 5u);  // four rank files and the manifest
 }
 
-// Ranks 0, 1 and 3 are on one machine, rank 2 on another. Their pieces begin inside blocks of the
-// file, where one's end and the next one's begin meet.
-TEST_F(RankCheckpoints, ranks_of_a_machine_write_one_file) {
-  constexpr std::int64_t kWide = 70001, kNarrow = 3333;  // of a rank
+// Ranks 0, 1 and 3 are on one host, rank 2 on another. Pieces begin inside blocks of the file, so
+// one block has the end of a piece and the begin of the next.
+TEST_F(RankCheckpoints, have_one_file_for_the_ranks_of_a_host) {
+  constexpr std::int64_t kWide = 70001, kNarrow = 3333;  // elements per rank
   const auto run = [&](const fs::path& directory, int ranks, bool by_node, auto&& act) {
     run_thread_ranks(ranks, [&](World& world) {
       const auto parts = 4 / ranks, first = world.rank() * parts;
@@ -180,7 +180,7 @@ TEST_F(RankCheckpoints, ranks_of_a_machine_write_one_file) {
   const auto difference =
       compare_checkpoints(checkpoint_path(path(), 2), checkpoint_path(other, 2));
   EXPECT_EQ(difference.same, 2);
-  // What is damaged anywhere is found.
+  // Damage at any place is found.
   const auto shared = checkpoint_path(path(), 2) / "node-rank-00000.safetensors";
   for (const std::size_t at : {std::size_t{0}, std::size_t{4095}, std::size_t{4096},
                                static_cast<std::size_t>(fs::file_size(shared)) - 1}) {
@@ -190,7 +190,7 @@ TEST_F(RankCheckpoints, ranks_of_a_machine_write_one_file) {
   }
 }
 
-TEST_F(RankCheckpoints, a_damaged_file_of_one_rank_makes_all_use_the_one_before) {
+TEST_F(RankCheckpoints, make_all_ranks_load_an_older_one_if_a_file_is_damaged) {
   on_ranks(4, [&](Rank& rank, World& world) {
     rank.save(3);
     rank.save(5);
@@ -201,20 +201,20 @@ TEST_F(RankCheckpoints, a_damaged_file_of_one_rank_makes_all_use_the_one_before)
   });
 }
 
-TEST_F(RankCheckpoints, what_one_rank_may_not_open_is_not_passed_over) {
+TEST_F(RankCheckpoints, are_not_skipped_if_one_rank_may_not_open_a_file) {
   on_ranks(4, [](Rank& rank, World&) { rank.save(3); });
   on_ranks(4, [](Rank& rank, World&) { rank.save(5); });
   const auto file = checkpoint_path(path(), 5) / "rank-00001.safetensors";
   fs::remove(file);
-  fs::create_symlink(file, file);  // to itself: it cannot be opened, by nobody
+  fs::create_symlink(file, file);  // a link to itself cannot be opened by any user
   on_ranks(4, [](Rank& rank, World&) {
     expect_contains(message_of<AccessError>([&] { rank.checkpointer->load_newest(kAny); }),
                     "rank-00001.safetensors");
   });
 }
 
-// A rank's world that puts a directory where the rank will write its file, when rank 0 has made
-// the place for all files.
+// A rank's world that creates a directory with the name of the rank's file, after rank 0 created
+// the directory for all files.
 class InTheWay final : public WorldOver {
  public:
   InTheWay(World& world, fs::path file) : WorldOver(world), file_(std::move(file)) {}
@@ -228,7 +228,7 @@ class InTheWay final : public WorldOver {
   fs::path file_;
 };
 
-TEST_F(RankCheckpoints, what_one_rank_cannot_write_all_report_and_nothing_is_left) {
+TEST_F(RankCheckpoints, report_a_write_error_on_all_ranks_and_leave_no_files) {
   on_ranks(4, [](Rank& rank, World&) { rank.save(3); });
   const fs::path unfinished = checkpoint_path(path(), 5).string() + ".tmp";
   run_thread_ranks(4, [&](World& world) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing::safetensors_test {
 
-// The bytes of a safetensors file with this header and data, as a person would write them.
+// Bytes of a handwritten safetensors file with this header and data.
 std::string file_bytes(const std::string& header, const std::string& data) {
   const std::uint64_t size = header.size();
   std::string length(8, '\0');
@@ -64,13 +64,13 @@ TEST_F(Safetensors, empty_files_and_empty_tensors_are_valid) {
   EXPECT_EQ(file.find("y")->elements(), 0);
 }
 
-TEST_F(Safetensors, every_truncation_is_refused) {
+TEST_F(Safetensors, every_truncation_is_rejected) {
   const std::string whole = file_bytes(kTwo, "12345678");
   for (std::size_t n = 0; n < whole.size(); ++n)
     expect_contains(message_of<DataError>([&] { open(whole.substr(0, n)); }), directory_ / "a");
 }
 
-TEST_F(Safetensors, headers_that_lie_are_refused) {
+TEST_F(Safetensors, inconsistent_headers_are_rejected) {
   const std::string whole = file_bytes(kTwo, "12345678");
   const auto edited = [&](std::size_t byte, char value) {
     auto bytes = whole;
@@ -109,7 +109,7 @@ TEST_F(Safetensors, headers_that_lie_are_refused) {
   expect_contains(message_of<DataError>([&] { open(file_bytes("{}{}", "")); }), "at byte 2");
 }
 
-TEST_F(Safetensors, entries_that_are_wrong_are_refused_by_name) {
+TEST_F(Safetensors, invalid_entries_are_rejected_by_name) {
   struct Case {
     const char *entry, *pin;
     std::size_t data_bytes = 4;
@@ -176,7 +176,7 @@ TEST_F(Safetensors, floats_convert_over_pieces_and_from_any_first_element) {
   }
 }
 
-// Each lies halfway between two numbers of fp32, or next to that.
+// Each lies halfway between two fp32 numbers, or next to the middle.
 TEST_F(Safetensors, doubles_are_rounded_to_fp32_and_from_there_to_bf16) {
   const std::int64_t n = 70001;
   std::vector<double> source(static_cast<std::size_t>(n));
@@ -206,7 +206,7 @@ TEST_F(Safetensors, doubles_are_rounded_to_fp32_and_from_there_to_bf16) {
   EXPECT_EQ(numbers, source);
 }
 
-TEST_F(Safetensors, a_double_beyond_fp32_is_refused) {
+TEST_F(Safetensors, a_double_beyond_fp32_is_rejected) {
   const double numbers[] = {1, 3.5e38};
   std::string data(sizeof numbers, '\0');
   std::memcpy(data.data(), numbers, sizeof numbers);
@@ -217,7 +217,7 @@ TEST_F(Safetensors, a_double_beyond_fp32_is_refused) {
                             [&] { file.read(*file.find("w"), 0, out); });
 }
 
-TEST_F(Safetensors, every_type_but_f8_is_read_as_numbers) {
+TEST_F(Safetensors, every_type_except_f8_is_read_as_numbers) {
   // The number 1 in each type.
   const std::pair<const char*, std::string> ones[] = {{"BOOL", {"\1", 1}},
                                                       {"U8", {"\1", 1}},
@@ -248,16 +248,17 @@ TEST_F(Safetensors, every_type_but_f8_is_read_as_numbers) {
                             [&] { read("F8_E4M3", "1"); });
 }
 
-TEST_F(Safetensors, types_that_do_not_convert_are_refused) {
+TEST_F(Safetensors, types_that_do_not_convert_are_rejected) {
   const auto file = open(file_bytes(kTwo, "12345678"));
   Tensor out = bench_.poisoned({1}, DType::fp32);
   expect_refusal<DataError>("checkpoint/safetensors", "another type", {"b: ", "fp32", "I32"},
                             [&] { file.read(*file.find("b"), 0, out); });
-  expect_refusal<Error>("checkpoint/safetensors", "a range beyond the tensor", {"a: ", "3+2"},
+  expect_refusal<Error>("checkpoint/safetensors", "a range beyond the tensor",
+                        {"a: ", "2 elements", "3 of 4"},
                         [&] { file.read(*file.find("a"), 3, bench_.poisoned({2}, DType::uint8)); });
 }
 
-TEST_F(Safetensors, what_is_written_is_read_back) {
+TEST_F(Safetensors, written_tensors_are_read_back) {
   std::vector<StoredTensor> tensors = {{"a", StoredType::f32, {3}},
                                        {"odd \"name\"\n\xC3\xA9", StoredType::u8, {1, 5}},
                                        {"empty", StoredType::i64, {0}},
@@ -281,7 +282,7 @@ TEST_F(Safetensors, what_is_written_is_read_back) {
   EXPECT_EQ(file.metadata(), (StoredMetadata{{"format", "pt"}, {"k", "v"}}));
 }
 
-TEST_F(Safetensors, a_writer_refuses_what_a_reader_would) {
+TEST_F(Safetensors, a_writer_rejects_tensors_that_a_reader_rejects) {
   const StoredTensor a{"a", StoredType::u8, {4}};
   struct Case {
     const char *name, *pin, *data;

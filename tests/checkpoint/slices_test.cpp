@@ -7,7 +7,7 @@
 
 namespace lockstep::slices_test {
 
-// Where each element of a piece lies in the whole tensor, counted one by one.
+// Index of each element of a piece in the whole tensor, counted one by one.
 std::vector<std::int64_t> elements_of(const Shape& whole, const Split& split, const Piece& piece) {
   std::int64_t behind = 1;
   for (int i = split.dim + 1; i < whole.rank; ++i)
@@ -47,7 +47,7 @@ struct Random {
   }
 };
 
-TEST(Slices, a_part_has_as_many_elements_as_fall_into_it) {
+TEST(Slices, a_part_has_the_elements_inside_its_bounds) {
   EXPECT_EQ(part_elements({4, 6}, {1, 4, 2}, 2), 8);
   EXPECT_EQ(part_elements({4, 6}, {1, 4, 2}, 3), 0);
   EXPECT_EQ(part_elements({4, 5}, {1, 3, 2}, 2), 4);
@@ -70,7 +70,7 @@ TEST(Slices, runs_visit_each_element_of_a_piece_in_order) {
   }
 }
 
-TEST(Slices, what_two_pieces_share_is_found_whatever_their_splits) {
+TEST(Slices, the_intersection_of_two_pieces_is_found_for_all_splits) {
   Random random;
   std::int64_t shared = 0;
   for (int round = 0; round < 5000; ++round) {
@@ -103,7 +103,7 @@ TEST(Slices, equal_splits_meet_in_one_run) {
   EXPECT_EQ(runs, 1);
   intersect(Runs(shape, columns, {1, 0, 400}), Runs(shape, columns, {1, 0, 400}),
             [&](auto, auto, std::int64_t) { ++runs; });
-  EXPECT_EQ(runs, 101);  // of columns, one a row
+  EXPECT_EQ(runs, 101);  // one run per row of a column
 }
 
 }  // namespace lockstep::slices_test

@@ -28,7 +28,7 @@ TEST(Arena, tensors_are_aligned_and_disjoint) {
   EXPECT_EQ(static_cast<int>(a.data[a.bytes() - 1]), 1);
 }
 
-TEST(Arena, a_scope_gives_back_and_the_peak_stays) {
+TEST(Arena, a_scope_frees_memory_and_the_peak_stays) {
   Arena arena(Device{}, Arena::Memory::host, 1 << 20);
   arena.allocate("kept", DType::uint8, {1000});
   const auto used = arena.used_bytes();
@@ -40,15 +40,15 @@ TEST(Arena, a_scope_gives_back_and_the_peak_stays) {
   EXPECT_GE(arena.peak_bytes(), 101000);
 }
 
-TEST(Arena, what_does_not_fit_is_refused_with_the_largest_names) {
+TEST(Arena, an_allocation_that_does_not_fit_is_an_error_with_the_largest_names) {
   Arena arena(Device{}, Arena::Memory::host, 1 << 20);
   arena.allocate("activations", DType::uint8, {900000});
   expect_refusal<Error>("core/arena", "what does not fit", {"logits [100000]", "activations"},
                         [&] { arena.allocate("logits", DType::fp32, {100000}); });
 }
 
-// A search measures on several threads, with two each.
-TEST(Arena, many_measure_at_once_apart_from_each_other) {
+// A layout search measures on several threads, with two arenas each.
+TEST(Arena, many_arenas_measure_at_different_addresses) {
   std::vector<Arena> arenas;
   std::set<std::byte*> first;
   for (int i = 0; i < 100; ++i)
@@ -59,7 +59,7 @@ TEST(Arena, many_measure_at_once_apart_from_each_other) {
   EXPECT_EQ(arenas.back().peak_bytes(), std::int64_t{1} << 43);
 }
 
-// Leaves this process so many bytes of addresses beside those that it has.
+// Limits the address space of this process to `bytes` more than it uses now.
 void leave_addresses(std::int64_t bytes) {
   std::int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
@@ -67,7 +67,7 @@ void leave_addresses(std::int64_t bytes) {
   if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
 }
 
-TEST(Arena, measures_whatever_ulimit_v_says) {
+TEST(Arena, measuring_ignores_ulimit_v) {
   const auto measure = [] {
     leave_addresses(4 << 20);
     const Arena device = Arena::measure(Device{}), pinned = Arena::measure(Device{});
@@ -76,7 +76,7 @@ TEST(Arena, measures_whatever_ulimit_v_says) {
   EXPECT_EXIT(measure(), ::testing::ExitedWithCode(0), "");
 }
 
-TEST(Arena, memory_beyond_ulimit_v_is_refused_with_the_limit) {
+TEST(Arena, memory_beyond_ulimit_v_is_an_error_with_the_limit) {
   const auto reserve = [] {
     leave_addresses(std::int64_t{1} << 30);
     try {
@@ -90,7 +90,7 @@ TEST(Arena, memory_beyond_ulimit_v_is_refused_with_the_limit) {
   EXPECT_EXIT(reserve(), ::testing::ExitedWithCode(3), "`ulimit -v`");
 }
 
-TEST(Arena, a_shape_that_is_no_size_is_refused_and_takes_no_memory) {
+TEST(Arena, an_invalid_shape_is_rejected_and_takes_no_memory) {
   Arena arena(Device{}, Arena::Memory::host, 1 << 20);
   arena.allocate("kept", DType::uint8, {1000});
   const auto used = arena.used_bytes();
@@ -103,18 +103,18 @@ TEST(Arena, a_shape_that_is_no_size_is_refused_and_takes_no_memory) {
   EXPECT_EQ(arena.allocate("none", DType::fp32, {3, 0}).bytes(), 0);
 }
 
-TEST(Arena, a_last_tensor_may_end_where_the_arena_ends) {
+TEST(Arena, the_last_tensor_may_end_at_the_end_of_the_arena) {
   Arena arena(Device{}, Arena::Memory::host, 1000);
   EXPECT_THROW(arena.allocate("t", DType::uint8, {1025}), Error);
   arena.allocate("t", DType::uint8, {1000});
 }
 
-TEST(Shape, more_sizes_than_it_holds_are_refused) {
+TEST(Shape, too_many_dimensions_are_rejected) {
   EXPECT_EQ((Shape{1, 2, 3, 4}).elements(), 24);
   EXPECT_THROW((Shape{1, 2, 3, 4, 5}), Error);
 }
 
-TEST(Arena, debug_builds_poison_what_a_scope_gives_back) {
+TEST(Arena, debug_builds_poison_memory_that_a_scope_frees) {
 #ifdef NDEBUG
   GTEST_SKIP() << "a release build leaves the bytes as they are";
 #else

@@ -28,7 +28,7 @@ class ControlGroupsTest : public ::testing::Test {
   TemporaryDirectory root_;
 };
 
-TEST_F(ControlGroupsTest, the_least_quota_of_a_group_and_those_above_it_counts) {
+TEST_F(ControlGroupsTest, the_smallest_quota_of_a_group_and_its_parents_counts) {
   EXPECT_EQ(processors("0::/a/b\n"), INT_MAX);
   write("a/b/cpu.max", "max 100000\n");
   EXPECT_EQ(processors("0::/a/b\n"), INT_MAX);
@@ -41,7 +41,7 @@ TEST_F(ControlGroupsTest, the_least_quota_of_a_group_and_those_above_it_counts) 
   EXPECT_EQ(processors(""), INT_MAX);
 }
 
-TEST_F(ControlGroupsTest, quotas_of_version_1_and_of_a_container_that_sees_its_own_group_count) {
+TEST_F(ControlGroupsTest, quotas_of_version_1_and_of_a_container_with_its_own_root_count) {
   const char* membership = "5:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n1:cpuset:/docker/x\n";
   write("cpu/cpu.cfs_quota_us", "-1\n");
   write("cpu/cpu.cfs_period_us", "100000\n");
@@ -50,7 +50,7 @@ TEST_F(ControlGroupsTest, quotas_of_version_1_and_of_a_container_that_sees_its_o
   EXPECT_EQ(processors(membership), 2);
 }
 
-TEST_F(ControlGroupsTest, memory_is_the_least_limit_less_what_the_group_cannot_drop) {
+TEST_F(ControlGroupsTest, memory_is_the_smallest_limit_minus_memory_that_cannot_be_dropped) {
   EXPECT_EQ(memory("0::/job/step\n").limit, kUnlimited);
   write("job/memory.max", "1000000\n");
   write("job/memory.current", "700000\n");
@@ -67,9 +67,9 @@ TEST_F(ControlGroupsTest, memory_is_the_least_limit_less_what_the_group_cannot_d
 
 TEST_F(ControlGroupsTest, memory_of_version_1_counts_too) {
   const char* membership = "4:memory:/slurm/job\n1:cpu:/\n0::/\n";
-  write("memory/memory.limit_in_bytes", "9223372036854771712\n");  // how it says: no limit
+  write("memory/memory.limit_in_bytes", "9223372036854771712\n");  // means no limit
   EXPECT_EQ(memory(membership).left, kUnlimited);
-  write("memory/memory.stat", "total_inactive_file 8192\n");  // and no file says what is used
+  write("memory/memory.stat", "total_inactive_file 8192\n");  // and no file has the used memory
   EXPECT_EQ(memory(membership).left, kUnlimited);
   write("memory/slurm/job/memory.limit_in_bytes", "1000000\n");
   write("memory/slurm/job/memory.usage_in_bytes", "900000\n");

@@ -16,7 +16,7 @@ int code_in_context() {
   return 0;
 }
 
-TEST(Error, a_context_keeps_what_kind_of_error_it_is) {
+TEST(Error, a_context_keeps_the_type_of_the_error) {
   EXPECT_EQ(code_in_context<DataError>(), 65);
   EXPECT_EQ(code_in_context<AccessError>(), 65);
   EXPECT_EQ(code_in_context<StorageError>(), 74);

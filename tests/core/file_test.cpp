@@ -30,7 +30,7 @@ std::string pattern(std::size_t size) {
   return text;
 }
 
-// `act` meets the limit of file sizes `most_bytes`. main() ignores SIGXFSZ, which would end the
+// Calls `act` with a file size limit of `most_bytes`. main() ignores SIGXFSZ, which would end the
 // process.
 template <class Act>
 void with_file_limit(rlim_t most_bytes, const Act& act) {
@@ -72,7 +72,7 @@ TEST(ReadFile, reads_any_range_and_no_byte_beyond) {
   });
 }
 
-TEST(ReadFile, names_what_cannot_be_opened) {
+TEST(ReadFile, names_the_path_that_cannot_be_opened) {
   const TemporaryDirectory directory;
   make_directories(directory / "folder");
   ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
@@ -81,7 +81,7 @@ TEST(ReadFile, names_what_cannot_be_opened) {
                               [&] { const ReadFile file(directory / name); });
 }
 
-TEST(ReadText, refuses_more_than_the_limit) {
+TEST(ReadText, rejects_more_than_the_limit) {
   const TemporaryDirectory directory;
   spit(directory / "a", "0123456789");
   EXPECT_EQ(read_text(directory / "a", 10), "0123456789");
@@ -89,7 +89,7 @@ TEST(ReadText, refuses_more_than_the_limit) {
                             [&] { read_text(directory / "a", 9); });
 }
 
-TEST(WriteFile, has_its_name_only_after_commit_and_leaves_nothing_without) {
+TEST(WriteFile, has_its_name_only_after_commit_and_is_removed_without_it) {
   const TemporaryDirectory directory;
   spit(directory / "a", "old");
   for (const bool commit : {false, true}) {
@@ -106,7 +106,7 @@ TEST(WriteFile, has_its_name_only_after_commit_and_leaves_nothing_without) {
   EXPECT_EQ(entries(directory.path()), 1);
 }
 
-TEST(WriteFile, a_full_disk_is_reported_and_leaves_the_old_file) {
+TEST(WriteFile, a_full_disk_is_reported_and_keeps_the_old_file) {
   const TemporaryDirectory directory;
   spit(directory / "a", "old");
   std::filesystem::create_symlink("/dev/full", directory / str("a.tmp-", getpid()));
@@ -116,7 +116,7 @@ TEST(WriteFile, a_full_disk_is_reported_and_leaves_the_old_file) {
   EXPECT_EQ(entries(directory.path()), 1);
 }
 
-TEST(WriteFile, a_disk_that_fills_up_leaves_the_old_file) {
+TEST(WriteFile, a_disk_that_fills_up_keeps_the_old_file) {
   const SmallDisk disk(std::int64_t{64} << 10);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   write_text(disk.path() / "old", "old");
@@ -125,8 +125,8 @@ TEST(WriteFile, a_disk_that_fills_up_leaves_the_old_file) {
   EXPECT_EQ(entries(disk.path()), 1);
 }
 
-// The first call writes 10 of 12 bytes, the second fails: the error counts from there.
-TEST(WriteFile, a_write_in_part_is_completed_and_a_limit_of_file_sizes_is_an_error) {
+// The first call writes 10 of 12 bytes, the second fails: the error has the offset 10.
+TEST(WriteFile, a_partial_write_is_completed_and_a_file_size_limit_is_an_error) {
   const TemporaryDirectory directory;
   expect_refusal<StorageError>("core/file", "beyond ulimit -f", {"/a: ", "at byte 10", "ulimit -f"},
                                [&] {
@@ -155,7 +155,7 @@ TEST(WriteFile, a_symbolic_link_stays_one_and_its_target_is_written) {
                             [&] { write_text(directory / "loop", "x"); });
 }
 
-TEST(WriteFile, what_is_no_file_is_never_replaced) {
+TEST(WriteFile, only_regular_files_are_replaced) {
   const TemporaryDirectory directory;
   const auto pipe = directory / "pipe", folder = directory / "folder";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
@@ -173,8 +173,8 @@ TEST(WriteFile, what_is_no_file_is_never_replaced) {
   EXPECT_EQ(entries(directory.path()), 2);
 }
 
-// Where files are on a disk, and in memory, which may not offer it.
-TEST(RangeWriter, directly_written_bytes_are_what_was_given_whatever_the_pieces) {
+// Runs on a disk and in a memory file system, which may not support direct writes.
+TEST(RangeWriter, direct_writes_store_the_given_bytes_for_all_piece_sizes) {
   for (const char* where : {".", "/dev/shm"})
     for (const std::size_t piece : {std::size_t{1000}, std::size_t{4096}, std::size_t{5} << 20})
       for (const std::size_t size : {std::size_t{0}, std::size_t{5000}, std::size_t{8} << 20,
@@ -191,8 +191,8 @@ TEST(RangeWriter, directly_written_bytes_are_what_was_given_whatever_the_pieces)
       }
 }
 
-// A limit inside a block: it can be reached only where the rest is written through the cache.
-TEST(RangeWriter, goes_on_through_the_cache_where_a_direct_write_ended_inside_a_block) {
+// A limit inside a block can be reached only if the rest is written through the cache.
+TEST(RangeWriter, continues_through_the_cache_after_a_direct_write_ends_inside_a_block) {
   const TemporaryDirectory directory(".");
   RangeWriter file(directory / "a", "a", RangeWriter::Way::direct, RangeWriter::Start::empty);
   expect_refusal<StorageError>("core/file", "a direct write beyond ulimit -f", {"at byte 5000"},
@@ -204,15 +204,15 @@ TEST(RangeWriter, goes_on_through_the_cache_where_a_direct_write_ended_inside_a_
                                });
 }
 
-// Ranges that begin and end inside blocks, each by a writer of its own.
-TEST(RangeWriter, ranges_of_one_file_meet_anywhere) {
+// Ranges begin and end inside blocks, and each has its own writer.
+TEST(RangeWriter, ranges_of_one_file_may_meet_at_any_byte) {
   for (const auto way : {RangeWriter::Way::cached, RangeWriter::Way::direct}) {
     const TemporaryDirectory directory(".");
     const auto path = directory / "a";
     const auto text = pattern((std::size_t{20} << 20) + 333);
     const std::size_t borders[] = {0,          100, 4096, 4097, 9000, (std::size_t{9} << 20) + 5,
                                    text.size()};
-    for (std::size_t first : {1u, 0u}) {  // every other range, then those between
+    for (std::size_t first : {1u, 0u}) {  // every second range, then the ones between
       RangeWriter writer(path, path, way, RangeWriter::Start::shared);
       for (auto i = first; i + 1 < std::size(borders); i += 2) {
         writer.seek(static_cast<std::int64_t>(borders[i]));
@@ -226,7 +226,7 @@ TEST(RangeWriter, ranges_of_one_file_meet_anywhere) {
   }
 }
 
-TEST(Directories, are_made_and_renamed) {
+TEST(Directories, are_created_and_renamed) {
   const TemporaryDirectory directory;
   const auto path = [&](const char* name) { return directory / name; };
   for (int again = 0; again < 2; ++again)
@@ -250,7 +250,7 @@ TEST(Directories, are_made_and_renamed) {
   EXPECT_FALSE(path_exists(path("gone")));
 }
 
-TEST(Directories, what_is_not_there_is_an_answer_and_what_cannot_be_looked_at_an_error) {
+TEST(Directories, a_missing_path_is_a_result_and_an_inaccessible_one_an_error) {
   const TemporaryDirectory directory;
   spit(directory / "file", "x");
   make_directories(directory / "d/e");
@@ -274,9 +274,8 @@ TEST(Directories, what_is_not_there_is_an_answer_and_what_cannot_be_looked_at_an
   expect_wording("core/file", "may not read a directory", refused[2]);
 }
 
-// What the type of an error decides: the exit code, and whether the error says that contents are
-// bad.
-TEST(FailIo, errors_of_storage_are_not_those_of_contents_paths_or_permissions) {
+// The type of an error decides the exit code, and whether contents count as invalid.
+TEST(FailIo, storage_errors_differ_from_errors_of_contents_paths_and_permissions) {
   struct Case {
     int error;
     const std::type_info& type;
@@ -309,7 +308,7 @@ TEST(FailIo, errors_of_storage_are_not_those_of_contents_paths_or_permissions) {
     }
 }
 
-TEST(IsNamed, what_was_removed_moved_or_replaced_is_not) {
+TEST(IsNamed, is_false_for_a_removed_moved_or_replaced_file) {
   const TemporaryDirectory directory;
   const auto path = directory / "d/file";
   const auto named_after = [&](const auto& change) {
@@ -338,7 +337,7 @@ TEST(IsNamed, what_was_removed_moved_or_replaced_is_not) {
   }));
 }
 
-TEST(ForEachLine, gives_lines_that_have_an_end_whatever_their_length) {
+TEST(ForEachLine, gives_complete_lines_of_any_length) {
   const TemporaryDirectory directory;
   const std::string longest(3 << 20, 'x');
   spit(directory / "a", "one\n\n" + longest + "\ntwo\nno end");
@@ -354,7 +353,7 @@ TEST(ForEachLine, gives_lines_that_have_an_end_whatever_their_length) {
   EXPECT_EQ(count, 2);
 }
 
-TEST(LastLine, is_one_that_has_an_end_and_is_not_too_long) {
+TEST(LastLine, is_complete_and_not_too_long) {
   const TemporaryDirectory directory;
   const auto file = directory / "lines";
   EXPECT_FALSE(last_line(file, 100).has_value());

@@ -16,7 +16,7 @@
 
 namespace lockstep::fp8_test {
 
-// The value of a code by its definition, sign 2^(exponent - bias) 1.mantissa, in float64.
+// The value of an fp8 code by definition, sign 2^(exponent - bias) 1.mantissa, in float64.
 double defined_value(int code, int mantissa_bits, int bias) {
   const int mantissa = code & ((1 << mantissa_bits) - 1);
   const int exponent = (code & 0x7f) >> mantissa_bits;
@@ -54,8 +54,8 @@ float decode(int code) {
   return fp8_to_float(typename Format::Type{static_cast<std::uint8_t>(code)});
 }
 
-// Every value, every midpoint of neighbours, the fp32 numbers next to each, and fp32 patterns of
-// every exponent.
+// Inputs: every value, every midpoint of neighbours, the fp32 numbers next to each, and fp32
+// patterns of every exponent.
 template <class Format>
 std::vector<float> interesting() {
   std::vector<float> x{0.0f, 1e30f, 3e38f, std::numeric_limits<float>::infinity(),
@@ -77,8 +77,8 @@ std::vector<float> interesting() {
   return x;
 }
 
-// The nearest of all finite values; of two equally near the one with an even code. Clamped first:
-// far away all values are equally near in float64.
+// The nearest finite value; a tie gives the one with an even code. The input is clamped first,
+// because far away all values are equally near in float64.
 template <class Format>
 int nearest(float x) {
   if (std::isnan(x)) return 0x7f;
@@ -121,7 +121,7 @@ TYPED_TEST(Fp8Format, conversions_are_constant_expressions) {
   static_assert(fp8_to_float(to_fp8<F>(1e9f)) == F::kLargestValue);
 }
 
-// The hash of a format's codes of interesting() and of the fp32 bits of its 256 codes.
+// Hash of a format's codes for interesting(), and of the fp32 bits of its 256 codes.
 template <class Format, class Encode, class Decode>
 std::string hash_of_conversions(Encode&& encode_one, Decode&& decode_one) {
   std::vector<std::uint8_t> codes;
@@ -136,7 +136,7 @@ std::string hash_of_conversions(Encode&& encode_one, Decode&& decode_one) {
   return hash.hex();
 }
 
-// Made from cuda_fp8.h of CUDA 13.0 by has_the_bits_of_cuda_fp8, which prints what it finds.
+// Values from cuda_fp8.h of CUDA 13.0, printed by has_the_bits_of_cuda_fp8.
 template <class Format>
 constexpr const char* kCudaHash = "";
 template <>

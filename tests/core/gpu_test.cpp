@@ -4,7 +4,7 @@
 
 namespace lockstep::gpu::gpu_test {
 
-TEST(Gpu, code_of_an_architecture_runs_on_later_minor_versions_and_with_features_on_one_gpu_alone) {
+TEST(Gpu, code_runs_on_later_minor_versions_but_with_features_only_on_one) {
   struct Case {
     const char* architectures;
     int major, minor;

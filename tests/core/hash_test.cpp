@@ -6,7 +6,7 @@
 
 namespace lockstep::hash_test {
 
-// What xxh128sum 0.8.1 prints.
+// Expected values are the output of xxh128sum 0.8.1.
 TEST(Hash, equals_the_published_program) {
   EXPECT_EQ(hash_hex(""), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(hash_hex("lockstep"), "b4ead11c934f0a1e75345b2b871d8c38");
@@ -14,7 +14,7 @@ TEST(Hash, equals_the_published_program) {
   EXPECT_EQ(hash_hex(std::string(1000000, 'x')), "408b717d132ab248ef02eeb2d3625399");
 }
 
-TEST(Hash, does_not_depend_on_how_the_bytes_are_cut) {
+TEST(Hash, does_not_depend_on_the_sizes_of_pieces) {
   std::string text;
   for (int i = 0; i < 5000; ++i)
     text += static_cast<char>(i * i >> 3);
@@ -26,7 +26,7 @@ TEST(Hash, does_not_depend_on_how_the_bytes_are_cut) {
   }
 }
 
-TEST(Hash, of_a_file_is_of_all_its_bytes) {
+TEST(Hash, of_a_file_covers_all_its_bytes) {
   const testing::TemporaryDirectory directory;
   for (const std::size_t size : {0u, 1u, (1u << 20) - 1, 1u << 20, 3'000'000u}) {
     std::string bytes(size, 'x');

@@ -14,7 +14,7 @@ TEST(Nearest, edits_are_counted_and_a_swap_is_one) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
 }
 
-TEST(Nearest, the_nearest_is_found_and_a_far_word_has_none) {
+TEST(Nearest, the_nearest_word_is_found_and_a_far_word_has_none) {
   const std::vector<std::string> verbs{"train", "data", "generate", "eval"};
   EXPECT_EQ(nearest("trian", verbs), "train");
   EXPECT_EQ(nearest("generat", verbs), "generate");
@@ -22,7 +22,7 @@ TEST(Nearest, the_nearest_is_found_and_a_far_word_has_none) {
   EXPECT_EQ(nearest(std::string(1 << 20, 'x'), verbs), "");
 }
 
-TEST(Nearest, a_key_in_the_wrong_table_is_near) {
+TEST(Nearest, a_key_in_the_wrong_table_is_found) {
   const std::vector<std::string> keys{"train.steps", "optimizer.learning_rate"};
   EXPECT_EQ(nearest("train.learning_rate", keys), "optimizer.learning_rate");
   EXPECT_EQ(nearest("learning_rat", keys), "optimizer.learning_rate");

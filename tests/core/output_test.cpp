@@ -6,7 +6,7 @@
 
 namespace lockstep::testing::output_test {
 
-// In a process of its own, whose standard output is a full disk: exits with the code of the error.
+// Runs in its own process with a full disk as standard output; exits with the error's code.
 template <class Write>
 [[noreturn]] void write_to_full_disk(Write&& write) {
   if (std::freopen("/dev/full", "w", stdout) == nullptr) std::exit(1);
@@ -19,8 +19,8 @@ template <class Write>
   std::_Exit(0);
 }
 
-TEST(OutputDeathTest, what_cannot_be_written_is_an_error_that_says_why) {
-  for (const std::size_t bytes : {1, 100'000})  // beside more than is buffered
+TEST(OutputDeathTest, a_failed_write_is_an_error_with_the_reason) {
+  for (const std::size_t bytes : {1, 100'000})  // also more than the buffer holds
     EXPECT_EXIT(write_to_full_disk([&] { write_output(std::string(bytes, 'x')); }),
                 ::testing::ExitedWithCode(74), "^standard output: .*: No space left on device[|]$");
   for (const std::size_t bytes : {1, 100'000})
@@ -31,7 +31,7 @@ TEST(OutputDeathTest, what_cannot_be_written_is_an_error_that_says_why) {
                 ::testing::ExitedWithCode(74), "^standard output: ");
 }
 
-TEST(OutputDeathTest, what_can_be_written_is_there_at_once) {
+TEST(OutputDeathTest, a_write_is_visible_at_once) {
   EXPECT_EXIT(
       {
         std::freopen("/dev/stderr", "w", stdout);

@@ -4,7 +4,7 @@
 
 namespace lockstep::philox_test {
 
-// The known answers of Random123 (kat_vectors, philox4x32-10).
+// Known answers of Random123 (kat_vectors, philox4x32-10).
 TEST(Philox, equals_the_published_vectors) {
   EXPECT_EQ(philox(0, 0, 0), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(~0ull, ~0ull, ~0ull), (Philox4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));

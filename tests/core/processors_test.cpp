@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::processors_test {
 
-TEST(Processors, affinity_is_what_it_was_set_to) {
+TEST(Processors, affinity_is_read_back_as_it_was_set) {
   const auto all = affinity();
   ASSERT_FALSE(all.empty());
   std::thread([&] {
@@ -19,7 +19,7 @@ TEST(Processors, affinity_is_what_it_was_set_to) {
   }).join();
 }
 
-TEST(Processors, a_list_is_written_and_read_as_the_kernel_does) {
+TEST(Processors, a_list_has_the_kernels_format) {
   const std::vector<int> processors{0, 1, 2, 5, 7, 8};
   EXPECT_EQ(processor_list(processors), "0-2,5,7-8");
   EXPECT_EQ(listed_processors("0-2,5,7-8\n"), processors);
@@ -28,8 +28,8 @@ TEST(Processors, a_list_is_written_and_read_as_the_kernel_does) {
     EXPECT_EQ(listed_processors(none), std::vector<int>{}) << none;
 }
 
-// Two threads that want the same processor have half of it each, at most.
-TEST(Processors, what_threads_wait_for_a_processor_is_counted) {
+// Two threads on the same CPU get at most half of it each.
+TEST(Processors, time_that_threads_wait_for_a_cpu_is_counted) {
   const auto before = seconds_without_processor();
   if (!before) GTEST_SKIP() << "this system keeps no schedstat";
   using Clock = std::chrono::steady_clock;
@@ -45,7 +45,7 @@ TEST(Processors, what_threads_wait_for_a_processor_is_counted) {
   one.join();
   other.join();
   EXPECT_TRUE(counted);
-  // Rest is not counted; on a machine with much to do one wait of many is short.
+  // Sleep is not counted. On a busy host, at least one of many waits is short.
   bool rested = false;
   for (int i = 0; i < 100 && !rested; ++i) {
     const auto begin = Clock::now();

@@ -9,11 +9,11 @@
 
 namespace lockstep::stream_test {
 
-TEST(QueuedStream, does_what_it_is_given_in_order_on_a_thread_of_its_own) {
+TEST(QueuedStream, runs_work_in_order_on_a_separate_thread) {
   Stream stream(Device{}, "test", Stream::Mode::queued);
   std::vector<int> seen;
   std::thread::id worker;
-  for (int i = 0; i < 1000; ++i)  // more than fit at once
+  for (int i = 0; i < 1000; ++i)  // more than the queue's slots
     stream.enqueue([&seen, &worker, i](Stream& inner) {
       seen.push_back(i);
       worker = std::this_thread::get_id();
@@ -26,7 +26,7 @@ TEST(QueuedStream, does_what_it_is_given_in_order_on_a_thread_of_its_own) {
   EXPECT_NE(worker, std::this_thread::get_id());
 }
 
-TEST(QueuedStream, an_event_is_done_when_all_before_it_is_and_no_later) {
+TEST(QueuedStream, an_event_is_done_as_soon_as_all_work_before_it_is) {
   Stream stream(Device{}, "test", Stream::Mode::queued);
   std::atomic<bool> go = false;
   int done = 0;
@@ -36,7 +36,7 @@ TEST(QueuedStream, an_event_is_done_when_all_before_it_is_and_no_later) {
     while (!go)
       std::this_thread::yield();
   });
-  first.synchronize();  // though the stream is not done
+  first.synchronize();  // although the stream is not done
   EXPECT_EQ(done, 1);
   go = true;
   stream.synchronize();
@@ -52,14 +52,14 @@ TEST(QueuedStream, streams_wait_for_each_other) {
     second.enqueue([&value](Stream&) { value = value % 1000; });
     first.wait(second.record());
   }
-  compute.wait(first.record());  // the caller does
+  compute.wait(first.record());  // the caller waits
   int expected = 0;
   for (int i = 0; i < 200; ++i)
     expected = (2 * expected + 1) % 1000;
   EXPECT_EQ(value, expected);
 }
 
-TEST(QueuedStream, an_error_stops_it_and_reaches_who_waits) {
+TEST(QueuedStream, an_error_stops_it_and_reaches_waiting_callers) {
   Stream stream(Device{}, "test", Stream::Mode::queued),
       other(Device{}, "other", Stream::Mode::queued);
   bool later = false;
@@ -74,13 +74,13 @@ TEST(QueuedStream, an_error_stops_it_and_reaches_who_waits) {
   EXPECT_FALSE(later);
 }
 
-TEST(QueuedStream, has_no_kernels_of_its_own) {
+TEST(QueuedStream, runs_no_parallel_loops) {
   Stream stream(Device{}, "test", Stream::Mode::queued);
   EXPECT_THROW(stream.parallel_for(1, [](std::int64_t, int) {}), Error);
   EXPECT_THROW(Stream(Device{Device::Kind::cuda, 0}, "gpu", Stream::Mode::queued), Error);
 }
 
-TEST(QueuedStream, its_end_comes_behind_its_work) {
+TEST(QueuedStream, its_destructor_waits_for_its_work) {
   std::atomic<int> done = 0;
   {
     Stream stream(Device{}, "test", Stream::Mode::queued);

@@ -34,8 +34,8 @@ TEST(ThreadPool, every_task_runs_exactly_once) {
   }
 }
 
-// Rounds of one task to some, of which some end early: a worker that comes late meets another round
-// than it woke for.
+// Rounds have one or more tasks, and some end early. A late worker may join another round than the
+// one that woke it.
 TEST(ThreadPool, rounds_follow_each_other_and_an_exception_reaches_the_caller) {
   ThreadPool pool(4);
   for (std::int64_t round = 0; round < 3000; ++round) {
@@ -59,7 +59,7 @@ TEST(ThreadPool, rounds_follow_each_other_and_an_exception_reaches_the_caller) {
   }
 }
 
-// Calls body on each of the pool's threads once: none takes a second task before all have one.
+// Calls body once on each of the pool's threads: no thread takes a second task before all have one.
 void on_each_thread(ThreadPool& pool, FunctionRef<void(int)> body) {
   std::atomic<int> waiting{pool.threads()};
   pool.run(pool.threads(), [&](std::int64_t, int thread) {
@@ -73,7 +73,7 @@ void on_each_thread(ThreadPool& pool, FunctionRef<void(int)> body) {
 std::atomic<bool> hold{false};
 std::atomic<bool> held{false};
 
-// In a handler: the thread stands still as one that gets no processor.
+// Runs in a signal handler and blocks the thread, as if it got no CPU time.
 void stand_still(int) {
   held = true;
   for (int i = 0; i < 5000 && hold; ++i)
@@ -81,7 +81,7 @@ void stand_still(int) {
   held = false;
 }
 
-TEST(ThreadPool, a_worker_that_gets_no_processor_is_not_waited_for) {
+TEST(ThreadPool, a_worker_without_cpu_time_delays_nothing) {
   ThreadPool pool(2);
   std::atomic<pthread_t> worker{};
   on_each_thread(pool, [&](int thread) {
@@ -101,12 +101,12 @@ TEST(ThreadPool, a_worker_that_gets_no_processor_is_not_waited_for) {
   EXPECT_TRUE(held);
   EXPECT_EQ(sum.load(), 10 * 4950);
   hold = false;
-  on_each_thread(pool, [&](int) { sum.fetch_add(1); });  // it joins a later round
+  on_each_thread(pool, [&](int) { sum.fetch_add(1); });  // the worker joins a later round
   EXPECT_EQ(sum.load(), 10 * 4950 + 2);
   std::signal(SIGUSR1, before);
 }
 
-TEST(ThreadPool, threads_for_all_processors_are_pinned_to_one_each_while_it_lives) {
+TEST(ThreadPool, one_thread_per_cpu_is_pinned_during_its_lifetime) {
   const auto all = affinity();
   if (all.size() < 2 || all.size() > 256) GTEST_SKIP() << "on " << all.size() << " processors";
   {
@@ -125,7 +125,7 @@ TEST(ThreadPool, threads_for_all_processors_are_pinned_to_one_each_while_it_live
   EXPECT_EQ(affinity(), all);
 }
 
-TEST(ThreadPool, fewer_and_more_threads_than_processors_run_where_they_like) {
+TEST(ThreadPool, fewer_and_more_threads_than_cpus_are_not_pinned) {
   const auto all = affinity();
   for (const int threads : {static_cast<int>(all.size()) + 1, 1}) {
     ThreadPool pool(threads);
@@ -133,7 +133,7 @@ TEST(ThreadPool, fewer_and_more_threads_than_processors_run_where_they_like) {
   }
 }
 
-TEST(ThreadPool, denormals_are_flushed_on_its_threads_while_it_lives) {
+TEST(ThreadPool, denormals_are_flushed_on_its_threads_during_its_lifetime) {
   const auto half_of_the_smallest_normal = [] {
     const volatile float smallest = 0x1p-126f;
     return smallest * 0.5f;
@@ -150,12 +150,12 @@ TEST(ThreadPool, denormals_are_flushed_on_its_threads_while_it_lives) {
   EXPECT_NE(half_of_the_smallest_normal(), 0);
 }
 
-// In a process of its own: it holds for the process.
-TEST(ThreadPool, a_process_that_is_given_a_part_of_its_processors_stays_on_it) {
+// Runs in its own process, because the setting is per process.
+TEST(ThreadPool, a_process_stays_on_the_cpus_that_it_is_given) {
   const auto all = affinity();
   if (all.size() < 2) GTEST_SKIP() << "on one processor";
   const auto take_the_last = [&] {
-    if (processors_allowed() < 1) _exit(2);  // it may have been asked before
+    if (processors_allowed() < 1) _exit(2);  // other tests may have called it before
     use_processors({all.back()}, 1);
     if (processors_allowed() != 1 || affinity() != std::vector{all.back()}) _exit(3);
     std::thread([] { use_all_processors(); }).join();
@@ -170,12 +170,12 @@ TEST(ThreadPool, a_process_that_is_given_a_part_of_its_processors_stays_on_it) {
     _exit(5);
   };
   EXPECT_EXIT(take_the_last(), ::testing::ExitedWithCode(0),
-              str("processors ", processor_list(all), " .* ",
-                  processor_list(std::vector{all.back()}), ", which"));
+              str("CPUs ", processor_list(all), " .* ", processor_list(std::vector{all.back()}),
+                  " of this process"));
 }
 
-// In a process whose user may have `most` threads: a user that no one else is, where there is a
-// choice; else the first that is started is one too many. Prints the TransientError of act().
+// Runs act() in a process whose user may have `most` threads, and prints its TransientError. Uses
+// an otherwise unused user id if possible; otherwise the first thread already exceeds the limit.
 template <class Act>
 [[noreturn]] void run_with_threads(unsigned most, const Act& act) {
   const bool root = geteuid() == 0;
@@ -191,13 +191,13 @@ template <class Act>
   _exit(0);
 }
 
-TEST(ThreadPool, threads_that_cannot_start_are_an_error_and_those_that_did_end) {
+TEST(ThreadPool, a_thread_that_cannot_start_is_an_error_and_the_others_end) {
   const auto start_too_many = [] { run_with_threads(4, [] { const ThreadPool pool(20); }); };
   EXPECT_EXIT(start_too_many(), ::testing::ExitedWithCode(1), "[0-9]+ of 20 .*`ulimit -u`");
 }
 
-// Its own thread starts, and none beside it.
-TEST(ThreadPool, of_a_queue_that_cannot_start_is_the_error_of_its_work) {
+// The queue's own thread starts, but no pool thread.
+TEST(ThreadPool, a_queue_without_a_pool_fails_all_its_work) {
   const auto start = [] {
     run_with_threads(2, [] {
       Stream queue(Device{}, "queue", Stream::Mode::queued, 4);
@@ -208,7 +208,7 @@ TEST(ThreadPool, of_a_queue_that_cannot_start_is_the_error_of_its_work) {
   EXPECT_EXIT(start(), ::testing::ExitedWithCode(1), "`ulimit -u`");
 }
 
-TEST(StartThread, one_that_cannot_start_is_an_error_with_the_limits) {
+TEST(StartThread, a_thread_that_cannot_start_is_an_error_with_the_limits) {
   {
     const NoThreads none;
     const auto refused = [](const char* name, const auto& act) {

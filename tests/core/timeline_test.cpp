@@ -13,7 +13,7 @@ void sleep_in(Stream& stream) {
   stream.enqueue([](Stream&) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
 }
 
-TEST(Timeline, has_what_streams_did_when_they_did_it) {
+TEST(Timeline, has_the_spans_of_streams_with_their_times) {
   Timeline timeline;
   std::atomic<bool> host_went_on = false;
   Stream compute(Device{}, "compute"), queued(Device{}, "gathers", Stream::Mode::queued);
@@ -46,7 +46,7 @@ TEST(Timeline, has_what_streams_did_when_they_did_it) {
   EXPECT_GE(beside.end - beside.begin, 0.002);
 }
 
-TEST(Timeline, of_a_stream_without_one_is_empty) {
+TEST(Timeline, has_no_spans_of_a_stream_without_a_timeline) {
   Timeline timeline;
   Stream compute(Device{}, "compute");
   { const Timeline::Span span(compute, "gemm", "gemm"); }

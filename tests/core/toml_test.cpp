@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::toml_test {
 
-// What is thrown by a parser; "" where nothing is.
+// The error of a parser; "" if it throws none.
 std::string refusal(std::string_view text) {
   try {
     parse_toml(text, "a.toml");
@@ -16,7 +16,7 @@ std::string refusal(std::string_view text) {
     return error.what();
   }
 }
-// Where it is wrong; what is wrong there is said by toml++.
+// Checks the line of the error; the text after it comes from toml++.
 void refused_at(const char* place, const std::string& text) {
   const auto message = refusal(text);
   EXPECT_TRUE(message.starts_with(str(place, ": "))) << text << ": " << message;
@@ -40,7 +40,7 @@ TEST(Toml, every_kind_of_value_keeps_its_type_and_line) {
   EXPECT_EQ(std::get<std::vector<std::string>>(entry(d, "a.l").value),
             (std::vector<std::string>{"p", "q"}));
   EXPECT_EQ(std::get<std::int64_t>(entry(d, "c.d.n").value), 16);
-  for (const char* key : {"c.d.t", "c.d.m"})  // of which no option is
+  for (const char* key : {"c.d.t", "c.d.m"})  // no option has this type
     expect_wording("launch/toml", key, describe(entry(d, key).value));
   EXPECT_EQ(entry(d, "a.b").line, 2);
   EXPECT_EQ(entry(d, "c.d.n").line, 10);
@@ -62,7 +62,7 @@ TEST(Toml, a_key_with_a_dot_in_quotes_is_not_a_path) {
   EXPECT_EQ(d.entries.at(0).key, "\"train.steps\"");
 }
 
-TEST(Toml, what_is_not_toml_is_refused_with_its_line) {
+TEST(Toml, invalid_toml_is_rejected_with_its_line) {
   refused_at("a.toml:2", "[a]\nb = \n");
   refused_at("a.toml:2", "x = 1\nx = 2\n");
   for (const char* text : {"x = 'open", "x = \"\xff\"", "[=]", "[\\u00e9 x]", "[[=]]", "[.a]", "[",
@@ -70,7 +70,7 @@ TEST(Toml, what_is_not_toml_is_refused_with_its_line) {
     refused_at("a.toml:1", text);
 }
 
-TEST(Toml, every_character_may_stand_in_a_string_and_few_outside) {
+TEST(Toml, every_character_is_valid_in_a_string_and_few_outside) {
   for (int c = 0x80; c <= 0xffff; ++c) {
     if (c >= 0xd800 && c <= 0xdfff) continue;  // surrogates
     const std::string utf8 =
@@ -86,7 +86,7 @@ TEST(Toml, every_character_may_stand_in_a_string_and_few_outside) {
   EXPECT_EQ(std::get<std::string>(first.entries.at(0).value), "\u3042");
 }
 
-TEST(Toml, deep_nesting_is_refused_and_not_followed) {
+TEST(Toml, deep_nesting_is_rejected_before_parsing) {
   std::string dotted = "\n";
   for (int i = 0; i < 100000; ++i)
     dotted += "a.";
@@ -96,13 +96,13 @@ TEST(Toml, deep_nesting_is_refused_and_not_followed) {
   for (int i = 0; i < 100000; ++i)
     arrays += "[\n";
   EXPECT_NE(refusal(arrays), "");
-  std::string deepest;  // what one line may hold
+  std::string deepest;  // the deepest key that fits on a line
   for (int i = 0; i < 2040; ++i)
     deepest += "a.";
   EXPECT_EQ(parse_toml(deepest + "b = 1", "a.toml").entries.size(), 1u);
 }
 
-TEST(Toml, a_value_alone_is_one_value_only) {
+TEST(Toml, a_single_value_is_parsed_and_nothing_else) {
   EXPECT_EQ(std::get<std::int64_t>(*parse_toml_value("5")), 5);
   EXPECT_EQ(std::get<std::string>(*parse_toml_value("'a b'")), "a b");
   EXPECT_FALSE(parse_toml_value("cosine"));
@@ -113,7 +113,7 @@ TEST(Toml, a_value_alone_is_one_value_only) {
   EXPECT_FALSE(parse_toml_value(std::string(5000, ' ') + "1"));
 }
 
-TEST(Toml, what_is_printed_reads_back_equal) {
+TEST(Toml, printed_values_read_back_equal) {
   for (const std::string text :
        {"", "plain", "quote \" and \\", "tab\tnew\nline\x01\x7f", "\xc3\xa9"})
     EXPECT_EQ(std::get<std::string>(*parse_toml_value(toml_quoted(text))), text);

@@ -27,8 +27,8 @@ Op op_of(Op::Kind kind) {
   return op;
 }
 
-// A timed step on a stream of its own, whose total lies between two readings of a clock. Sleeps
-// take at least what they were told to.
+// A timed step on a separate stream. Its total lies between two readings of a clock. Sleeps take at
+// least the requested time.
 StepTime timed(FunctionRef<void(Stream&)> step) {
   Stream stream(Device{}, "compute");
   Trace trace(stream);
@@ -45,7 +45,7 @@ StepTime timed(FunctionRef<void(Stream&)> step) {
   return time;
 }
 
-TEST(Trace, components_sum_to_the_step_and_other_is_what_no_span_has) {
+TEST(Trace, components_sum_to_the_step_and_other_is_time_outside_spans) {
   const auto time = timed([](Stream& stream) {
     work(1);
     {
@@ -56,7 +56,7 @@ TEST(Trace, components_sum_to_the_step_and_other_is_what_no_span_has) {
       const Trace::Span span(stream, Component::data);
       work(2);
     }
-    {  // what an operator calls itself is part of it
+    {  // operators that an operator calls are part of it
       const OpLog::Call call(stream, op_of(Op::Kind::attention));
       const OpLog::Call part(stream, op_of(Op::Kind::memory));
       work(2);
@@ -70,7 +70,7 @@ TEST(Trace, components_sum_to_the_step_and_other_is_what_no_span_has) {
   EXPECT_EQ(time[Component::memory_bound], 0);
 }
 
-TEST(Trace, the_time_of_an_inner_span_is_not_the_outers) {
+TEST(Trace, the_time_of_an_inner_span_does_not_count_for_the_outer) {
   double whole = 0;
   const auto time = timed([&](Stream& stream) {
     const auto begin = Clock::now();
@@ -81,7 +81,7 @@ TEST(Trace, the_time_of_an_inner_span_is_not_the_outers) {
         const OpLog::Call call(stream, op_of(Op::Kind::collective));
         work(4);
       }
-      const OpLog::Call call(stream, op_of(Op::Kind::memory));  // of an optimizer: its own
+      const OpLog::Call call(stream, op_of(Op::Kind::memory));  // inside an optimizer span
       work(1);
     }
     whole = seconds_since(begin);
@@ -105,7 +105,7 @@ TEST(Trace, operators_are_counted_as_a_plan_counts_them) {
   EXPECT_EQ(component_of(op, Component::optimizer), Component::communication_shard);
 }
 
-TEST(Trace, a_step_that_is_not_timed_is_not_known_and_nothing_outside_of_steps_counts) {
+TEST(Trace, an_untimed_step_is_unknown_and_time_outside_steps_does_not_count) {
   Stream stream(Device{}, "compute");
   Trace trace(stream);
   const auto span = [&] {
@@ -124,7 +124,7 @@ TEST(Trace, a_step_that_is_not_timed_is_not_known_and_nothing_outside_of_steps_c
   EXPECT_EQ(trace.take().total(), 0);  // no step is left
 }
 
-TEST(Trace, steps_are_taken_in_their_order_and_two_are_kept) {
+TEST(Trace, steps_are_taken_in_order_and_two_are_kept) {
   Stream stream(Device{}, "compute");
   Trace trace(stream);
   for (const int milliseconds : {1, 2, 8}) {
@@ -138,7 +138,7 @@ TEST(Trace, steps_are_taken_in_their_order_and_two_are_kept) {
   EXPECT_EQ(trace.take().total(), 0);
 }
 
-TEST(Trace, of_a_stream_is_one) {
+TEST(Trace, a_stream_has_only_one) {
   Stream stream(Device{}, "compute");
   {
     const Trace trace(stream);

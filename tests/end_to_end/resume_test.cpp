@@ -234,8 +234,8 @@ TEST_F(Resume, a_run_without_a_checkpoint_that_can_be_used_is_left_as_it_was) {
     damage(checkpoint("run", step));
   const auto before = slurp(directory_ / "run/metrics.jsonl");
   const auto said = run(train("run"), 65);
-  for (const char* part :
-       {"step-00000010", "step-00000020", "is damaged", "move checkpoints/ away to start afresh"})
+  for (const char* part : {"step-00000010", "step-00000020", "is damaged",
+                           "move checkpoints/ away to start from scratch"})
     expect_contains(said, part);
   EXPECT_EQ(slurp(directory_ / "run/metrics.jsonl"), before);
   fs::rename(directory_ / "run/checkpoints", directory_ / "run/away");
@@ -352,7 +352,7 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
   const auto again = run(tiers("40"), 0);
   expect_contains(again, "step 40 is now in " + path("run/checkpoints") + ", from " +
                              local.path().string() + " of each machine");
-  expect_contains(again, "step 40 is loaded; tried before, and not used: ");
+  expect_contains(again, "step 40 is loaded; checkpoints skipped before it: ");
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 }
 

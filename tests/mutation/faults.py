@@ -152,7 +152,7 @@ FAULTS = [
     Fault(
         "retention_keeps_the_older_of_equals", "checkpoint", "checkpoint/retention.cpp",
         "of two checkpoints with the same validation loss the older one stays",
-        "std::sort(losses.begin(), losses.end());  // of equal ones the newer",
+        "std::sort(losses.begin(), losses.end());",
         "std::stable_sort(losses.begin(), losses.end(),\n"
         "                   [](const auto& a, const auto& b) { return a.first < b.first; });"),
     Fault(

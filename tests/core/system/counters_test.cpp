@@ -6,7 +6,7 @@
 
 namespace lockstep::testing::counters_test {
 
-TEST(Counters, are_those_of_ports_adapters_and_processors) {
+TEST(Counters, cover_ports_nics_and_cpus) {
   const Sysfs sysfs;
   sysfs.write("class/infiniband/mlx5_0/ports/1/counters/link_downed", "3");
   sysfs.write("class/infiniband/mlx5_0/ports/1/counters/port_xmit_data", "99");
@@ -23,7 +23,7 @@ TEST(Counters, are_those_of_ports_adapters_and_processors) {
   EXPECT_TRUE(error_counters(sysfs.root() / "nowhere").empty());
 }
 
-TEST(Counters, growth_is_of_what_was_there_before) {
+TEST(Counters, growth_covers_only_counters_present_before) {
   EXPECT_EQ(growth({{"a", 1}, {"b", 5}, {"c", 9}}, {{"a", 4}, {"b", 5}, {"c", 0}, {"new", 7}}),
             (Counters{{"a", 3}}));
 }

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing::gpu_monitor_test {
 
-// With tests/simt/nvml.cpp for libnvidia-ml.so.1: one that is loaded is found by that name.
+// Loads tests/simt/nvml.cpp as libnvidia-ml.so.1: dlopen finds a loaded library by this name.
 class GpuMonitorTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_NE(stand_in_, nullptr) << dlerror(); }
@@ -24,13 +24,13 @@ class GpuMonitorTest : public ::testing::Test {
 
 using Peers = std::vector<std::string>;
 
-TEST_F(GpuMonitorTest, switches_inside_a_machine_join_its_gpus_and_are_no_fabric) {
+TEST_F(GpuMonitorTest, switches_inside_a_host_connect_its_gpus_without_a_fabric) {
   const GpuMonitor monitor("0000:5A:00.0");
   EXPECT_EQ(monitor.nvlink_peers(), (Peers{"0000:1b:00.0", "0000:9a:00.0", "0000:db:00.0"}));
   EXPECT_EQ(monitor.fabric_clique(), "");
 }
 
-TEST_F(GpuMonitorTest, a_fabric_that_is_complete_has_a_cluster_and_a_clique) {
+TEST_F(GpuMonitorTest, a_complete_fabric_has_a_cluster_and_a_clique) {
   const GpuMonitor monitor("0000:5A:00.0");
   behave("fabric");
   EXPECT_EQ(monitor.fabric_clique(), "8f000000000000000000000000000001/32766");
@@ -38,7 +38,7 @@ TEST_F(GpuMonitorTest, a_fabric_that_is_complete_has_a_cluster_and_a_clique) {
   EXPECT_EQ(monitor.fabric_clique(), "");
 }
 
-TEST_F(GpuMonitorTest, a_bridge_joins_two) {
+TEST_F(GpuMonitorTest, a_bridge_connects_two_gpus) {
   behave("bridges");
   EXPECT_EQ(GpuMonitor("0000:5A:00.0").nvlink_peers(), Peers{"0000:1b:00.0"});
 }
@@ -57,14 +57,14 @@ TEST_F(GpuMonitorTest, energy_grows_by_power_times_time) {
   const auto second = monitor.energy_joules();
   const auto after = Clock::now();
   ASSERT_TRUE(first && second);
-  const auto cut = std::chrono::milliseconds(1);  // what it counts in
+  const auto cut = std::chrono::milliseconds(1);  // unit of the counter
   EXPECT_GE(*second - *first, joules(end - begin - cut));
   EXPECT_LE(*second - *first, joules(after - before + cut));
   behave("pascal");
   EXPECT_EQ(monitor.energy_joules(), std::nullopt);
 }
 
-TEST_F(GpuMonitorTest, what_nvml_does_not_say_is_unknown) {
+TEST_F(GpuMonitorTest, values_that_nvml_lacks_are_unknown) {
   EXPECT_EQ(GpuMonitor("0000:77:00.0").nvlink_peers(), std::nullopt);
   behave("hidden");
   EXPECT_EQ(GpuMonitor("0000:5A:00.0").nvlink_peers(), std::nullopt);
@@ -80,7 +80,7 @@ std::vector<std::string> failures(const GpuHealth& health) {
           health.links_down.failure, health.most_clock_mhz.failure};
 }
 
-TEST_F(GpuMonitorTest, counts_its_faults) {
+TEST_F(GpuMonitorTest, reports_faults_of_the_gpu) {
   const GpuMonitor monitor("0000:5A:00.0");
   const auto well = monitor.health();
   EXPECT_EQ(well.uncorrected_errors.value, 0);
@@ -101,8 +101,8 @@ TEST_F(GpuMonitorTest, counts_its_faults) {
   EXPECT_EQ(monitor.health().links_down.value, 12);
 }
 
-// What is not counted is no failure; whatever else NVML answers is.
-TEST_F(GpuMonitorTest, says_why_it_does_not_know) {
+// An unsupported counter is not a failure; any other NVML error is.
+TEST_F(GpuMonitorTest, reports_reasons_for_unknown_values) {
   const GpuMonitor monitor("0000:5A:00.0");
   for (const char* mode : {"errors", "lost"}) {
     behave(mode);

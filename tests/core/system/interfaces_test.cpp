@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::interfaces_test {
 
-TEST(LocalAddresses, are_those_of_the_interfaces_that_are_named) {
+TEST(LocalAddresses, belong_to_the_named_interfaces) {
   const auto loopback = local_addresses("nonesuch,lo");
   EXPECT_NE(std::find(loopback.begin(), loopback.end(), "127.0.0.1"), loopback.end());
   for (const auto& address : local_addresses())
@@ -16,7 +16,7 @@ TEST(LocalAddresses, are_those_of_the_interfaces_that_are_named) {
     }
   const auto text = message_of<ConfigError>([] { local_addresses("nonesuch"); });
   expect_contains(text, "LOCKSTEP_INTERFACE is 'nonesuch'");
-  expect_contains(text, "lo");  // and what else this machine has
+  expect_contains(text, "lo");  // and other interfaces of this host
 }
 
 }  // namespace lockstep::testing::interfaces_test

@@ -24,20 +24,20 @@ std::vector<std::string> lists(const std::vector<ProcessorShare>& shares) {
 
 using Lists = std::vector<std::string>;
 
-TEST(Machine, a_machine_is_the_same_for_each_process_on_it) {
+TEST(Machine, the_id_is_the_same_for_all_processes_of_a_host) {
   EXPECT_FALSE(machine_id().empty());
   EXPECT_EQ(machine_id(), machine_id());
   EXPECT_FALSE(host_name().empty());
 }
 
-TEST(Machine, an_address_is_written_as_sysfs_does) {
+TEST(Machine, an_address_has_the_format_of_sysfs) {
   EXPECT_EQ(pci_address("0000:5A:00.0"), "0000:5a:00.0");
   EXPECT_EQ(pci_address("00000000:5A:00.0"), "0000:5a:00.0");
   EXPECT_EQ(pci_address("0000D5E1:00:00.0"), "d5e1:00:00.0");
   EXPECT_EQ(pci_address("0012D5E1:00:00.0"), "12d5e1:00:00.0");
 }
 
-TEST(Machine, the_nearest_adapter_shares_a_switch_with_the_gpu) {
+TEST(Machine, the_nearest_nic_shares_a_switch_with_the_gpu) {
   const DgxH100 dgx;
   std::set<int> indices;
   for (const auto& place : DgxH100::places()) {
@@ -50,7 +50,7 @@ TEST(Machine, the_nearest_adapter_shares_a_switch_with_the_gpu) {
   EXPECT_EQ(numa_node(dgx.sysfs.root(), "0000:9d:00.0"), 1);
 }
 
-TEST(Machine, an_adapter_that_is_down_is_passed_over_and_keeps_its_number) {
+TEST(Machine, a_nic_that_is_down_is_skipped_and_keeps_its_number) {
   const DgxH100 dgx;
   dgx.sysfs.write("class/infiniband/mlx5_0/ports/1/state", "1: DOWN");
   const auto adapter = nearest_adapter(dgx.sysfs.root(), "0000:1b:00.0");
@@ -59,7 +59,7 @@ TEST(Machine, an_adapter_that_is_down_is_passed_over_and_keeps_its_number) {
   EXPECT_EQ(nearest_adapter(dgx.sysfs.root(), "0000:43:00.0").index, 3);
 }
 
-TEST(Machine, of_adapters_as_near_by_their_paths_one_of_the_gpus_numa_node_is_taken) {
+TEST(Machine, ties_of_paths_prefer_a_nic_on_the_gpus_numa_node) {
   const Sysfs sysfs;
   sysfs.gpu("pci0008:00/0008:01:00.0", 0);
   sysfs.gpu("pci0018:00/0018:01:00.0", 1);
@@ -69,11 +69,11 @@ TEST(Machine, of_adapters_as_near_by_their_paths_one_of_the_gpus_numa_node_is_ta
   EXPECT_EQ(nearest_adapter(sysfs.root(), "0018:01:00.0").name, "mlx5_0");
 }
 
-TEST(Machine, gpus_to_which_the_same_adapters_are_nearest_take_turns) {
+TEST(Machine, gpus_with_the_same_nearest_nics_use_them_in_turn) {
   const Sysfs sysfs;
   for (const char* gpu : {"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"})
     sysfs.gpu(str("pci0000:00/", gpu), -1);
-  // Before them all, and no GPUs of ours: a board's own display, and the sound of one of ours.
+  // Devices with lower addresses that do not count: the board's display, and a GPU's sound device.
   sysfs.display("pci0000:00/0000:00:1e.0", -1, "0x1a03", "0x030000");
   sysfs.display("pci0000:00/0000:00:1f.0", -1, "0x10de", "0x040300");
   sysfs.infiniband("mlx5_0", "pci0000:00/0000:05:00.0", -1);
@@ -84,7 +84,7 @@ TEST(Machine, gpus_to_which_the_same_adapters_are_nearest_take_turns) {
   EXPECT_EQ(indices, (std::vector<int>{0, 1, 0, 1}));
 }
 
-TEST(Machine, ethernet_counts_where_there_is_no_infiniband) {
+TEST(Machine, ethernet_counts_without_infiniband) {
   const Sysfs sysfs;
   sysfs.gpu("pci0000:00/0000:01:00.0", -1);
   EXPECT_EQ(nearest_adapter(sysfs.root(), "0000:01:00.0").index, -1);
@@ -109,7 +109,7 @@ TEST(Machine, ranks_divide_the_cores_of_their_gpus_numa_node) {
   EXPECT_EQ(lists(divide_processors(dgx.sysfs.root(), {&tenants[5], 1})), Lists{"56-111,168-223"});
 }
 
-TEST(Machine, without_numa_information_they_divide_all_cores) {
+TEST(Machine, ranks_divide_all_cores_without_numa_information) {
   const DgxH100 dgx(false);
   const std::vector<Tenant> tenants(8, {all_of(224), -1});
   const auto shares = divide_processors(dgx.sysfs.root(), tenants);
@@ -122,18 +122,18 @@ TEST(Machine, without_numa_information_they_divide_all_cores) {
       << "whole nodes, where processors have one";
 }
 
-TEST(Machine, a_mask_that_ranks_share_is_divided_and_never_left) {
+TEST(Machine, ranks_divide_a_shared_mask_and_stay_inside_it) {
   const DgxH100 dgx;
   const std::vector<int> quarter = listed_processors("8-11,120-123");
   const std::vector<Tenant> tenants{{quarter, 0}, {quarter, 0}};
   EXPECT_EQ(lists(divide_processors(dgx.sysfs.root(), tenants)),
             (Lists{"8-9,120-121", "10-11,122-123"}));
-  const std::vector<Tenant> elsewhere{{quarter, 1}, {quarter, 0}};  // no processor of node 1
+  const std::vector<Tenant> elsewhere{{quarter, 1}, {quarter, 0}};  // no CPU of node 1
   EXPECT_EQ(lists(divide_processors(dgx.sysfs.root(), elsewhere)),
             (Lists{"8-9,120-121", "10-11,122-123"}));
 }
 
-TEST(Machine, a_rank_that_the_launcher_bound_is_left_alone) {
+TEST(Machine, a_rank_keeps_the_mask_that_the_launcher_set) {
   const DgxH100 dgx;
   const auto all = all_of(224);
   const std::vector<Tenant> tenants{
@@ -145,14 +145,14 @@ TEST(Machine, a_rank_that_the_launcher_bound_is_left_alone) {
   EXPECT_FALSE(shares[2].set_by_launcher);
 }
 
-TEST(Machine, two_ranks_on_two_processors_get_one_each) {
+TEST(Machine, two_ranks_on_two_cpus_get_one_each) {
   const Sysfs sysfs;
   sysfs.processors(2, 0);
   const std::vector<Tenant> tenants(2, {all_of(2), -1});
   EXPECT_EQ(lists(divide_processors(sysfs.root(), tenants)), (Lists{"0", "1"}));
 }
 
-TEST(Machine, where_cores_are_fewer_than_ranks_their_threads_and_then_they_are_shared) {
+TEST(Machine, with_fewer_cores_than_ranks_hardware_threads_are_divided_then_shared) {
   const Sysfs sysfs;
   sysfs.processors(4, 2);  // cores {0, 2} and {1, 3}
   EXPECT_EQ(lists(divide_processors(sysfs.root(), std::vector<Tenant>(2, {all_of(4), -1}))),
@@ -163,7 +163,7 @@ TEST(Machine, where_cores_are_fewer_than_ranks_their_threads_and_then_they_are_s
             (Lists{"0", "0", "2", "1", "1", "3"}));
 }
 
-TEST(Machine, each_processor_is_given_to_one_rank_whatever_their_number) {
+TEST(Machine, each_cpu_belongs_to_one_rank_for_all_counts) {
   const DgxH100 dgx;
   for (int ranks = 1; ranks <= 16; ++ranks) {
     std::vector<Tenant> tenants;
@@ -177,7 +177,7 @@ TEST(Machine, each_processor_is_given_to_one_rank_whatever_their_number) {
   }
 }
 
-TEST(Machine, what_no_system_says_divides_nothing) {
+TEST(Machine, nothing_is_divided_without_information) {
   const Sysfs sysfs;
   const std::vector<Tenant> tenants{{{}, 0}, {{}, 0}};
   EXPECT_EQ(lists(divide_processors(sysfs.root(), tenants)), (Lists{"", ""}));
