@@ -17,7 +17,7 @@ constexpr std::int64_t kAnyId = std::int64_t{1} << 31;
 
 Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files, std::size_t most_open)
     : files_(files == nullptr ? &local_files_ : files) {
-  if (paths.empty()) throw DataError("a dataset of no paths");
+  if (paths.empty()) throw DataError("a dataset needs at least one path");
   std::string fingerprints;
   for (const auto& path : paths) {
     add(list_shards(path, *files_));
@@ -57,10 +57,9 @@ Shard Dataset::open(std::size_t i) {
   auto shard = open_shard(list, about, *files_);
   if (about.identity == FileIdentity{}) about.identity = identity;
   if (identity != FileIdentity{} && identity != about.identity)
-    throw DataError(str(
-        shard_path(i),
-        ": another file lies there than when it was read first, or it was written to; start the "
-        "run again, with the dataset that it had"));
+    throw DataError(str(shard_path(i),
+                        ": the file was replaced or modified since it was first read; restart the "
+                        "run with the original dataset"));
   return shard;
 }
 
@@ -214,14 +213,16 @@ std::string difference_of_tokenizers(const Dataset& a, const Dataset& b) {
   const auto &x = a.tokenizer_hash(), &y = b.tokenizer_hash();
   const auto &f = a.format(), &g = b.format();
   if (!x.empty() && !y.empty())
-    return x == y ? "" : str(g.name, " (", y, ") and ", f.name, " (", x, "); pack both with one");
+    return x == y
+               ? ""
+               : str(g.name, " (", y, ") and ", f.name, " (", x, "); pack both with one tokenizer");
   const auto says = [](const TokenFormat& format) {
     return format.boundary == Boundary::front || format.boundary == Boundary::behind;
   };
   if (!says(f) || !says(g) || f.boundary_token == g.boundary_token) return "";
-  return str(g.name, ", whose documents are told apart by the token ", g.boundary_token, ", and ",
-             f.name, ", by ", f.boundary_token,
-             "; `lockstep data convert --tokenizer` writes of which tokens are");
+  return str(g.name, " separates documents by token ", g.boundary_token, ", ", f.name, " by token ",
+             f.boundary_token,
+             "; `lockstep data convert --tokenizer` records the tokenizer of a dataset");
 }
 
 }  // namespace lockstep

@@ -118,17 +118,17 @@ class Census {
     const bool masked = !shard.mask_hash.empty();
     if (!names_.empty() && masked != masked_)
       refuse("shard \"", shard.file, "\" has ", masked ? "a" : "no",
-             " loss mask, unlike those before it");
+             " loss mask, unlike the shards before it");
     masked_ = masked;
     tokens_ += shard.tokens;
     documents_ += shard.documents;
     names_.push_back(name);
   }
   void check(const Json& json) {
-    if (names_.empty()) refuse("no shards");
+    if (names_.empty()) refuse("the list of shards is empty");
     if (!std::is_sorted(names_.begin(), names_.end())) std::sort(names_.begin(), names_.end());
     const auto twice = std::adjacent_find(names_.begin(), names_.end());
-    if (twice != names_.end()) refuse("shard \"", *twice, "\" is there twice");
+    if (twice != names_.end()) refuse("shard \"", *twice, "\" is listed twice");
     // The counts at the top must be the sums of the shards'.
     integer_at(json, "tokens", tokens_, tokens_);
     integer_at(json, "documents", documents_, documents_);
@@ -143,7 +143,7 @@ class Census {
 Boundary boundary_of(const std::string& word) {
   for (const auto boundary : {Boundary::front, Boundary::behind, Boundary::listed, Boundary::none})
     if (word == name(boundary)) return boundary;
-  refuse("boundary \"", word, "\", expected front, behind, listed or none");
+  refuse("boundary is \"", word, "\", expected front, behind, listed or none");
 }
 
 TokenFormat read_format(const Json& json) {
@@ -151,7 +151,7 @@ TokenFormat read_format(const Json& json) {
   format.header_bytes = kShardHeaderBytes;
   format.name = text_at(json, "tokenizer");
   const auto& dtype = text_at(json, "dtype");
-  if (dtype != "u16" && dtype != "u32") refuse("dtype \"", dtype, "\", expected u16 or u32");
+  if (dtype != "u16" && dtype != "u32") refuse("dtype is \"", dtype, "\", expected u16 or u32");
   format.token_bytes = dtype == "u16" ? 2 : 4;
   format.vocabulary = integer_at(json, "vocabulary", 1, dtype == "u16" ? 65536 : kMostShardTokens);
   format.boundary = boundary_of(text_at(json, "boundary"));
@@ -173,7 +173,7 @@ std::int64_t sum(const std::vector<Manifest::Shard>& shards, Member member) {
 MissingBytes missing_bytes_of(const std::string& text) {
   for (const auto missing : {MissingBytes::drop, MissingBytes::replace})
     if (text == name(missing)) return missing;
-  refuse("missing_bytes \"", text, "\", expected drop or replace");
+  refuse("missing_bytes is \"", text, "\", expected drop or replace");
 }
 
 Manifest read_head(const Json& json) {
@@ -211,7 +211,8 @@ Manifest::Shard read_shard(const Json& json) {
   Manifest::Shard shard;
   shard.file = text_at(json, "file");
   if (!is_plain_name(shard.file))
-    refuse("shard file \"", shard.file, "\", expected a plain name that ends in .bin");
+    refuse("shard file \"", shard.file,
+           "\", expected a file name without directories that ends in .bin");
   shard.tokens = integer_at(json, "tokens", 1, kMostShardTokens);
   shard.documents = integer_at(json, "documents", 0, shard.tokens);
   shard.hash = hash_at(json, "xxh3_128");

@@ -18,7 +18,7 @@ __extension__ using Wide = unsigned __int128;
 
 Mixture::Mixture(std::span<const std::int64_t> weights)
     : sources_(weights.size()), root_(weights.size()) {
-  LOCKSTEP_CHECK(!weights.empty(), "a mixture of nothing");
+  LOCKSTEP_CHECK(!weights.empty(), "a mixture without sources");
   using Weighted = std::pair<std::uint64_t, std::size_t>;  // of equals the earlier one first
   std::priority_queue<Weighted, std::vector<Weighted>, std::greater<>> lightest;
   std::uint64_t sum = 0;

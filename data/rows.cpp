@@ -27,9 +27,9 @@ Rows::Rows(const Dataset& dataset, const Config& config) : dataset_(dataset), co
     if (count_ > 0) by_shards_.emplace(std::move(windows), config.shuffle_shards);
   }
   if (count_ < 1)
-    throw DataError(str("holds ", dataset.tokens(), " tokens, ",
-                        config.shuffle_shards > 0 ? "and no shard of them " : "fewer than ",
-                        "one window of ", T, " and the token behind it"));
+    throw DataError(str("has ", dataset.tokens(), " tokens, ",
+                        config.shuffle_shards > 0 ? "but no shard has " : "fewer than ",
+                        "one window of ", T, " and the token after it"));
 }
 
 // Inputs of the tokens [first, end): each has the token behind it as its target. Where documents
@@ -49,7 +49,7 @@ void Rows::index_documents() {
   };
   dataset_.for_each_document([&](std::int64_t first, std::int64_t end) {
     LOCKSTEP_CHECK(first == last && end > first, "a document of tokens ", first, " to ", end,
-                   " behind token ", last);
+                   " after token ", last);
     if (starts_.empty())
       starts_.push_back(first);
     else if (config_.kind == RowKind::examples || inputs_of(starts_.back(), end) > T)
@@ -58,7 +58,7 @@ void Rows::index_documents() {
     if (inputs_of(first, end) > T) ++cut_documents_;
     last = end;
   });
-  if (starts_.empty()) throw DataError("holds no document");
+  if (starts_.empty()) throw DataError("has no documents");
   close(last);
   starts_.shrink_to_fit();
   count_ = static_cast<std::int64_t>(starts_.size()) - 1;

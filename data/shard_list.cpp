@@ -33,9 +33,10 @@ class Missing {
   }
   void refuse(const std::string& manifest) const {
     if (count_ == 0) return;
-    throw DataError(str(manifest, ": of the files that it lists ", count_,
-                        count_ == 1 ? " is missing, " : " are missing, the first is ", first_,
-                        "; copy the whole directory"));
+    throw DataError(
+        str(manifest, ": ", count_,
+            count_ == 1 ? " listed file is missing: " : " listed files are missing, the first is ",
+            first_, "; copy the whole directory"));
   }
 
  private:
@@ -89,8 +90,8 @@ ShardList list_of_manifest(const ShardSelection& selection, ShardFiles& files, b
     std::for_each(known->shards.begin(), known->shards.end(), add);
   const auto& manifest = known == nullptr ? parsed : *known;
   if (list.shards.empty())
-    throw DataError(str((selection.directory / names.front()).string(), ": not a shard that ",
-                        kManifestName, " beside it lists"));
+    throw DataError(str((selection.directory / names.front()).string(), ": ", kManifestName,
+                        " in the same directory does not list this shard"));
   missing.refuse(path);
   list.format = manifest.format;
   list.fingerprint = hash_hex(text + chosen);
@@ -145,7 +146,7 @@ Shard open_megatron(const fs::path& path, ShardFiles& files, bool thorough) {
   if (shard.file.tokens() != index->tokens())
     index->file().fail(index->offset_of(0),
                        str("the last sequence ends at token ", index->tokens(), ", but ",
-                           path.filename().string(), " holds ", shard.file.tokens()));
+                           path.filename().string(), " has ", shard.file.tokens(), " tokens"));
   if (thorough) index->check();
   shard.ends = std::move(index);
   return shard;
@@ -179,7 +180,7 @@ Shard open_unlisted(ShardKind kind, const fs::path& path, ShardFiles& files, boo
                format.token_bytes == 1 ? " byte" : " bytes",
                format.vocabulary == 0 ? "" : str(" and vocabulary ", format.vocabulary));
   };
-  throw DataError(str(path, ": ", words(b), ", but the shards before it are ", words(a)));
+  throw DataError(str(path, ": has ", words(b), ", but the shards before it have ", words(a)));
 }
 
 bool same(const TokenFormat& a, const TokenFormat& b) {
@@ -227,8 +228,8 @@ void refuse_undescribed(const ShardSelection& selection) {
     if (!name.ends_with(".bin")) continue;
     for (const auto& own : {ends_name(name), mask_name(name)})
       if (is_there(own))
-        throw DataError(str((selection.directory / name).string(), ": a shard of Lockstep's, for ",
-                            own, " lies beside it, but ", kManifestName,
+        throw DataError(str((selection.directory / name).string(), ": a Lockstep shard with ", own,
+                            " beside it, but ", kManifestName,
                             " is missing: copy it with the shards"));
   }
 }
@@ -260,12 +261,12 @@ ShardList list_of_files(const ShardSelection& selection, ShardFiles& files,
 
 std::string boundary_in_words(const TokenFormat& format) {
   switch (format.boundary) {
-    case Boundary::front: return str("the token ", format.boundary_token, " in front of each");
-    case Boundary::behind: return str("the token ", format.boundary_token, " behind each");
-    case Boundary::listed: return "a list of their ends";
+    case Boundary::front: return str("the token ", format.boundary_token, " before each");
+    case Boundary::behind: return str("the token ", format.boundary_token, " after each");
+    case Boundary::listed: return "a list of document ends";
     case Boundary::none: break;
   }
-  return "nothing";
+  return "no token or list";
 }
 
 }  // namespace
@@ -287,7 +288,7 @@ ShardList list_shards(const fs::path& path, ShardFiles& files, std::vector<std::
 
 void check_same_format(const ShardList& a, const ShardList& b) {
   const auto refuse = [&](const std::string& of_a, const std::string& of_b, const char* remedy) {
-    throw DataError(str(b.path(b.shards.front()).string(), ": ", of_b, ", but of ",
+    throw DataError(str(b.path(b.shards.front()).string(), ": ", of_b, ", but in ",
                         a.path(a.shards.front()).string(), ' ', of_a, "; ", remedy));
   };
   const auto& x = a.format;
@@ -298,9 +299,9 @@ void check_same_format(const ShardList& a, const ShardList& b) {
            str("the tokenizer is ", y.name, " (", b.tokenizer_hash, ")"),
            "pack both with one tokenizer");
   if (x.boundary != y.boundary || x.boundary_token != y.boundary_token)
-    refuse(boundary_in_words(x), str("documents are told apart by ", boundary_in_words(y)),
-           "give each a table [[data.source]] of its own (`lockstep data convert` takes each by "
-           "itself)");
+    refuse("by " + boundary_in_words(x), str("documents are separated by ", boundary_in_words(y)),
+           "give each its own [[data.source]] table, or run `lockstep data convert` on each "
+           "separately");
 }
 
 std::vector<std::string> files_of(const ShardList& list, const ListedShard& shard) {
@@ -323,7 +324,7 @@ Shard open_shard(const ShardList& list, const ListedShard& about, ShardFiles& fi
                          same(list.format, shard.file.format()) &&
                          shard.mask.has_value() == list.has_masks;
   if (!as_it_was)
-    shard.file.file().fail(0, str("the shard is not what it was at the start, when it held ",
+    shard.file.file().fail(0, str("the shard changed since the start of the run, when it had ",
                                   about.tokens, " tokens"));
   return shard;
 }

@@ -71,7 +71,7 @@ void refuse_mixed_splits(const fs::path& directory, const std::vector<std::strin
   if (has({"train", "training"}) && has({"val", "valid", "validation", "eval"}))
     throw DataError(
         str(directory.string(),
-            ": holds shards of training and of validation; name one split by a pattern, as in \"",
+            ": has training and validation shards; select one split with a pattern such as \"",
             (directory / "*train*").string(), fs::path(names.front()).extension().string(), '"'));
 }
 
@@ -96,7 +96,7 @@ bool is_elsewhere(const fs::path& path) {
   const auto here = path.is_relative() ? str(" in ", fs::current_path(unknown).string()) : "";
   const auto reason = error ? error : std::make_error_code(std::errc::no_such_file_or_directory);
   throw_io_error(reason.value(), str(path.string(), ": ", reason.message(), here,
-                                     "; datasets are made by `lockstep data pack`"));
+                                     "; make a dataset with `lockstep data pack`"));
 }
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -131,8 +131,7 @@ ShardSelection select_directory(const fs::path& path) {
   if (selection.names.empty()) {
     std::error_code unknown;
     const bool split = fs::exists(path / "train" / kManifestName, unknown);
-    throw DataError(str(path.string(),
-                        ": holds neither dataset.json nor *.bin shards nor *.ds, but ",
+    throw DataError(str(path.string(), ": has no dataset.json, *.bin or *.ds; found ",
                         some_of(selection.beside),
                         split ? str("; did you mean ", (path / "train").string(), "?") : ""));
   }

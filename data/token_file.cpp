@@ -103,8 +103,8 @@ TokenFile::TokenFile(ReadFile file, const TokenFormat& format) : file_(std::move
   }
   recognise();
   if (format_.header_bytes != format.header_bytes || format_.token_bytes != format.token_bytes)
-    file_.fail(0, str("expected ", format.token_bytes, " bytes a token behind a header of ",
-                      format.header_bytes, ", found a shard of ", format_.name));
+    file_.fail(0, str("expected ", format.token_bytes, " bytes per token after a header of ",
+                      format.header_bytes, " bytes, found a shard of ", format_.name));
   format_ = format;
 }
 
@@ -126,8 +126,8 @@ void TokenFile::recognise() {
                       kShardMagicU32, " (u32)"));
   if (file_.path().extension() != ".bin")
     file_.fail(0,
-               "no token shard: it has no known magic, and headerless shards are called *.bin "
-               "(text becomes shards by `lockstep data pack`)");
+               "not a token shard: the magic is unknown, and headerless shards must be named *.bin "
+               "(`lockstep data pack` makes shards from text)");
   format_ = nanogpt_format();
   take_all();
 }
@@ -138,15 +138,16 @@ void TokenFile::take_all() {
   tokens_ = bytes / format_.token_bytes;
   if (bytes % format_.token_bytes != 0)
     file_.fail(offset_of(tokens_),
-               str("truncated: ", format_.name, " shards hold ", format_.token_bytes,
-                   " bytes a token, but the file has ", bytes));
+               str("truncated: ", format_.name, " shards have ", format_.token_bytes,
+                   " bytes per token, but the file has ", bytes, " bytes"));
 }
 
 void TokenFile::check_size(std::int64_t expected) const {
   if (file_.size_bytes() == expected) return;
-  file_.fail(std::min(expected, file_.size_bytes()),
-             str(file_.size_bytes() < expected ? "truncated" : "too long", ": ", tokens_,
-                 " tokens need ", expected, " bytes, but the file has ", file_.size_bytes()));
+  file_.fail(
+      std::min(expected, file_.size_bytes()),
+      str(file_.size_bytes() < expected ? "truncated" : "too long", ": ", tokens_, " tokens need ",
+          expected, " bytes, but the file has ", file_.size_bytes(), " bytes"));
 }
 
 void TokenFile::read_llmc_header(Header header) {
@@ -154,7 +155,7 @@ void TokenFile::read_llmc_header(Header header) {
   const int version = header[0] == kShardMagicU16 ? kShardVersionU16 : kShardVersionU32;
   if (header[1] != version) file_.fail(4, str("version ", header[1], ", expected ", version));
   tokens_ = header[2];
-  if (tokens_ <= 0) file_.fail(8, str("the header says ", tokens_, " tokens"));
+  if (tokens_ <= 0) file_.fail(8, str("the header says ", tokens_, " tokens, expected at least 1"));
   check_size(offset_of(tokens_));
 }
 
@@ -163,9 +164,10 @@ void TokenFile::read_llmq_header(Header header) {
   format_ = llmq_format();
   if (header[2] != 1 && header[2] != 2)
     file_.fail(8, str("version ", header[2], ", expected 1 or 2"));
-  if (header[3] != 4) file_.fail(12, str(header[3], " bytes a token, expected 4"));
+  if (header[3] != 4) file_.fail(12, str(header[3], " bytes per token, expected 4"));
   tokens_ = header[4];
-  if (tokens_ <= 0) file_.fail(16, str("the header says ", tokens_, " tokens"));
+  if (tokens_ <= 0)
+    file_.fail(16, str("the header says ", tokens_, " tokens, expected at least 1"));
   const bool has_masks = header[6] == 1;
   if (has_masks) mask_offset_ = offset_of(tokens_);
   check_size(offset_of(tokens_) + (has_masks ? (tokens_ + 7) / 8 : 0));
@@ -213,7 +215,7 @@ void TokenFile::read(std::span<std::int32_t> out, std::int64_t first,
   const auto at = first + (bad - out.begin());
   file_.fail(offset_of(at),
              value_at(at) < 0
-                 ? str("token ", at, " is ", value_at(at), ", expected no negative id")
+                 ? str("token ", at, " is ", value_at(at), ", expected a non-negative id")
                  : str("token ", at, " is ", value_at(at), ", expected ids below ", vocabulary));
 }
 

@@ -28,7 +28,7 @@ const char* const kKinds[] = {"lockstep", "llmc", "nanogpt", "megatron", "datatr
 
 // One more than the largest id.
 std::int64_t ids_in(const Dataset& source) {
-  Progress progress("look for the largest id", source.tokens() * source.format().token_bytes);
+  Progress progress("find the largest id", source.tokens() * source.format().token_bytes);
   std::vector<std::int32_t> piece;
   std::int32_t largest = 0;
   for (std::int64_t at = 0; at < source.tokens(); at += kPiece) {
@@ -61,8 +61,8 @@ std::vector<TokenizerFile> tokenizer_beside(const Dataset& source) {
     const auto file = tokenizer_in(list.directory);
     if (list.tokenizer_hash.empty() || !file) continue;
     if (hash_of_file(*file) == list.tokenizer_hash) return tokenizer_files(file->string());
-    log_warning(file->string(), " is another tokenizer than ", kManifestName,
-                " beside it says; it is left out");
+    log_warning(file->string(), " differs from the tokenizer in ", kManifestName,
+                " beside it; it is not copied");
   }
   return {};
 }
@@ -85,11 +85,13 @@ Meaning meaning_of(const Dataset& source, const ConvertOptions& options) {
   }
   if (!options.tokenizer.empty()) {
     if (options.vocabulary > 0)
-      throw UsageError("--vocabulary beside --tokenizer, which says how many ids there are");
+      throw UsageError(
+          "--vocabulary cannot be combined with --tokenizer, which sets the vocabulary");
     const auto about = open_tokenizer(options.tokenizer)->about();
     if (!meaning.hash.empty() && meaning.hash != about.hash)
       throw UsageError(str("--tokenizer ", options.tokenizer, " is ", about.name, " (", about.hash,
-                           "), but the tokens are of ", meaning.name, " (", meaning.hash, ")"));
+                           "), but the tokens were made by ", meaning.name, " (", meaning.hash,
+                           ")"));
     const bool known = !meaning.hash.empty() && meaning.document_token >= 0;
     meaning = {about.name, about.hash, about.vocabulary, tokenizer_files(options.tokenizer),
                known ? meaning.document_token : about.document_token};
@@ -142,8 +144,8 @@ std::optional<InBand> in_band(OutputKind kind, int token_bytes) {
   if (kind == OutputKind::nanogpt) return InBand{"nanoGPT", kGpt2EndOfText, kMostU16};
   if (kind != OutputKind::llmc) return {};
   return token_bytes == 2
-             ? InBand{"llm.c with GPT-2's tokens", kGpt2EndOfText, kGpt2Vocabulary}
-             : InBand{"llm.c with Llama 3's tokens", kLlama3BeginOfText, kLlama3Vocabulary};
+             ? InBand{"llm.c with GPT-2 tokens", kGpt2EndOfText, kGpt2Vocabulary}
+             : InBand{"llm.c with Llama 3 tokens", kLlama3BeginOfText, kLlama3Vocabulary};
 }
 
 // Copies documents from a dataset to an output.
@@ -228,14 +230,14 @@ class Copy {
       const auto place = at + static_cast<std::int64_t>(i);
       const auto shard = source_.shard_of(place);
       const bool within = tokens_[i] == in_band_->boundary;
-      throw DataError(str(
-          source_.shard_path(shard), ": token ", place - source_.shard_start(shard), " is ",
-          tokens_[i], ", which ", in_band_->what,
-          within ? str(" puts between documents, but here it is within document ", documents_,
-                       "; pack the text with --plain-text, which makes no such token of its name "
-                       "in text, or convert to a format that lists documents: lockstep, megatron, "
-                       "datatrove")
-                 : str(" does not hold: expected ids below ", in_band_->vocabulary)));
+      throw DataError(
+          str(source_.shard_path(shard), ": token ", place - source_.shard_start(shard), " is ",
+              tokens_[i], ", which ", in_band_->what,
+              within ? str(" uses to separate documents, but it is inside document ", documents_,
+                           "; pack the text with --plain-text, which encodes names of special "
+                           "tokens as plain text, or convert to a format that lists documents: "
+                           "lockstep, megatron, datatrove")
+                     : str(" cannot store; expected ids below ", in_band_->vocabulary)));
     }
   }
 
@@ -250,10 +252,10 @@ class Copy {
     const auto shard = source_.shard_of(place);
     throw DataError(str(source_.shard_path(shard), ": token ", place - source_.shard_start(shard),
                         " is ", document_token_,
-                        ", the tokenizer's document token, within document ", documents_, " as ",
-                        marker,
-                        " tells documents apart, which is a token of the tokenizer's too: it is "
-                        "not known which of the two does; pack the text again"));
+                        ", the tokenizer's document token, inside document ", documents_,
+                        ", but documents are separated by ", marker,
+                        ", which is also a token of the tokenizer, so the separator is ambiguous; "
+                        "pack the text again"));
   }
 
   const Dataset& source_;
@@ -279,21 +281,24 @@ std::string replaced_token(const Dataset& source, const Meaning& meaning,
   const auto before = stands_for_another(source, meaning) || !has_token(format.boundary)
                           ? meaning.document_token
                           : format.boundary_token;
-  const auto back = " (`lockstep data convert --tokenizer` with the tokens' own brings it back)";
+  const auto back =
+      " (`lockstep data convert --tokenizer` with the original tokenizer restores it)";
   if (0 <= before && before < meaning.vocabulary)
-    return before == output->boundary ? ""
-                                      : str("document token ", before, " became ", output->boundary,
-                                            ", that of ", output->what, back);
+    return before == output->boundary
+               ? ""
+               : str("document token ", before, " was replaced by ", output->boundary,
+                     ", the document token of ", output->what, back);
   if (output->boundary < meaning.vocabulary) return "";
   return str(output->boundary, ", the document token of ", output->what,
-             ", tells documents apart, but the tokens have ids below ", meaning.vocabulary, back);
+             ", separates documents, but the ids of the tokenizer are below ", meaning.vocabulary,
+             back);
 }
 
 std::vector<std::string> losses(const Dataset& source, OutputKind kind, bool masks) {
   std::vector<std::string> lost;
   if (source.has_masks() && !masks) lost.emplace_back("loss masks");
   if (kind != OutputKind::lockstep && source.tokenizer_vocabulary() > 0)
-    lost.emplace_back("what dataset.json says of the tokenizer and its hashes");
+    lost.emplace_back("the tokenizer and the hashes in dataset.json");
   return lost;
 }
 
@@ -307,7 +312,7 @@ OutputKind output_kind(const std::string& name) {
 
 Converted convert(const ConvertOptions& options) {
   if (options.name.empty() || options.name.find('/') != std::string::npos)
-    throw UsageError(str("--name ", options.name, ": expected the beginning of a file's name"));
+    throw UsageError(str("--name ", options.name, ": expected the start of a file name"));
   const auto path = output_path(options.out);
   for (const auto& input : options.inputs)
     require_local(input);
@@ -334,9 +339,9 @@ Converted convert(const ConvertOptions& options) {
     copy_tokenizer_files(meaning.files, out.path());
     if (meaning.files.empty() && !meaning.hash.empty() &&
         meaning.hash != ByteTokenizer().about().hash)
-      log_warning("no tokenizer of ", meaning.name, " (", meaning.hash,
-                  ") lies beside the input: put it beside the output too, which `lockstep data "
-                  "verify` calls damaged without it");
+      log_warning("the input has no tokenizer ", meaning.name, " (", meaning.hash,
+                  ") beside it; copy the tokenizer into the output directory, because `lockstep "
+                  "data verify` reports an error without it");
   }
   out.commit();
   return {.shards = output.shards(),

@@ -50,9 +50,9 @@ std::string DocumentEncoder::advice(const TextBatch::Piece& piece,
                                     const JsonLine::Problem& problem) const {
   if (problem.lacks_member) {
     if (!fields_.messages.empty())
-      return R"(; expected a list of {"role": ..., "content": ...} by --messages-field)";
-    return fields_.prompt.empty() ? "; --field names another"
-                                  : "; --prompt-field and --response-field name others";
+      return R"(; --messages-field expects a list of {"role": ..., "content": ...})";
+    return fields_.prompt.empty() ? "; select the member with --field"
+                                  : "; select the members with --prompt-field and --response-field";
   }
   const auto& file = files_[static_cast<std::size_t>(piece.file)];
   if (piece.line != 1 || is_called_json_lines(file)) return "";
@@ -62,7 +62,7 @@ std::string DocumentEncoder::advice(const TextBatch::Piece& piece,
   if (ending != ".jsonl" && ending != ".ndjson")
     ending = other->stem().extension().string() + ending;
   return str("; to leave ", file.filename().string(),
-             " out, name the others by a pattern in quotes: '",
+             " out, select the others with a quoted pattern: '",
              (other->parent_path() / "*").string(), ending, "'");
 }
 
@@ -72,8 +72,8 @@ void DocumentEncoder::in_piece(const TextBatch::Piece& piece, const Act& act) co
     act();
   } catch (const MissingByte& error) {
     throw DataError(str(where(piece, 0), ": ", error.what(),
-                        "; --missing-bytes drop leaves out such bytes, as transformers does, and "
-                        "--missing-bytes replace makes their characters U+FFFD"));
+                        "; --missing-bytes drop omits such bytes, as transformers does, and "
+                        "--missing-bytes replace replaces their characters by U+FFFD"));
   } catch (const DataError& error) {
     throw DataError(str(where(piece, 0), ": ", error.what()));
   }

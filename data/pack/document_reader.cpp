@@ -181,20 +181,20 @@ void DocumentReader::check_is_text(TextBatch& batch, std::string_view begin, boo
   const auto& path = config_.files[static_cast<std::size_t>(position_.file)];
   const auto refuse = [&](const auto&... what) { throw DataError(str(path.string(), what...)); };
   if (const auto* stranger = stranger_to_text(begin); stranger != nullptr)
-    refuse(" is ", stranger->what, ", no text that can be packed; ",
-           advice_for(*stranger, path.string()));
+    refuse(" is ", stranger->what, ", not text; ", advice_for(*stranger, path.string()));
   const auto file = called(path);
   if (file.compression != nullptr && !source_->is_compressed() &&
       !(is_json_lines(position_.file) ? first_letter(begin) == '{' : config_.plain_text))
-    refuse(" is called *", file.compression, ", but is neither gzip nor zstd",
+    refuse(" is named *", file.compression, ", but is neither gzip nor zstd",
            begin.empty() ? ": it is empty" : "",
-           "; where it should be, its download or its copy went wrong; else rename it");
+           "; download or copy it again, or rename it if it is not compressed");
   if (is_json_lines(position_.file)) return;
   const auto looked_at = begin.substr(0, kLookedAt);
   if (const auto zero = looked_at.find('\0'); zero != std::string_view::npos && !may_be_zero()) {
     const bool others = begin.find_first_not_of('\0', zero) != std::string_view::npos;
     if (others || !whole)  // else they are named at the end
-      refuse(" is no text: byte ", zero, " is zero", others ? "" : ", and so are many after it",
+      refuse(" is not text: byte ", zero, " is zero",
+             others ? "" : ", and so are the bytes after it",
              "; leave it out, or pack it as bytes: --tokenizer bytes");
   }
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
@@ -203,14 +203,14 @@ void DocumentReader::check_is_text(TextBatch& batch, std::string_view begin, boo
   if (begin.find('\n') == std::string_view::npos && begin.find('\r') != std::string_view::npos)
     batch.odd.returns.note(path.string());
   if (config_.plain_text) return;
-  constexpr const char* kAsItStands = "; where it is to be learnt as it stands, give --plain-text";
+  constexpr const char* kAsItStands = "; to train on it as it is, pass --plain-text";
   if (file.ends_with({".csv", ".tsv"}))
-    refuse(" is a table; write its rows as lines of JSON, and pack those", kAsItStands);
+    refuse(" is a table; convert its rows to JSON lines and pack those", kAsItStands);
   const bool cut = begin.size() >= kLookedAt;
   begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n"), begin.size()));
   if ((file.ends_with({".json"}) && (begin.starts_with('{') || begin.starts_with('['))) ||
       begins_with_an_object(begin, cut))
-    refuse(" holds JSON; where each line is an object, give --field, or call it .jsonl",
+    refuse(" holds JSON; if each line is an object, pass --field or rename it to .jsonl",
            kAsItStands);
 }
 
@@ -235,7 +235,7 @@ void DocumentReader::cut_documents(TextBatch& batch) {
 
 // All up to `end`, unless that is nothing of a document.
 void DocumentReader::add_piece(TextBatch& batch, std::size_t end, bool last) {
-  LOCKSTEP_CHECK(end > begin_ || !position_.inside, "a document that goes on with nothing");
+  LOCKSTEP_CHECK(end > begin_ || !position_.inside, "a document without further text");
   if (end > begin_)
     batch.pieces.push_back(
         {begin_, end, position_.byte, position_.line, position_.file, !position_.inside, last});
@@ -264,7 +264,7 @@ bool DocumentReader::cut_long_document(TextBatch& batch, std::size_t room) {
     throw DataError(str(config_.files[static_cast<std::size_t>(position_.file)].string(),
                         ": at byte ", position_.byte,
                         lines ? str(", line ", position_.line, ": the line is longer than")
-                              : str(": a document holds no place where it may be cut within"),
+                              : str(": a document has no place to split it within"),
                         " 1 GiB",
                         zeros_ > 0 ? str(", with ", zeros_, " zero bytes at its end") : "",
                         lines && memchr(batch.text.data() + begin_, '\r', size - begin_) != nullptr

@@ -45,7 +45,7 @@ class Gzip final : public Decompressor {
   Step skip_padding(std::span<const char> in) {
     const auto zeros = static_cast<std::size_t>(
         std::find_if(in.begin(), in.end(), [](char c) { return c != 0; }) - in.begin());
-    if (zeros == 0) throw DataError("damaged gzip: expected zeros up to the end, behind the first");
+    if (zeros == 0) throw DataError("damaged gzip: expected only zero bytes after the first one");
     padded_ = true;
     return {zeros, 0, true};
   }

@@ -100,7 +100,7 @@ void describe_format(std::ostream& out, const Dataset& dataset) {
     out << "not known\n";
   else
     out << "token " << format.boundary_token << ' '
-        << (format.boundary == Boundary::front ? "in front of" : "behind") << " each document\n";
+        << (format.boundary == Boundary::front ? "before" : "after") << " each document\n";
   out << "shards       " << with_commas(static_cast<std::int64_t>(dataset.shards())) << '\n'
       << "tokens       " << with_commas(dataset.tokens()) << '\n'
       << "fingerprint  " << dataset.fingerprint() << '\n';
@@ -168,9 +168,9 @@ class Writer {
 std::string in_words(std::int64_t at, const Holder& document) {
   auto words = str(" around [>token ", with_commas(at), "<]");
   if (document.start < 0)
-    return str(words, ", of a document that starts more than ", with_commas(kTokensAtOnce - 1),
-               " tokens before");
-  words += ", of ";
+    return str(words, ", in a document that starts more than ", with_commas(kTokensAtOnce - 1),
+               " tokens earlier");
+  words += ", in ";
   words += document.number < 0 ? "a document" : str("document ", with_commas(document.number));
   return str(words, ", which starts at token ", with_commas(document.start));
 }
@@ -182,7 +182,7 @@ void write_tokens(std::ostream& out, const Dataset& dataset, const Tokenizer* to
   std::vector<std::uint8_t> mask(tokens.size());
   dataset.read(tokens, first);
   dataset.read_mask(mask, first);
-  if (dataset.has_masks()) out << ", {+what counts in the loss+}";
+  if (dataset.has_masks()) out << ", {+tokens that count in the loss+}";
   out << ":\n";
   dataset.find_documents(starts, tokens, first);
   Writer writer(dataset, tokenizer);
@@ -207,13 +207,12 @@ void write_tokens(std::ostream& out, const Dataset& dataset, const Tokenizer* to
 std::string inspect(const Dataset& dataset, const Tokenizer* tokenizer,
                     std::optional<std::int64_t> at, std::int64_t count, std::int64_t most_scanned) {
   if (at && (*at < 0 || *at >= dataset.tokens()))
-    throw UsageError(str("--at ", *at,
-                         ": expected a token of the dataset, which are numbered 0 to ",
-                         dataset.tokens() - 1));
+    throw UsageError(
+        str("--at ", *at, ": expected a token number from 0 to ", dataset.tokens() - 1));
   if (tokenizer != nullptr && dataset.format().vocabulary != 0 &&
       tokenizer->about().vocabulary != dataset.format().vocabulary)
     throw UsageError(str("the tokenizer ", tokenizer->about().name, " has ",
-                         tokenizer->about().vocabulary, " tokens, the dataset's ",
+                         tokenizer->about().vocabulary, " tokens, but the dataset's tokenizer has ",
                          dataset.format().vocabulary));
   std::ostringstream out;
   describe_format(out, dataset);

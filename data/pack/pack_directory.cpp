@@ -38,7 +38,7 @@ std::string place_of(const InputPosition& position, const Json& command) {
   const auto& inputs = inputs_of(command);
   const auto file = static_cast<std::size_t>(position.file);
   if (file >= inputs.size()) return "the end of the last input";
-  return str(position.byte > 0 ? str("byte ", position.byte) : "the begin", " of ",
+  return str(position.byte > 0 ? str("byte ", position.byte) : "the start", " of ",
              text_at(inputs[file], "file"));
 }
 
@@ -64,7 +64,7 @@ std::string change_of_file(const Json& before, const Json& now) {
     const auto* count = input.find("bytes");
     return count == nullptr ? std::string("no") : count->dump();
   };
-  if (bytes(before) == bytes(now)) return "its time is another";
+  if (bytes(before) == bytes(now)) return "its modification time changed";
   return str("it had ", bytes(before), " bytes, now ", bytes(now));
 }
 
@@ -92,8 +92,8 @@ std::string difference_of_inputs(const Json::Array& before, const Json::Array& n
 // themselves; of a text as long as one likes only that it is another.
 std::string change_of(const std::string& name, const Json& before, const Json& now) {
   const auto* old = before.find(name);
-  if (old == nullptr) return str(name, " was nothing");
-  if (name == "document_separator" || name == "chat_template") return str(name, " was another");
+  if (old == nullptr) return str(name, " was not set");
+  if (name == "document_separator" || name == "chat_template") return str(name, " was different");
   if (name != "tokenizer") return str(name, " was ", old->dump(), ", now ", now.at(name).dump());
   const auto words = [](const Json& command) {
     const auto* called = command.find("tokenizer_name");
@@ -135,9 +135,9 @@ void refuse_foreign(const fs::path& work) {
            (entry.filename() == kDataset && !holds(kCommand));
   });
   if (foreign == entries.end()) return;
-  throw UsageError(str(work.string(), ": holds ", foreign->filename().string(),
-                       ", which packing did not put there; packing works in a directory of this "
-                       "name, and removes it: move it away, or choose another --out"));
+  throw UsageError(str(work.string(), ": contains ", foreign->filename().string(),
+                       ", which packing did not write; packing works in a directory of this name "
+                       "and removes it. Move it, or choose another --out"));
 }
 
 }  // namespace
@@ -184,9 +184,9 @@ PackDirectory::~PackDirectory() {
   if (!is_ours()) {
     unlock();
   } else if (saved_) {
-    log_warning(work_.string(), ": keeps what is done, up to ", kept_,
-                "; the same command goes on from there, and what lies behind may be mended first; "
-                "remove it to begin anew");
+    log_warning(work_.string(), ": keeps the finished part, up to ", kept_,
+                "; the input after that may be corrected. Rerun the same command to resume, or "
+                "remove the directory to start again");
     unlock();
   } else {
     remove();
@@ -209,7 +209,7 @@ void PackDirectory::remove() {
   } catch (const Error& error) {
     wrong = error.what();
   }
-  if (!wrong.empty()) log_warning(work_.string(), ": cannot remove it: ", wrong);
+  if (!wrong.empty()) log_warning(work_.string(), ": cannot remove: ", wrong);
   unlock();
 }
 
@@ -233,9 +233,9 @@ bool PackDirectory::is_ours() const noexcept try {
 
 void PackDirectory::check() const {
   if (is_named(lock_, work_ / kLock)) return;
-  throw DataError(str(work_.string(),
-                      ": was removed, moved or replaced while it was packed into; move it back, or "
-                      "start again"));
+  throw DataError(
+      str(work_.string(),
+          ": was removed, moved or replaced during packing; move it back, or start again"));
 }
 
 void PackDirectory::unlock() {
@@ -254,13 +254,12 @@ void PackDirectory::find_record() {
       [&] { return difference(before, command_, record ? record->position : InputPosition{}); },
       path.string());
   if (!changed.empty())
-    throw UsageError(str(work_.string(), ": holds what another command has done (", changed,
-                         "); give that command to go on, or remove the directory to begin anew"));
+    throw UsageError(
+        str(work_.string(), ": was written by another command (", changed,
+            "); rerun that command to resume, or remove the directory to start again"));
   if (!record) {
     if (!resumable_)
-      log_info(work_.string(),
-               ": begins anew: standard input and pipes cannot be gone on with "
-               "where they were left");
+      log_info(work_.string(), ": starting again: standard input and pipes cannot be resumed");
     return;
   }
   record_ = std::move(record);
@@ -275,7 +274,7 @@ void PackDirectory::read_list() {
   const auto path = work_ / kList;
   list_.emplace(path, std::span<const std::byte>(), record_->list_bytes);
   if (list_->hash() != record_->list_hash)
-    throw DataError(str(path.string(), ": is damaged; remove ", work_.string(), " to begin anew"));
+    throw DataError(str(path.string(), ": is damaged; remove ", work_.string(), " to start again"));
   std::int64_t number = 0;
   for_each_line(ReadFile(path), [&](std::string_view line) {
     const auto what = str(path.string(), ": line ", ++number);
@@ -297,7 +296,7 @@ void PackDirectory::remove_unfinished() const {
   }
   for (auto path = beside.begin(); !error && path != beside.end(); ++path)
     fs::remove(*path, error);
-  if (error) fail_io(dataset(), "cannot remove what an end that was cut short left", error.value());
+  if (error) fail_io(dataset(), "cannot remove the files of an interrupted run", error.value());
 }
 
 // In an order in which what is there can be gone on from, or is known as packing's, at any time.

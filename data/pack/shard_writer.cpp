@@ -59,7 +59,7 @@ void ShardWriter::remove_what_is_behind() const {
     if (!path.filename().string().starts_with(name_ + "_") || kept.contains(path.stem())) continue;
     std::error_code error;
     fs::remove(path, error);
-    if (error) fail_io(path, "cannot remove it", error.value());
+    if (error) fail_io(path, "cannot remove", error.value());
   }
 }
 

@@ -43,9 +43,8 @@ void append_files_below(const fs::path& directory, std::vector<Place>& above,
     fail(directory, "cannot read the directory", {errno, std::generic_category()});
   const Place here{about.st_dev, about.st_ino};
   if (std::ranges::find(above, here) != above.end())
-    throw DataError(str(directory.string(),
-                        ": a link to a directory that it lies in; remove it, or name what is to be "
-                        "packed"));
+    throw DataError(
+        str(directory.string(), ": symbolic link loop; remove it, or list the files to pack"));
   above.push_back(here);
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
@@ -58,11 +57,10 @@ void append_files_below(const fs::path& directory, std::vector<Place>& above,
     else if (fs::is_regular_file(status))
       files.push_back(path);
     else if (!fs::exists(status))
-      fail(path, fs::is_symlink(path, unknown) ? "a link that leads nowhere" : "cannot open",
-           missing);
+      fail(path, fs::is_symlink(path, unknown) ? "broken symbolic link" : "cannot open", missing);
     else
       throw DataError(
-          str(path.string(), ": no regular file; remove it, or name it where it is to be read"));
+          str(path.string(), ": not a regular file; remove it, or list it as an input to read it"));
   }
   if (error) fail(directory, "cannot read the directory", error);
   above.pop_back();
@@ -88,7 +86,7 @@ std::vector<fs::path> matches_of(const fs::path& pattern) {
   std::vector<fs::path> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   globfree(&found);
   if (code != 0 && code != GLOB_NOMATCH)
-    fail(pattern, "cannot look for files", std::make_error_code(std::errc::io_error));
+    fail(pattern, "cannot search for files", std::make_error_code(std::errc::io_error));
   return matches;
 }
 
@@ -191,7 +189,7 @@ std::size_t TextSource::decompress(std::span<char> out) {
       done += step.made;
       within_ = !step.ended;
       if (bytes_.empty() && within_ && step.made == 0)
-        throw DataError("the compressed text is cut off");
+        throw DataError("the compressed text is truncated");
     } catch (const DataError& error) {
       refuse(error.what());
     }
@@ -207,7 +205,7 @@ void TextSource::skip_to(std::int64_t offset) {
     if (!unknown && static_cast<std::uintmax_t>(offset) > bytes)
       throw DataError(str(path_.string(), ": ends at byte ", bytes, ", expected ", offset));
     if (lseek(descriptor_, offset, SEEK_SET) != offset)
-      fail(path_, str("cannot go to byte ", offset), {errno, std::generic_category()});
+      fail(path_, str("cannot seek to byte ", offset), {errno, std::generic_category()});
     next_ = bytes_.size();
     offset_ = taken_ = offset;
     return;

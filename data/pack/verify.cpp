@@ -112,14 +112,14 @@ void check_tokenizer(const ShardList& list, ShardFiles& files) {
     } catch (const AccessError&) {
       throw;
     } catch (const DataError& error) {
-      if (why.empty()) why = str(", or cannot be had (", error.what(), ")");
+      if (why.empty()) why = str(", or cannot be read (", error.what(), ")");
     }
     if (file) return check_hash(*file, list.tokenizer_hash);
   }
   if (refused) return;
   throw DataError(str((list.directory / kTokenizers[0]).string(), ": is missing", why, "; ",
-                      kManifestName, " says that the tokens are of ", list.format.name, " (",
-                      list.tokenizer_hash, "): copy that tokenizer's file there"));
+                      kManifestName, " names the tokenizer ", list.format.name, " (",
+                      list.tokenizer_hash, "); copy its file there"));
 }
 
 void look_at(const std::filesystem::path& path, ShardFiles& files, Verification& result) {

@@ -25,8 +25,8 @@ constexpr const char* kPart = ".part";
 }
 
 [[noreturn]] void fail_to_lock(const fs::path& path, int error) {
-  throw_io_error(error, str(path.string(), ": cannot be locked: ", reason(error),
-                            "; data.cache_directory should be on a local disk"));
+  throw_io_error(error, str(path.string(), ": cannot lock: ", reason(error),
+                            "; put data.cache_directory on a local disk"));
 }
 
 std::int64_t marks_of(std::int64_t bytes) {
@@ -53,7 +53,7 @@ Descriptor lock_names(const fs::path& directory) {
 
 struct stat status_of(const Descriptor& file, const fs::path& path) {
   struct stat status {};
-  if (fstat(file.number(), &status) != 0) fail(path, "cannot look at it", errno);
+  if (fstat(file.number(), &status) != 0) fail(path, "cannot read its status", errno);
   return status;
 }
 
@@ -144,7 +144,7 @@ void PartFile::forget() {
 
 Descriptor PartFile::keep() {
   // On the disk before it has the name: a power cut leaves no other bytes, and no more, under it.
-  if (ftruncate(file_.number(), bytes_) != 0) fail(path_, "cannot cut to its size", errno);
+  if (ftruncate(file_.number(), bytes_) != 0) fail(path_, "cannot truncate", errno);
   if (fdatasync(file_.number()) != 0) fail(path_, "cannot sync", errno);
   const auto names = lock_names(whole_.parent_path());
   if (rename(path_.c_str(), whole_.c_str()) != 0) fail(path_, "cannot rename", errno);
@@ -174,7 +174,7 @@ CacheDirectory::CacheDirectory(fs::path path, std::int64_t most_bytes)
   make_directories(path_);
   const auto name = path_ / "lock";
   const Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!file) fail(name, "cannot create; data.cache_directory should be writable", errno);
+  if (!file) fail(name, "cannot create (data.cache_directory must be writable)", errno);
   if (flock(file.number(), LOCK_SH) != 0) fail_to_lock(name, errno);
   if (most_bytes_ != 0) return;
   std::int64_t held = 0;
@@ -182,7 +182,7 @@ CacheDirectory::CacheDirectory(fs::path path, std::int64_t most_bytes)
     held += entry.bytes;
   std::error_code error;
   const auto space = fs::space(path_, error);
-  if (error) fail(path_, "cannot look at it", error.value());
+  if (error) fail(path_, "cannot read the free space", error.value());
   most_bytes_ = (static_cast<std::int64_t>(space.available) + held) / 2;
 }
 
@@ -243,7 +243,7 @@ bool CacheDirectory::make_room(std::int64_t bytes, MayGo may_go, const std::stri
 void CacheDirectory::reserve(const Descriptor& part, std::int64_t bytes, MayGo may_go,
                              const std::string& hash) {
   if (ftruncate(part.number(), 0) != 0 || ftruncate(part.number(), bytes) != 0)
-    fail(path_ / (hash + kPart), "cannot be given its size", errno);
+    fail(path_ / (hash + kPart), "cannot set its size", errno);
   auto all = entries();
   for (auto entry = all.begin();; ++entry) {
     if (fallocate(part.number(), 0, 0, bytes) == 0 || errno == EOPNOTSUPP) return;
@@ -270,9 +270,9 @@ bool CacheDirectory::is_whole(const std::string& hash, std::int64_t bytes) const
   if (size == bytes) return true;
   if (!try_lock(file, LOCK_EX, path))
     throw AccessError(str(path.string(), ": has ", size, " bytes, expected ", bytes,
-                          ", and somebody has it open"));
+                          ", and cannot be replaced while it is open"));
   log_own_warning(path.string(), ": has ", size, " bytes, expected ", bytes,
-                  "; it is removed, and fetched again");
+                  "; removing it and fetching it again");
   unlink(path.c_str());
   return false;
 }
@@ -284,8 +284,8 @@ CacheDirectory::Taken CacheDirectory::take(const std::string& hash, std::int64_t
   const auto needed = PartFile::file_bytes(bytes);
   if (needed > most_bytes_)
     throw AccessError(str(path_.string(), ": a shard has ", bytes,
-                          " bytes, and the cache may hold ", most_bytes_,
-                          "; raise data.cache_bytes"));
+                          " bytes, but the cache limit is ", most_bytes_,
+                          " bytes; raise data.cache_bytes"));
   const auto names = lock_names(path_);
   if (is_whole(hash, bytes)) return Taken::whole;
   const auto path = path_ / (hash + kPart);

@@ -63,14 +63,13 @@ struct HttpConnection::Library {
       if (handle == nullptr) handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);  // never unloaded
     if (handle == nullptr)
       throw AccessError(
-          "reading s3://, https:// and http:// needs libcurl, which is not on this machine; on "
-          "Debian: apt-get install libcurl4");
+          "reading s3://, https:// and http:// needs libcurl, which is not installed; on Debian "
+          "run: apt-get install libcurl4");
     find(handle, "curl_version_info", version_info);
     const auto* version = version_info(CURLVERSION_NOW);
     if (version->version_num < kLeastVersion)
       throw AccessError(
-          str("reading s3://, https:// and http:// needs libcurl 7.88 or later, and "
-              "this machine has ",
+          str("reading s3://, https:// and http:// needs libcurl 7.88 or later, found ",
               version->version));
     find(handle, "curl_easy_init", init);
     find(handle, "curl_easy_setopt", setopt);
@@ -82,7 +81,7 @@ struct HttpConnection::Library {
     find(handle, "curl_slist_append", append);
     find(handle, "curl_slist_free_all", free_all);
     easy = init();  // which does curl_global_init, safely among threads in these versions
-    LOCKSTEP_CHECK(easy != nullptr, "libcurl has no memory");
+    LOCKSTEP_CHECK(easy != nullptr, "libcurl cannot be initialized");
   }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
@@ -91,7 +90,7 @@ struct HttpConnection::Library {
   template <class Function>
   static void find(void* handle, const char* name, Function& function) {
     function = reinterpret_cast<Function>(dlsym(handle, name));
-    LOCKSTEP_CHECK(function != nullptr, "this machine's libcurl has no ", name);
+    LOCKSTEP_CHECK(function != nullptr, "the libcurl of this host has no ", name);
   }
   template <class Value>
   void set(CURLoption option, Value value) {
@@ -193,28 +192,29 @@ bool HttpConnection::Transfer::begin_body() {
   if (!is_whole(reply.status)) return true;  // the body of an error, or none
   const bool is_range = request.first > 0 || request.end >= 0;
   if (reply.status == 206) {
-    if (!is_range) return give_up(HttpReply::End::broken, "the server sent a part of the whole");
+    if (!is_range)
+      return give_up(HttpReply::End::broken,
+                     "the server sent a range, but the whole object was requested");
     if (range.first != request.first || range.end <= range.first ||
         (request.end >= 0 && range.end > request.end))
-      return give_up(
-          HttpReply::End::broken,
-          str("asked for bytes [", request.first, ", ", request.end,
-              "), and the server says that it sends [", range.first, ", ", range.end, ")"));
+      return give_up(HttpReply::End::broken,
+                     str("requested bytes [", request.first, ", ", request.end,
+                         "), but the server sends [", range.first, ", ", range.end, ")"));
     if (length >= 0 && length != range.end - range.first)
       return give_up(HttpReply::End::broken,
-                     str("the server says that it sends bytes [", range.first, ", ", range.end,
-                         "), and that these are ", length));
+                     str("the server announces bytes [", range.first, ", ", range.end,
+                         "), but a length of ", length, " bytes"));
   }
   reply.object_bytes = reply.status == 206 ? range.object_bytes : length;
   if (request.object_bytes >= 0 && reply.object_bytes >= 0 &&
       reply.object_bytes != request.object_bytes) {
     reply.is_other = true;
     return give_up(HttpReply::End::broken, str("expected an object of ", request.object_bytes,
-                                               " bytes, the server says ", reply.object_bytes));
+                                               " bytes, the server reports ", reply.object_bytes));
   }
   if (reply.status == 206) return true;
   if (request.first > 0 && !request.may_skip)
-    return give_up(HttpReply::End::ranges_ignored, "the server does not send ranges");
+    return give_up(HttpReply::End::ranges_ignored, "the server does not support ranges");
   to_skip = request.first;
   return true;
 }
@@ -252,11 +252,11 @@ void HttpConnection::Transfer::end(CURLcode code, const char* text) {
     reply.end = HttpReply::End::whole;
   } else if (code == CURLE_OK) {
     give_up(HttpReply::End::broken,
-            str("the answer ended behind ", reply.received_bytes, " of ", wanted, " bytes"));
+            str("the reply ended after ", reply.received_bytes, " of ", wanted, " bytes"));
   } else {
     give_up(may_pass(code) ? HttpReply::End::broken : HttpReply::End::refused,
             str(error_text[0] != '\0' ? error_text.data() : text,
-                reply.received_bytes > 0 ? str(", behind ", reply.received_bytes, " bytes") : ""));
+                reply.received_bytes > 0 ? str(", after ", reply.received_bytes, " bytes") : ""));
   }
 }
 

@@ -129,7 +129,7 @@ std::filesystem::path NodeFiles::default_directory(const Environment& environmen
   if (const auto cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache / below;
   if (const auto home = variable("HOME"); !home.empty())
     return std::filesystem::path(home) / ".cache" / below;
-  throw ConfigError("neither HOME nor XDG_CACHE_HOME is set; name data.cache_directory");
+  throw ConfigError("neither HOME nor XDG_CACHE_HOME is set; set data.cache_directory");
 }
 
 void NodeFiles::stop() {
@@ -160,7 +160,7 @@ Descriptor NodeFiles::open_local(const std::string& path) {
     if (!file) {
       const ReadFile again(path);  // whose error says why
       throw StorageError(
-          str(path, ": could not be opened, but a second try succeeded; start again"));
+          str(path, ": opening it failed once and then succeeded; rerun the command"));
     }
     ++opened_local_;
     if (local_.size() >= kMostLocal)
@@ -209,9 +209,8 @@ const NodeFiles::Directory& NodeFiles::directory_of(const std::string& path) {
       throw;
     } catch (const DataError& error) {
       throw DataError(
-          str(error.what(), "; a distant dataset needs its ", kManifestName,
-              ", which `lockstep data pack` and `data convert` write: upload it with the "
-              "shards"));
+          str(error.what(), "; a remote dataset needs its ", kManifestName,
+              ", which `lockstep data pack` and `data convert` write; upload it with the shards"));
     }
   }();
   const std::scoped_lock lock(mutex_);
@@ -254,7 +253,7 @@ void NodeFiles::set_ahead(const void* reader, const std::vector<std::string>& pa
         if (turn < list.size()) ahead.push_back(list[turn]);
     if (!ahead.empty() || has_cache()) cache().set_ahead(ahead);
   } catch (const DataError& error) {
-    log_own_warning("shards that come next cannot be fetched ahead: ", error.what());
+    log_own_warning("cannot prefetch the next shards: ", error.what());
   }
 }
 
@@ -290,8 +289,8 @@ void NodeFiles::need_room(const std::vector<Need>& needs) {
   }
   if (parts.empty() || bytes <= cache().directory().most_bytes()) return;
   const auto& path = cache().directory().path();
-  throw ConfigError(str(parts, ", ", human_bytes(static_cast<double>(bytes)),
-                        " together, should fit into the cache of shards, which may hold ",
+  throw ConfigError(str(parts, "; together they need ", human_bytes(static_cast<double>(bytes)),
+                        " of the shard cache, but its limit is ",
                         human_bytes(static_cast<double>(cache().directory().most_bytes())), " in ",
                         path.string(),
                         "; raise data.cache_bytes, lower data.shuffle_shards (0 reads all shards "

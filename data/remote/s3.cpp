@@ -116,18 +116,18 @@ std::string S3::advice(const HttpReply& reply) const {
   auto said = code.empty() ? std::string() : str(" (", code, ")");
   const auto source = credentials_.source();
   if (is_expiry(code)) return str(said, "; the credentials of ", source, " have expired");
-  if (code == "RequestTimeTooSkewed") return str(said, "; set this machine's clock");
+  if (code == "RequestTimeTooSkewed") return str(said, "; set the clock of this host");
   if (reply.status == 404)
-    return str(said, "; there is no such object: `aws s3 ls` shows what the bucket holds");
+    return str(said, "; the object does not exist; list the bucket with `aws s3 ls`");
   if (reply.status == 301 || reply.status == 307 || reply.status == 400)
-    return str(said, "; is AWS_REGION the bucket's region?");
+    return str(said, "; check that AWS_REGION is the bucket's region");
   if (reply.status != 401 && reply.status != 403) return said;
   if (source == "none")
     return str(said,
-               "; the request was not signed, since no credentials were found: set "
+               "; the request was not signed, because no credentials were found; set "
                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (docs/streaming.md)");
-  return str(said, "; the request was signed by the credentials of ", source,
-             ", which may not read the object, or it is not there");
+  return str(said, "; the request was signed with the credentials of ", source,
+             ", which lack permission, or the object does not exist");
 }
 
 }  // namespace lockstep

@@ -113,7 +113,7 @@ Descriptor ShardCache::open(const CachedShard& shard) {
   const auto begin = Clock::now();
   bool was_there = true;
   for (;;) {
-    if (stop_) throw AccessError(str(shard.url, ": the cache of shards has stopped"));
+    if (stop_) throw AccessError(str(shard.url, ": the shard cache has stopped"));
     auto file = copy_of_held(shard.hash);
     if (!file) {
       file = directory_.open(shard.hash, shard.bytes);
@@ -279,8 +279,8 @@ void ShardCache::begin(Job& job, std::unique_lock<std::mutex>& lock) {
     if (now - job.no_room_since > std::chrono::duration<double>(config_.room_seconds))
       return fail(job, std::make_exception_ptr(AccessError(str(
                            directory_.path().string(), ": no room for a shard of ", job.shard.bytes,
-                           " bytes: the cache may hold ", directory_.most_bytes(),
-                           " bytes, and all that it holds is in use; raise data.cache_bytes"))));
+                           " bytes: the cache limit is ", directory_.most_bytes(),
+                           " bytes, and all cached shards are in use; raise data.cache_bytes"))));
     job.not_before = now + (wanted ? Clock::duration(kSoon) : Clock::duration(kLater));
   } else {
     job.not_before = now + kSoon;
@@ -364,8 +364,8 @@ void ShardCache::finish(Job& job, std::unique_lock<std::mutex>& lock) {
       job.part->remove();
       throw DataError(str(job.shard.url, ": the XXH3-128 of its bytes is ", found,
                           ", dataset.json says ", job.shard.hash,
-                          "; it was fetched twice: is the object of the same dataset as "
-                          "dataset.json?"));
+                          "; it was fetched twice. Check that the object belongs to the same "
+                          "dataset as dataset.json"));
     }
     if (!error && !is_right) job.part->forget();
   } catch (...) {
@@ -374,9 +374,9 @@ void ShardCache::finish(Job& job, std::unique_lock<std::mutex>& lock) {
   lock.lock();
   if (error) return fail(job, error);
   if (!is_right) {
-    log_own_warning(job.shard.url,
-                    ": what came has another XXH3-128 than dataset.json says; it is "
-                    "fetched again");
+    log_own_warning(
+        job.shard.url,
+        ": the XXH3-128 of the fetched bytes differs from dataset.json; fetching again");
     job.was_wrong = true;
     job.state = Job::State::fetching;
     job.hasher = Hasher();
@@ -411,7 +411,7 @@ void ShardCache::fail(Job& job, std::exception_ptr error) {
     if (!stop_) try {
         std::rethrow_exception(error);
       } catch (const std::exception& reason) {
-        log_own_warning("a shard that comes next could not be fetched yet: ", reason.what());
+        log_own_warning("cannot prefetch a shard yet: ", reason.what());
       }
     job.state = Job::State::queued;
     job.not_before = Clock::now() + kMuchLater;

@@ -117,7 +117,7 @@ ShardServer::ShardServer(NodeFiles& files)
   const Address address(name_);
   if (!listening_ || !wake_ || bind(listening_.number(), address.get(), address.bytes) != 0 ||
       listen(listening_.number(), SOMAXCONN) != 0)
-    throw Error(str("no socket for the ranks of this machine: ", reason(errno)));
+    throw Error(str("cannot create a socket for the ranks of this host: ", reason(errno)));
   thread_ = start_thread([this] { accept_peers(); });
 }
 
@@ -157,7 +157,7 @@ void ShardServer::add_peer(Descriptor socket) {
   try {
     peer.thread = start_thread([this, &peer] { serve(peer); });
   } catch (const TransientError& error) {
-    log_own_warning("a rank of this machine cannot be served: ", error.what());
+    log_own_warning("cannot serve a rank of this host: ", error.what());
     peers_.pop_back();  // who asks sees that nobody answers
   }
 }
@@ -220,18 +220,17 @@ ShardClient::ShardClient(const std::string& name) : name_(name) {
 
 ShardClient::Connection& ShardClient::take() {
   const std::scoped_lock lock(mutex_);
-  if (is_stopped_) throw AccessError("shards are not read any more");
+  if (is_stopped_) throw AccessError("reading of shards was stopped");
   for (auto& connection : connections_)
     if (!std::exchange(connection.is_busy, true)) return connection;
   Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const Address address(name_);
   if (!made || connect(made.number(), address.get(), address.bytes) != 0)
     throw UnreachableError(
-        str("the first rank of this machine, which opens shards for the others, "
-            "cannot be reached: ",
+        str("cannot reach the first rank of this host, which opens shards for the others: ",
             reason(errno)));
   if (!is_of_this_user(made))
-    throw AccessError("the socket that should be of this machine's first rank is another user's");
+    throw AccessError("the socket of the first rank of this host belongs to another user");
   connections_.push_back({std::move(made), true});
   return connections_.back();
 }
@@ -255,8 +254,8 @@ ReadFile ShardClient::open(const std::string& path) {
   give_back(connection, /*is_broken=*/reply.text.empty());
   if (reply.text.empty())
     throw UnreachableError(str(path,
-                               ": the first rank of this machine, which opens shards for the "
-                               "others, does not answer; has it ended?"));
+                               ": the first rank of this host, which opens shards for the others, "
+                               "does not respond; it may have exited"));
   const auto what = reply.text.substr(1);
   if (reply.text.front() == 'u') throw UnreachableError(what);
   if (reply.text.front() == 'r') throw RefusedError(what);

@@ -62,7 +62,8 @@ ChatTemplate ChatTemplate::parse(std::string_view text, const std::string& where
         for (const auto& [role, texts] : json.at("roles").as_object())
           made.roles[role] = {text_at(texts, "prefix"), text_at(texts, "suffix")};
         if (!made.roles.contains(kAssistant))
-          throw DataError(str("\"roles\" has no \"", kAssistant, "\", who is to be learnt from"));
+          throw DataError(
+              str("\"roles\" has no \"", kAssistant, "\", the role that is trained on"));
         return made;
       },
       where);

@@ -16,9 +16,9 @@ Normalizers::Normalizers(const std::vector<BpeDefinition::Normalizer>& all, cons
           if (what.kind != Normalizing::replace) continue;
           pattern.emplace(what.pattern);
           if (pattern->may_match_nothing())
-            throw DataError(str("Replace: the pattern ", what.pattern,
-                                " may match nothing; expected one that matches a character at "
-                                "least"));
+            throw DataError(
+                str("Replace: the pattern ", what.pattern,
+                    " may match nothing; expected one that matches at least one character"));
         }
       },
       member);

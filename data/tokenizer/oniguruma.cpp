@@ -118,7 +118,7 @@ class Translator {
     }
     while (!rest_.empty())
       read_one();
-    if (!groups_.empty()) refuse("a group has no end");
+    if (!groups_.empty()) refuse("unclosed group");
     return std::move(out_);
   }
 
@@ -152,7 +152,7 @@ class Translator {
     return taken;
   }
   std::string_view take_character() {
-    if (rest_.empty()) refuse("it is cut off");
+    if (rest_.empty()) refuse("the pattern ends early");
     return take_bytes(std::max<std::size_t>(utf8_at(rest_).bytes, 1));
   }
 
@@ -180,14 +180,14 @@ class Translator {
       out_ += R"([^\n])";
     } else if (take("[")) {
       const bool complement = take("^");
-      if (complement) refuse_ignored_case("a class of what is not");
+      if (complement) refuse_ignored_case("a negated class");
       out_ += str(complement ? "[^" : "[", members(1), ']');
     } else {
       if (is_ascii(c)) letter_ = lower(c);
       const auto pair = {before, letter_};
       if (ignores_case_ && std::find(std::begin(kFoldedPairs), std::end(kFoldedPairs),
                                      std::string(pair)) != std::end(kFoldedPairs))
-        refuse("the letters ", std::string(pair), " where case is ignored");
+        refuse("the letters ", std::string(pair), " cannot be combined with (?i)");
       const auto member = read_member();
       if (member.text == kNoSpaces)  // faster
         out_ += str("[^", kSpaces, ']');
@@ -211,7 +211,7 @@ class Translator {
   }
 
   void refuse_ignored_case(std::string_view what) const {
-    if (ignores_case_) refuse(what, " where case is ignored; expected ASCII");
+    if (ignores_case_) refuse(what, " cannot be combined with (?i); expected ASCII");
   }
 
   void open_group() {
@@ -226,7 +226,7 @@ class Translator {
         if (text == "(?i:") ignores_case_ = true;
         return;
       }
-    if (rest_.starts_with("(?")) refuse("a group that begins with ", rest_.substr(0, 4));
+    if (rest_.starts_with("(?")) refuse("unsupported group ", rest_.substr(0, 4));
     take("(");
     begin_group(false);
     out_ += "(?:";  // what it matched is never asked for
@@ -237,7 +237,7 @@ class Translator {
   }
 
   void close_group() {
-    if (groups_.empty()) refuse("a group ends that never began");
+    if (groups_.empty()) refuse("unmatched )");
     take(")");
     out_ += ')';
     end_branch();
@@ -251,7 +251,7 @@ class Translator {
   // Where a repeated group matches nothing Oniguruma ends the loop, and PCRE2 goes on.
   void check_atom(bool at_most_once) const {
     if (!atom_) refuse("nothing to repeat");
-    if (atom_may_be_empty_ && !at_most_once) refuse("a repeated group that may match nothing");
+    if (atom_may_be_empty_ && !at_most_once) refuse("a repeated group may match nothing");
   }
 
   void read_repeat() {
@@ -272,7 +272,7 @@ class Translator {
     const auto most = comma ? take_number() : least;
     if (!take("}") || (least.empty() && most.empty())) {
       rest_ = begin;
-      refuse("{ that repeats nothing; write it \\{");
+      refuse("{ repeats nothing; write \\{ for the character");
     }
     out_ += str('{', least.empty() ? "0" : least, comma ? "," : "", comma ? most : "", '}');
     if (least.find_first_not_of('0') == std::string_view::npos) consumed_ = consumed_before_atom_;
@@ -280,7 +280,7 @@ class Translator {
       out_.insert(*atom_, "(?:");
       out_ += ")+";
     } else if (rest_.starts_with('?')) {
-      if (least == most) refuse("? behind {", least, "}, which Oniguruma takes for none or all");
+      if (least == most) refuse("? after {", least, "}, which Oniguruma reads as none or all");
       out_ += take_bytes(1);
     }
     atom_.reset();
@@ -292,27 +292,27 @@ class Translator {
 
   // Up to the end of a class.
   std::string members(std::size_t level) {
-    if (level > kMostLevels) refuse("classes within classes, more than ", kMostLevels);
+    if (level > kMostLevels) refuse("more than ", kMostLevels, " nested classes");
     std::string out;
     for (bool first = true;; first = false) {
-      if (rest_.empty()) refuse("a class has no end");
+      if (rest_.empty()) refuse("unclosed class");
       if (!first && take("]")) return out;
-      if (rest_.starts_with("&&")) refuse("&& in a class");
-      if (rest_.starts_with("[:")) refuse("[: in a class; write \\p{...}");
-      if (rest_.starts_with("[^")) refuse("[^ in a class");
+      if (rest_.starts_with("&&")) refuse("&& in a class is not supported");
+      if (rest_.starts_with("[:")) refuse("[: in a class is not supported; write \\p{...}");
+      if (rest_.starts_with("[^")) refuse("[^ in a class is not supported");
       if (take("[")) {
         out += members(level + 1);
         continue;
       }
       if (rest_.starts_with('-') && (!first || rest_.starts_with("--")) && !rest_.starts_with("-]"))
-        refuse("- in a class that is no range; write it \\-");
+        refuse("- in a class is not a range; write \\- for the character");
       const auto from = read_member();
-      if (from.is_complement) refuse("\\W or a script's \\P in a class");
+      if (from.is_complement) refuse("\\W or \\P of a script in a class is not supported");
       out += from.text;
       if (!rest_.starts_with('-') || rest_.starts_with("-]")) continue;
       take("-");
       const auto to = rest_.starts_with('[') ? Member{"", true} : read_member();
-      if (from.is_set || to.is_set) refuse("a range of what is no character");
+      if (from.is_set || to.is_set) refuse("a range needs a character at each end");
       out += str('-', to.text);
     }
   }
@@ -353,7 +353,7 @@ class Translator {
       case 'H': return {std::string(kNoHex), true};
       case 'p':
       case 'P': return read_property(c == 'P');
-      default: rest_ = before; refuse("\\", c, ", which is not read");
+      default: rest_ = before; refuse("\\", c, " is not supported");
     }
   }
 
@@ -372,23 +372,23 @@ class Translator {
     std::uint32_t code = 0;
     std::from_chars(rest_.data(), rest_.data() + digits, code, 16);
     if (digits == 0 || (kind == 'u' && digits < 4) || (kind == 'x' && !braces && code >= 0x80))
-      refuse("\\", kind, " without a character's number");
-    if (code >= 0x80) refuse_ignored_case("a character's number");
+      refuse("\\", kind, " needs the hexadecimal code of a character");
+    if (code >= 0x80) refuse_ignored_case("a character code");
     const auto number = take_bytes(digits);
-    if (braces && !take("}")) refuse("\\x{ has no end");
+    if (braces && !take("}")) refuse("unclosed \\x{");
     return {str(R"(\x{)", number, '}')};
   }
 
   // Of a general category, or a script.
   Member read_property(bool complement) {
-    if (!take("{")) refuse("\\p without {");
+    if (!take("{")) refuse("expected { after \\p");
     if (take("^")) complement = !complement;
     const auto name = take_bytes(std::min(rest_.find('}'), rest_.size()));
     const bool is_category =
         std::find(std::begin(kCategories), std::end(kCategories), name) != std::end(kCategories);
     const bool is_name = std::all_of(name.begin(), name.end(),
                                      [](char c) { return is_letter_or_digit(c) || c == '_'; });
-    if (!take("}") || name.empty() || !is_name) refuse("\\p without the name of a property");
+    if (!take("}") || name.empty() || !is_name) refuse("\\p needs the name of a property");
     if (is_category) return category(name, complement);
     return {script_set(name, newer_), true, complement};
   }
@@ -415,7 +415,7 @@ class Translator {
 std::string pcre2_of(const std::string& pattern, bool newer) {
   if (pattern.size() > kMostOnigurumaBytes)
     throw DataError(
-        str("a pattern of ", pattern.size(), " bytes, expected ", kMostOnigurumaBytes, " at most"));
+        str("a pattern of ", pattern.size(), " bytes, expected at most ", kMostOnigurumaBytes));
   return Translator(pattern, newer).translated();
 }
 

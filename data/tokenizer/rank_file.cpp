@@ -26,7 +26,7 @@ int value_of(char c) {
 
 // RFC 4648, with the padding that completes four characters. Throws DataError.
 std::string from_base64(std::string_view text) {
-  const auto refuse = [&] { throw DataError(str('"', text, "\" is no token in base64")); };
+  const auto refuse = [&] { throw DataError(str('"', text, "\" is not a token in base64")); };
   if (text.empty() || text.size() % 4 != 0) refuse();
   const auto padding = text.size() - text.find_last_not_of('=') - 1;
   if (padding > 2) refuse();
@@ -202,9 +202,8 @@ void add_tekken_specials(const Json& json, std::int64_t count, BpeDefinition& ou
   } else {
     const auto version = version_of(json.at("config"));
     if (version == 0 || version > kLastWithout)
-      throw DataError(str("no special_tokens, which files of version v", kLastWithout + 1,
-                          " and later have; expected them, or config.version v1 to v",
-                          kLastWithout));
+      throw DataError(str("special_tokens is missing; expected it from version v", kLastWithout + 1,
+                          " on, or config.version v1 to v", kLastWithout));
     for (std::size_t id = 0; id < std::min(kTekkenSpecials.size(), names.size()); ++id)
       names[id] = kTekkenSpecials[id];
   }
@@ -247,10 +246,10 @@ BpeDefinition parse_rank_file(std::string_view text, const std::string& where) {
         else if (ranks.count() == kQwen)
           add_qwen(out, kQwen);
         else
-          throw DataError(
-              str("a rank file of ", ranks.count(), " tokens; expected ", kLlama3, " (Llama 3) or ",
-                  kQwen, " (Qwen). Lockstep knows the pattern and the special tokens of these two ",
-                  "only. Give the tokenizer.json of the same model"));
+          throw DataError(str("a rank file of ", ranks.count(), " tokens; expected ", kLlama3,
+                              " (Llama 3) or ", kQwen,
+                              " (Qwen). Lockstep supports the pattern and the special tokens of "
+                              "these two only. Use the tokenizer.json of the same model"));
         ranks.give(out, 0);
         return out;
       },

@@ -115,7 +115,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
   const auto text = read_text(file, kMostTokenizerBytes);
   const auto definition = parse_tokenizer(text, file.string());
   if (!document_token.empty() && definition.find(document_token) < 0)
-    throw UsageError(str(file.string(), ": no special token is called ", document_token,
+    throw UsageError(str(file.string(), ": no special token is named ", document_token,
                          special_tokens(definition)));
   const auto ends = ends_of(file, definition);
   Tokenizer::About about{.name = name_of(file),

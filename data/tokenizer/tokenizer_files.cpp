@@ -42,7 +42,7 @@ std::size_t index_of(const std::string& name) {
 
 // A tokenizer.json or a tekken.json.
 Json parsed(std::string_view text, const std::string& where) {
-  constexpr const char* kNone = "no tokenizer.json, tekken.json or rank file";
+  constexpr const char* kNone = "not a tokenizer.json, tekken.json or rank file";
   auto json = in_context([&] { return Json::parse(text, kNone, kDepth); }, where);
   if (!is_tekken(json) && (!json.is_object() || json.find("model") == nullptr))
     throw DataError(str(where, ": ", kNone,
@@ -73,20 +73,18 @@ fs::path tokenizer_file(const std::string& what) {
     if (auto file = tokenizer_in(path)) return *file;
     const bool has_vocabulary =
         path_exists(path / "vocab.json") && path_exists(path / "merges.txt");
-    throw DataError(str(path.string(),
-                        ": holds no tokenizer; expected tokenizer.json, tekken.json, ",
+    throw DataError(str(path.string(), ": has no tokenizer; expected tokenizer.json, tekken.json, ",
                         "qwen.tiktoken or tokenizer.model",
-                        has_vocabulary ? str(". The package transformers makes a tokenizer.json of "
-                                             "its vocab.json, merges.txt and config.json: ",
+                        has_vocabulary ? str(". The package transformers makes a tokenizer.json "
+                                             "from its vocab.json, merges.txt and config.json: ",
                                              conversion_of(path))
                                        : ""));
   }
   if (!path_exists(path)) {
     const auto advice = download_advice(what);
-    throw DataError(str(what,
-                        ": no such tokenizer; expected bytes, a tokenizer's file, or a "
-                        "directory that holds one",
-                        advice.empty() ? "" : ". ", advice));
+    throw DataError(
+        str(what, ": no such tokenizer; expected bytes, a tokenizer file, or a directory with one",
+            advice.empty() ? "" : ". ", advice));
   }
   return path;
 }
@@ -94,7 +92,7 @@ fs::path tokenizer_file(const std::string& what) {
 BpeDefinition parse_tokenizer(std::string_view text, const std::string& where) {
   if (is_sentencepiece(text))
     throw DataError(
-        str(where, ": a SentencePiece model; expected a tokenizer.json. Copy it alone to ",
+        str(where, ": is a SentencePiece model; expected a tokenizer.json. Copy it alone to ",
             "DIR/tokenizer.model and convert it there, with the packages transformers, ",
             "sentencepiece and protobuf: ", conversion_of("DIR")));
   if (is_rank_file(text)) return parse_rank_file(text, where);

@@ -45,7 +45,7 @@ class Writing {
   // Throws DataError where a character is none of them.
   std::string bytes(std::string_view written) const {
     auto out = find(written);
-    if (!out) refuse('"', written, "\" has a character that stands for no byte");
+    if (!out) refuse('"', written, "\" has a character that does not represent a byte");
     return *std::move(out);
   }
   bool has(std::string_view written) const { return find(written).has_value(); }
@@ -126,7 +126,7 @@ class PreTokenizer {
         read(one);
       return;
     }
-    if (is_byte_level_) refuse(type, " behind ByteLevel; expected ByteLevel as the last one");
+    if (is_byte_level_) refuse(type, " after ByteLevel; expected ByteLevel to be the last");
     if (type == "ByteLevel") {
       is_byte_level_ = true;
       if (flag(json, "add_prefix_space", true))
@@ -159,7 +159,7 @@ class PreTokenizer {
     else if (behavior == "MergedWithNext" && !inverted)
       step.kind = Kind::merge_with_next;
     else if (behavior != "Isolated")  // inverted it is the same
-      refuse("a Split of behavior \"", behavior, inverted ? "\", inverted" : "\"",
+      refuse("a Split with behavior \"", behavior, inverted ? "\", inverted" : "\"",
              "; expected Isolated, Removed, MergedWithPrevious or MergedWithNext, the last two not "
              "inverted");
     steps_.push_back(std::move(step));
@@ -221,7 +221,7 @@ class Decoder {
 
  private:
   static constexpr const char* kExpected =
-      "; expected a Sequence of Replace, ByteFallback and Fuse, and a Strip behind them or none";
+      "; expected a Sequence of Replace, ByteFallback and Fuse, optionally followed by a Strip";
   BpeDefinition& out_;
   bool is_fused_ = false, has_fallback_ = false;
 };
@@ -251,8 +251,8 @@ std::vector<AddedToken> read_added(const Json& json) {
 void refuse_other_models(const Json& json) {
   // Files of old have no type.
   if (const Json* type = json.find("type"); type != nullptr && type->as_string() != "BPE")
-    refuse("type: \"", type->as_string(), "\", expected BPE. Lockstep reads no other kind: use a ",
-           "model whose tokenizer is a BPE");
+    refuse("type: \"", type->as_string(),
+           "\", expected BPE. Lockstep supports no other type; use a model with a BPE tokenizer");
   if (const Json* dropout = json.find("dropout"); !is_absent(dropout) && dropout->as_double() != 0)
     refuse("dropout makes tokens random; set it to null");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
@@ -277,7 +277,7 @@ void read_vocabulary(const Json& json, const Writing& writing, BpeDefinition& ou
     // that is not to be trusted, and so is none of these.
     if (const auto same = added.find(written); same != added.end()) {
       if (same->second->id != id)
-        refuse("the added token \"", written, "\" has the id ", same->second->id, ", and ", id,
+        refuse("the added token \"", written, "\" has the id ", same->second->id, ", but ", id,
                " in the vocabulary");
       if (same->second->special || !writing.has(written)) continue;
     } else {
@@ -297,7 +297,7 @@ std::pair<std::string, std::string> parts_of(const Json& merge) {
   const auto& text = merge.as_string();
   const auto space = text.find(' ');
   if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-    refuse('"', text, "\", expected two parts and a space between");
+    refuse('"', text, "\", expected two parts separated by a space");
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
@@ -308,7 +308,7 @@ void read_merges(const Json& json, const Writing& writing, BpeDefinition& out) {
     if (token.special) special.insert(token.content);
   const auto id_of = [&](const std::string& bytes, const std::string& written) {
     const auto found = out.tokens.find(bytes);
-    if (found == out.tokens.end()) refuse('"', written, "\" is no token");
+    if (found == out.tokens.end()) refuse('"', written, "\" is not a token");
     return found->second;
   };
   for (const auto& merge : json.as_array())
