@@ -9,14 +9,14 @@
 namespace lockstep {
 namespace {
 
-// A number that is all of `text`; -1: it is none.
+// Parses a number that is all of `text`; returns -1 for other text.
 std::int64_t number_of(std::string_view text) {
   std::int64_t value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() ? value : -1;
 }
 
-// 123456 -> "123 kT", 1500 -> "1.50 kT": three digits.
+// Formats with three digits: 123456 -> "123 kT", 1500 -> "1.50 kT".
 std::string for_people(std::int64_t tokens) {
   constexpr std::array<const char*, 7> kPrefixes = {"", "k", "M", "G", "T", "P", "E"};
   auto value = static_cast<double>(tokens);
@@ -58,7 +58,7 @@ void check_datatrove_metadata(const ReadFile& metadata, const TokenFormat& forma
   if (first_end == std::string::npos)
     metadata.fail(0, "expected a line with the tokenizer and a line with the number of tokens");
   const auto first = std::string_view(text).substr(0, first_end);
-  // Older ones have the tokenizer's name alone.
+  // Older files have only the name of the tokenizer.
   if (const auto bar = first.rfind('|'); bar != std::string_view::npos)
     if (const auto size = number_of(first.substr(bar + 1)); size != format.token_bytes)
       metadata.fail(static_cast<std::int64_t>(bar) + 1,

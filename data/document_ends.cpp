@@ -70,8 +70,9 @@ void DocumentEnds::read(Piece& piece, std::int64_t first, std::int64_t end) cons
     file().fail(offset_of(first + (falls - ends.begin())), "document ends do not increase");
 }
 
-// By pieces of the list, the first where it should be if all documents were of one length, others
-// by halves. `piece` has what it returns, or what is in front of it.
+// Searches in pieces of the list. The first piece is where the end would be if all documents had
+// the same length; the others follow by bisection. `piece` contains the result, or the entries just
+// before it.
 std::int64_t DocumentEnds::first_after(std::int64_t token, Piece& piece) const {
   piece.count = 0;
   std::int64_t low = 0, high = count();

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kBufferBytes = std::size_t{1} << 18;  // small writes become one of so many
+constexpr std::size_t kBufferBytes = std::size_t{1} << 18;  // collects small writes
 
 }  // namespace
 

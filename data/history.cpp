@@ -40,13 +40,13 @@ Stretch stretch_in(const Json& json, const Json& data) {
   return stretch;
 }
 
-// A source with its counter of rows of a length.
+// A source with its counter, and the length of the rows that it counts.
 struct Read {
   Stretch::Source source;
   std::int64_t length = 0;
 };
 
-// Each source that was ever read, with its counter at `sample`, the newest first.
+// Returns each source that was ever read, with its counter at `sample`, newest first.
 std::vector<Read> read_before(const DataHistory& history, std::int64_t sample) {
   std::vector<Read> all;
   for (auto stretch = history.rbegin(); stretch != history.rend(); ++stretch) {
@@ -83,7 +83,7 @@ std::string names(const std::vector<Stretch::Source>& sources) {
   return text;
 }
 
-// Whether both say the same of the samples to come.
+// Whether both stretches give the same later samples.
 bool same_mixture(const Stretch& a, const Stretch& b) {
   return a.length == b.length && a.sources.size() == b.sources.size() &&
          std::ranges::all_of(b.sources, [&](const auto& source) {

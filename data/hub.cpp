@@ -25,8 +25,8 @@ bool is_id(std::string_view text) {
   return is_part(text.substr(0, slash)) && is_part(text.substr(slash + 1));
 }
 
-// What `hf download` takes for `name`: an id, and options; empty where it names no repository.
-// `is_address`: a path within the repository may follow.
+// Returns the arguments of `hf download` for `name`: an id and options; "" if it names no
+// repository. `is_address`: a path within the repository may follow.
 std::string repository(std::string_view name, bool is_address) {
   constexpr std::string_view kDatasets = "datasets/";
   name = name.substr(0, name.find_first_of("?#"));

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kMostShardTokens = std::numeric_limits<std::int32_t>::max();
 
-// In place of the hash of a tokenizer that is not known.
+// Placeholder for the hash of an unknown tokenizer.
 std::string unknown_tokenizer_hash() {
   return hash_hex("unknown");
 }
@@ -23,7 +23,7 @@ template <class... Args>
   throw DataError(str(args...));
 }
 
-// A plain name: a manifest must not reach outside its directory.
+// Whether it is a plain name; a manifest must not refer to files outside its directory.
 bool is_plain_name(std::string_view name) {
   return name.ends_with(".bin") && name.find('/') == std::string_view::npos &&
          name.find('\0') == std::string_view::npos;
@@ -37,7 +37,7 @@ std::string line_of(const Manifest::Shard& shard) {
   return line + '}';
 }
 
-// Reads lines as line_of() writes them and nothing else: what is another JSON is none.
+// Reads lines in the form of line_of() only, not other JSON.
 class Lines {
  public:
   explicit Lines(std::string_view text) : rest_(text) {}
@@ -97,8 +97,8 @@ class Lines {
 
 constexpr std::string_view kShardsBegin = "\n  \"shards\": [\n", kShardsEnd = "\n  ]\n}\n";
 
-// Hands each shard of a text as dump() writes it, and its name within the text, to `visit`; false:
-// it is written otherwise.
+// Passes each shard of a text in the form of dump(), and its name within the text, to `visit`.
+// Returns false for another form.
 bool read_lines(std::string_view text,
                 FunctionRef<void(Manifest::Shard&&, std::string_view name)> visit) {
   Lines lines(text);
@@ -111,7 +111,7 @@ bool read_lines(std::string_view text,
   return lines.rest() == kShardsEnd;
 }
 
-// Of the shards, as they come: the sums, and what must hold of all of them.
+// Census checks the shards one by one: their sums, and properties of all shards.
 class Census {
  public:
   void add(const Manifest::Shard& shard, std::string_view name) {
@@ -129,7 +129,7 @@ class Census {
     if (!std::is_sorted(names_.begin(), names_.end())) std::sort(names_.begin(), names_.end());
     const auto twice = std::adjacent_find(names_.begin(), names_.end());
     if (twice != names_.end()) refuse("shard \"", *twice, "\" is listed twice");
-    // The counts at the top must be the sums of the shards'.
+    // The counts at the top must be the sums over the shards.
     integer_at(json, "tokens", tokens_, tokens_);
     integer_at(json, "documents", documents_, documents_);
   }
@@ -187,8 +187,8 @@ Manifest read_head(const Json& json) {
   return manifest;
 }
 
-// What stands in front of the shards in a text as dump() writes it; empty: it is written otherwise.
-// Only the outermost object may be open there, so that the shards are its own.
+// Returns the part before the shards in a text in the form of dump(); "" for another form. Only the
+// outermost object may be open there, so that the shards belong to it.
 std::string_view head_of(std::string_view text) {
   const auto at = text.find(kShardsBegin);
   if (at == std::string_view::npos || !text.starts_with('{')) return {};

@@ -16,7 +16,7 @@ constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
 
 struct Type {
   const char* name;
-  int bytes;  // 0: no tokens
+  int bytes;  // 0: not a type of tokens
   bool is_signed;
 };
 constexpr std::array<Type, 9> kTypes = {{{"0", 0, false},
@@ -29,7 +29,7 @@ constexpr std::array<Type, 9> kTypes = {{{"0", 0, false},
                                          {"f32", 0, false},
                                          {"u16", 2, false}}};
 
-// A list in the file, read a piece at a time by indices that rise.
+// A list in the file, read in pieces with ascending indices.
 template <class Number>
 class List {
  public:
@@ -115,7 +115,7 @@ void MegatronIndex::read_header() {
         end, str("too long: the lists end at byte ", end, ", but the file has ", bytes, " bytes"));
 }
 
-// From where the last sequence ends.
+// Derives the number of tokens from the end of the last sequence.
 void MegatronIndex::take_tokens() {
   constexpr std::int64_t kMost = std::int64_t{1} << 60;
   const auto last = sequences_ - 1;
@@ -154,10 +154,10 @@ std::int64_t MegatronIndex::end(std::int64_t i) const {
   return token_of(sequence, read_one<std::int64_t>(file_, offsets_at_ + 8 * sequence));
 }
 
-// By two reads where the sequences of the documents lie near each other.
+// Needs two reads if the sequences of the documents are close together.
 void MegatronIndex::read(std::int64_t i, std::span<std::int64_t> ends) const {
   constexpr std::int64_t kNear = 4096;
-  file_.read(std::as_writable_bytes(ends), offset_of(i));  // sequences, so far
+  file_.read(std::as_writable_bytes(ends), offset_of(i));  // sequences at first
   for (auto& sequence : ends)
     sequence = checked_document(i++, sequence);
   const auto [first, last] = std::ranges::minmax(ends);
@@ -204,7 +204,7 @@ void MegatronIndex::check() const {
 void MegatronIndex::check_sequences() const {
   List<std::int32_t> lengths(file_, kHeaderBytes, sequences_);
   List<std::int64_t> offsets(file_, offsets_at_, sequences_);
-  std::int64_t expected = 0;  // at most that of all tokens: the last sequence ends there
+  std::int64_t expected = 0;  // at most the end of all tokens, where the last sequence ends
   for (std::int64_t i = 0; i < sequences_; ++i) {
     if (lengths[i] < 0)
       file_.fail(lengths.offset_of(i),

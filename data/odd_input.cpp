@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kNames[] = {"refuse", "drop", "replace"};
 
-// The code of \uXXXX at the front of `text`; -1: it is none.
+// Returns the code of \uXXXX at the start of `text`, or -1.
 int escaped_code(std::string_view text) {
   if (text.size() < 6 || !text.starts_with("\\u")) return -1;
   int code = 0;
@@ -35,7 +35,7 @@ bool is_low(int code) {
   return 0xdc00 <= code && code < 0xe000;
 }
 
-// Mender copies lines of JSON and mends what is odd on the way.
+// Mender copies lines of JSON and corrects defects on the way.
 class Mender {
  public:
   Mender(std::string_view text, const std::string& what, OddInput& odd)
@@ -111,8 +111,8 @@ class Mender {
   std::string out_;
   std::int64_t line_ = 1, depth_ = 0;
   bool in_string_ = false;
-  bool behind_value_ = false;  // the line's object has ended
-  bool returned_ = false;      // and \r stands behind it, with nothing but space up to here
+  bool behind_value_ = false;  // the object of the line has ended
+  bool returned_ = false;      // and after it there was \r, and only space since
 };
 
 void warn(const Tally& tally, const char* one, const char* more) {

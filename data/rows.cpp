@@ -32,9 +32,9 @@ Rows::Rows(const Dataset& dataset, const Config& config) : dataset_(dataset), co
                         "one window of ", T, " and the token after it"));
 }
 
-// Inputs of the tokens [first, end): each has the token behind it as its target. Where documents
-// begin with a token that tells them apart, the last one of a document has that, which says that
-// the document ends; elsewhere the last token of a row is a target only.
+// Returns the number of inputs of the tokens [first, end). The target of each is the next token. If
+// documents start with a separator token, that token is the target of the last token of a document
+// and marks its end. Otherwise the last token of a row is only a target.
 std::int64_t Rows::inputs_of(std::int64_t first, std::int64_t end) const {
   const int behind = dataset_.format().boundary == Boundary::front ? 1 : 0;
   return std::min(end + behind, dataset_.tokens()) - first - 1;

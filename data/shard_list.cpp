@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostManifestBytes = 1'000'000'000;  // millions of shards
 
-// Which of the files that a dataset.json lists are not there, as far as that costs next to nothing:
-// elsewhere than on this machine it is seen when they are opened.
+// Missing finds missing files of a dataset.json, but only local ones, which costs little. Missing
+// remote files are found when they are opened.
 class Missing {
  public:
   explicit Missing(const ShardSelection& selection)
@@ -40,7 +40,7 @@ class Missing {
   }
 
  private:
-  // Names that come in their order are found without a search, of which millions cost seconds.
+  // Names in order are found without a search, because millions of searches take seconds.
   bool is_there(const std::string& name) {
     const auto& all = selection_.beside;
     if (all.empty()) return path_exists(selection_.directory / name);
@@ -58,7 +58,7 @@ class Missing {
   std::string first_;
 };
 
-// The manifest's shards, or those of them that are named. thorough: their files must be there.
+// Returns all shards of the manifest, or only the selected ones. thorough: their files must exist.
 ShardList list_of_manifest(const ShardSelection& selection, ShardFiles& files, bool thorough) {
   const auto path = (selection.directory / kManifestName).string();
   const auto text = read_text(files.open(path), kMostManifestBytes);
@@ -99,9 +99,9 @@ ShardList list_of_manifest(const ShardSelection& selection, ShardFiles& files, b
   return list;
 }
 
-// Of a file that no manifest describes: its size and its first, middle and last 64 KiB. All of it
-// would be terabytes at every start. Another text differs there; a few tokens changed elsewhere are
-// not seen.
+// Fingerprint of a file without a manifest: its size and its first, middle and last 64 KiB. Reading
+// all of it could mean terabytes at every start. Another text differs there; a few changed tokens
+// elsewhere are not detected.
 std::string fingerprint_of(const ReadFile& file) {
   constexpr std::int64_t kSample = 1 << 16;
   const auto size = file.size_bytes(), length = std::min(size, kSample);
@@ -139,7 +139,7 @@ Shard open_plain(const fs::path& path, ShardFiles& files) {
   return shard;
 }
 
-// thorough: all of the index is looked at, which a dataset does once.
+// thorough: checks the whole index, which a dataset does once.
 Shard open_megatron(const fs::path& path, ShardFiles& files, bool thorough) {
   auto index = std::make_unique<MegatronIndex>(files.open(index_name(path.string())));
   Shard shard{TokenFile(files.open(path.string()), index->format()), nullptr, {}};
@@ -188,13 +188,13 @@ bool same(const TokenFormat& a, const TokenFormat& b) {
          a.boundary_token == b.boundary_token && a.token_bytes == b.token_bytes;
 }
 
-// datatrove leaves files without tokens where a task had no documents.
+// datatrove writes empty files for tasks without documents.
 bool is_empty_datatrove(const fs::path& path) {
   std::error_code unknown;
   return path.extension() == ".ds" && fs::file_size(path, unknown) == 0;
 }
 
-// Looks at a shard, and puts it into the list; `about` is what the fingerprint is made of.
+// Opens a shard and adds it to the list; `about` collects the input of the fingerprint.
 void list_file(ShardList& list, const std::string& name, ShardFiles& files, std::string& about) {
   const auto path = list.directory / name;
   const auto identity = FileIdentity::of(path);
@@ -217,7 +217,8 @@ void list_file(ShardList& list, const std::string& name, ShardFiles& files, std:
   list.shards.push_back({name, shard.file.tokens(), 0, identity});
 }
 
-// Our own shards have llm.c's bytes: read as those, they would lose masks and ends of documents.
+// Lockstep shards have the bytes of llm.c. If they were read as llm.c, masks and document ends
+// would be lost.
 void refuse_undescribed(const ShardSelection& selection) {
   const auto is_there = [&](const std::string& name) {
     return selection.beside.empty()

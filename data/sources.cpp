@@ -9,22 +9,22 @@
 namespace lockstep {
 namespace {
 
-// So that sources of one size are not in one order.
+// Gives sources of the same size different orders.
 std::int64_t seed_of(std::uint64_t seed, const std::string& fingerprint) {
   std::uint64_t digits = 0;
   std::from_chars(fingerprint.data(), fingerprint.data() + 16, digits, 16);
   return static_cast<std::int64_t>(mix64(mix64(seed + kGolden64) + digits) >> 1);
 }
 
-// Shards of each source. Of those that are shuffled together each window may be of another one, and
-// two groups are read where they meet; what else is read has its share.
+// Number of shards of each source to keep open. With shuffle_shards each window may be from another
+// of them, and two groups are read where they meet. Otherwise each source gets its share of all.
 std::size_t most_open(const Sources::Config& config) {
   constexpr std::size_t kAll = 1024, kLeast = 4;
   const auto share = std::clamp(kAll / config.sources.size(), kLeast, Dataset::kMostOpen);
   return std::max(share, 2 * static_cast<std::size_t>(config.shuffle_shards));
 }
 
-// The first that does not say where documents end.
+// Returns the first dataset that does not define where documents end.
 auto without_documents(const std::deque<Dataset>& datasets) {
   return std::ranges::find(datasets, Boundary::none,
                            [](const Dataset& dataset) { return dataset.format().boundary; });

@@ -18,7 +18,7 @@ constexpr const char* kTwice = "it is compressed twice; decompress it once";
 constexpr const char* kNoText = "leave it out, or convert it to text";
 constexpr const char* kUtf16 = "convert it: iconv -f UTF-16 -t UTF-8 FILE";
 
-// Magics of letters alone are longer than the words that a text might begin with.
+// Magics that consist of letters are longer than words at the start of a text.
 constexpr Stranger kStrangers[] = {
     {0, "MMIDIDX", "a Megatron index (*.idx, beside its *.bin)", kTokens},
     {0, "PK\3\4", "a zip archive (also written by PyTorch and NumPy)", kUnpack},

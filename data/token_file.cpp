@@ -27,15 +27,15 @@ TokenFormat nanogpt_format() {
   return {"nanoGPT", 0, 2, 0, Boundary::behind, kGpt2EndOfText};
 }
 
-// LLMQ's own vocabulary leaves out added tokens, such as the one behind each of its documents: it
-// bounds nothing.
+// The vocabulary of LLMQ leaves out added tokens, such as the one after each document, so it is not
+// a bound.
 TokenFormat llmq_format() {
   return {"LLMQ", kShardHeaderBytes, 4, 0, Boundary::none, -1, /*is_signed=*/true};
 }
 
 using HeaderWords = std::array<std::int32_t, kHeaderWords>;
 
-// A header of zeros behind its first words is no run of tokens: 506 times the same one.
+// A header has zeros after its first words. Tokens would not repeat the same id 506 times.
 bool looks_like_a_header(const HeaderWords& header) {
   return std::all_of(header.begin() + 3, header.end(), [](auto word) { return word == 0; });
 }
@@ -49,8 +49,8 @@ void check_no_stranger(const ReadFile& file, const HeaderWords& header) {
     file.fail(0, str("expected a token shard, found ", stranger->what));
 }
 
-// Widens tokens that lie at the end of `tokens`' own bytes, in order, so that what is written never
-// passes what is still to be read.
+// Widens tokens that are at the end of the bytes of `tokens`, in order, so that writes never pass
+// unread bytes.
 template <class Narrow>
 void widen_in_place(std::span<std::int32_t> tokens) {
   constexpr std::size_t kBlock = 4096 / sizeof(Narrow);
@@ -65,7 +65,7 @@ void widen_in_place(std::span<std::int32_t> tokens) {
   }
 }
 
-// Of 8 bytes each; what int32 does not hold becomes -1.
+// Narrows tokens of 8 bytes; values that do not fit int32 become -1.
 void read_narrowed(const ReadFile& file, std::span<std::int32_t> out, std::int64_t offset) {
   constexpr std::size_t kBlock = 2048;
   std::array<std::int64_t, kBlock> block;  // NOLINT(cppcoreguidelines-pro-type-member-init)
@@ -159,7 +159,7 @@ void TokenFile::read_llmc_header(Header header) {
   check_size(offset_of(tokens_));
 }
 
-// [6] says whether there are masks; older writers leave the filling "****" there.
+// [6] tells whether there are masks; older writers leave the filler "****" there.
 void TokenFile::read_llmq_header(Header header) {
   format_ = llmq_format();
   if (header[2] != 1 && header[2] != 2)

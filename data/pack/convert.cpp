@@ -26,7 +26,7 @@ constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();  // 
 
 const char* const kKinds[] = {"lockstep", "llmc", "nanogpt", "megatron", "datatrove"};
 
-// One more than the largest id.
+// Returns the largest id plus one.
 std::int64_t ids_in(const Dataset& source) {
   Progress progress("find the largest id", source.tokens() * source.format().token_bytes);
   std::vector<std::int32_t> piece;
@@ -41,21 +41,21 @@ std::int64_t ids_in(const Dataset& source) {
 }
 
 int token_bytes_for(OutputKind kind, std::int64_t vocabulary) {
-  // Megatron's own writer goes over to i32 a little earlier than it must.
+  // The writer of Megatron switches to i32 slightly earlier than necessary.
   constexpr std::int64_t kMostMegatronU16 = 65499;
   if (kind == OutputKind::nanogpt) return 2;
   return vocabulary <= (kind == OutputKind::megatron ? kMostMegatronU16 : kMostU16) ? 2 : 4;
 }
 
-// What the tokens are of.
+// Meaning is what the tokens stand for: their tokenizer.
 struct Meaning {
-  std::string name = "unknown", hash;  // hash "": it is not known
+  std::string name = "unknown", hash;  // hash: "" if unknown
   std::int64_t vocabulary = 0;
-  std::vector<TokenizerFile> files;  // the tokenizer's
-  std::int32_t document_token = -1;  // the tokenizer's, in front of a document; -1: it is not known
+  std::vector<TokenizerFile> files;  // files of the tokenizer
+  std::int32_t document_token = -1;  // of the tokenizer, before each document; -1: unknown
 };
 
-// The tokenizer's files, where they lie beside the dataset.json of an input and are what it says.
+// Returns the tokenizer files beside the dataset.json of an input if they match it.
 std::vector<TokenizerFile> tokenizer_beside(const Dataset& source) {
   for (const auto& list : source.lists()) {
     const auto file = tokenizer_in(list.directory);
@@ -104,8 +104,8 @@ bool has_token(Boundary boundary) {
   return boundary == Boundary::front || boundary == Boundary::behind;
 }
 
-// Whether the token between the source's documents stands there for the tokenizer's own, as in
-// formats that know but one.
+// Whether the separator token of the source replaces the document token of the tokenizer, as in
+// formats with a fixed separator.
 bool stands_for_another(const Dataset& source, const Meaning& meaning) {
   const auto& format = source.format();
   return source.tokenizer_hash().empty() && has_token(format.boundary) &&
@@ -124,7 +124,7 @@ TokenFormat format_for(OutputKind kind, const Dataset& source, const Meaning& me
   format.token_bytes = token_bytes_for(kind, vocabulary);
   format.vocabulary = vocabulary;
   format.is_signed = false;
-  // nanoGPT's own is GPT-2's, but shards of characters never have it.
+  // The separator of nanoGPT is GPT-2's, but shards of characters never contain it.
   if (format.boundary_token >= vocabulary) {
     format.boundary = Boundary::none;
     format.boundary_token = -1;
@@ -132,8 +132,8 @@ TokenFormat format_for(OutputKind kind, const Dataset& source, const Meaning& me
   return format;
 }
 
-// What formats without a list of documents allow: ids below `vocabulary`, of which `boundary`
-// stands between documents and nowhere else.
+// Limits of formats without a document list: ids are below `vocabulary`, and `boundary` occurs
+// between documents and nowhere else.
 struct InBand {
   const char* what;
   std::int32_t boundary;
@@ -148,7 +148,7 @@ std::optional<InBand> in_band(OutputKind kind, int token_bytes) {
              : InBand{"llm.c with Llama 3 tokens", kLlama3BeginOfText, kLlama3Vocabulary};
 }
 
-// Copies documents from a dataset to an output.
+// Copy copies documents from a dataset to an output.
 class Copy {
  public:
   Copy(const Dataset& source, const Meaning& meaning, ShardOutput& output,
@@ -180,7 +180,7 @@ class Copy {
       copy(body, body_end);
       if (kind_ == OutputKind::nanogpt) output_.add(boundary, {});
     }
-    // What is one document only because nobody says otherwise is none in our own list.
+    // If the source does not separate documents, the output lists no document.
     if (!lists_none_) output_.end_document();
     ++documents_;
   }
@@ -192,9 +192,10 @@ class Copy {
     return id;
   }
 
-  // The document without the token, in front or behind, that tells documents apart. Where they are
-  // listed there is one by custom: the tokenizer's in front, or the output's, if it is there. The
-  // output's own is left out at both ends, where it stands between documents anyway.
+  // Returns the document without the separator token before or after it. If the source lists
+  // documents, this is by convention the document token of the tokenizer at the start, or that of
+  // the output, if present. The token of the output is removed at both ends, because it is written
+  // between documents anyway.
   std::pair<std::int64_t, std::int64_t> without_boundary(std::int64_t first,
                                                          std::int64_t end) const {
     const auto& format = source_.format();
@@ -241,8 +242,8 @@ class Copy {
     }
   }
 
-  // Where the token between documents is an id of the tokenizer's too, it may be text, and the
-  // tokenizer's own stand between documents.
+  // If the separator token is also an id of the tokenizer, it may be text, and the document token
+  // of the tokenizer may be the separator.
   void check_is_not_ambiguous(std::int64_t at) const {
     const auto marker = source_.format().boundary_token;
     if (marker >= vocabulary_) return;
@@ -267,12 +268,13 @@ class Copy {
   bool masks_, lists_none_;
   std::optional<InBand> in_band_;
   Progress progress_;
-  std::int64_t documents_ = 0;  // before this one
+  std::int64_t documents_ = 0;  // number of documents before this one
   std::vector<std::int32_t> tokens_;
   std::vector<std::uint8_t> mask_;
 };
 
-// Where the output has its own token between documents; "": it is the source's, or may be.
+// Describes how the separator token of the output differs from that of the source; "" if it is the
+// same or may be.
 std::string replaced_token(const Dataset& source, const Meaning& meaning,
                            const ShardOutput::Config& config) {
   const auto output = in_band(config.kind, config.format.token_bytes);

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostKept = 4 * kBatchBytes;  // ids, or bytes of a line's members
+constexpr std::size_t kMostKept = 4 * kBatchBytes;  // ids, or bytes of the members of a line
 
 std::vector<std::string> names_of(const DocumentFields& fields) {
   if (!fields.prompt.empty()) return {fields.prompt, fields.response};
@@ -45,7 +45,7 @@ std::string DocumentEncoder::where(const TextBatch::Piece& piece, std::size_t by
              piece.byte + static_cast<std::int64_t>(byte));
 }
 
-// To one who gave other files, or members of other names, than were meant.
+// Advice for wrong files or wrong member names.
 std::string DocumentEncoder::advice(const TextBatch::Piece& piece,
                                     const JsonLine::Problem& problem) const {
   if (problem.lacks_member) {
@@ -91,13 +91,13 @@ void DocumentEncoder::encode(TextBatch& batch, Memory& memory) const {
   memory.give_back();
 }
 
-// One document may have a gigabyte; those behind it have not.
+// A single document may have a gigabyte; later ones rarely do.
 void DocumentEncoder::Memory::give_back() {
   if (ids.capacity() > kMostKept) std::vector<std::int32_t>().swap(ids);
   line.give_back(kMostKept);
 }
 
-// Without ids in between: as fast as memory.
+// Does not use ids in between, and is as fast as memory.
 void DocumentEncoder::encode_bytes(TextBatch& batch, const TextBatch::Piece& piece) const {
   const auto* text = reinterpret_cast<const unsigned char*>(batch.text.data());
   if (piece.first) batch.narrow.push_back(ByteTokenizer::kDocumentToken);

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A run that was killed could not remove what it wrote.
+// A killed run could not remove its files.
 void warn_of_leftovers(const fs::path& out) {
   const auto parent = out.has_parent_path() ? out.parent_path() : fs::path(".");
   std::error_code error;
@@ -34,7 +34,7 @@ OutputDirectory::OutputDirectory(const fs::path& out) : out_(out) {
     make_directories(temporary);
   } catch (...) {
     std::error_code ignored;
-    fs::remove(temporary, ignored);  // an empty one
+    fs::remove(temporary, ignored);  // if it is empty
     throw;
   }
 }

@@ -35,7 +35,7 @@ bool lies_in(const fs::path& path, const fs::path& directory) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-// A second run would pack the first one's shards.
+// Otherwise a second run would pack the shards of the first one.
 void refuse_output_inside_input(const fs::path& out, const std::vector<fs::path>& inputs) {
   std::error_code unknown;
   for (const auto& input : inputs)
@@ -43,7 +43,8 @@ void refuse_output_inside_input(const fs::path& out, const std::vector<fs::path>
       throw UsageError(str(out.string(), ": lies inside the input directory ", input.string()));
 }
 
-// Packing works there, and removes it. A pattern, or a directory, may hold it when packing goes on.
+// Packing works in this directory and removes it. A pattern or a directory may contain it when
+// packing resumes.
 void leave_out_work(const fs::path& out, const std::vector<fs::path>& inputs,
                     std::vector<fs::path>& files) {
   const auto work = PackDirectory::work_of(out);
@@ -93,7 +94,7 @@ void check_tokenizer(const Tokenizer& tokenizer) {
                        special.size() > kMost ? ", ..." : ""));
 }
 
-// "8 bytes, 04 06 13 14 16 1d f1 f2 (hexadecimal)".
+// Formats bytes as "8 bytes, 04 06 13 14 16 1d f1 f2 (hexadecimal)".
 std::string in_hex(std::string_view bytes) {
   constexpr std::size_t kMost = 16;
   constexpr std::string_view kHex = "0123456789abcdef";
@@ -130,7 +131,7 @@ Json input_of(const fs::path& file) {
   return json;
 }
 
-// What decides what is written.
+// Returns the settings that determine the output.
 Json command_of(const PackOptions& options, const std::vector<fs::path>& files,
                 const DocumentFields& fields, const Tokenizer::About& about) {
   Json command;
@@ -169,7 +170,7 @@ bool can_be_read_again(const std::vector<fs::path>& files) {
 TokenFormat format_of(const Tokenizer::About& about, const ShardLayout& layout) {
   TokenFormat format{about.name,       kShardHeaderBytes, layout.token_bytes,
                      about.vocabulary, Boundary::front,   about.document_token};
-  // A conversation may hold the document token, and a response end with it.
+  // A conversation may contain the document token, and a response may end with it.
   if (layout.masked) {
     format.boundary = Boundary::listed;
     format.boundary_token = -1;
@@ -177,7 +178,7 @@ TokenFormat format_of(const Tokenizer::About& about, const ShardLayout& layout) 
   return format;
 }
 
-// What all threads know.
+// Data that all threads share.
 struct Job {
   const PackOptions& options;
   std::vector<fs::path> files;
@@ -222,7 +223,7 @@ void write_all(const Job& job, DatasetWriter& writer, const InputPosition& start
         encoder.encode(batch, memories[static_cast<std::size_t>(thread)]);
       },
       [&](TextBatch& batch) { writer.write(batch); });
-  // What comes before a refusal is still written, and refused first where it must be.
+  // Input before the error is still written, and an error in it is reported first.
   std::exception_ptr refused;
   try {
     read_all(reader, pipeline);

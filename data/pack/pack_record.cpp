@@ -43,7 +43,7 @@ InputPosition position_of(const Json& json) {
   return position;
 }
 
-// The tallies of `odd` by the names of their members.
+// The tallies of `odd` by the names of their JSON members.
 template <class Odd>
 auto tallies_of(Odd& odd) {
   return std::array{std::pair{"replaced", &odd.text}, std::pair{"not_numbers", &odd.numbers},

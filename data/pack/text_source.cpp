@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kCompressedBytes = std::size_t{1} << 18;  // read at once
+constexpr std::size_t kCompressedBytes = std::size_t{1} << 18;  // bytes per read
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what,
                        const std::error_code& error) {
@@ -28,14 +28,14 @@ bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
 
-// A directory on the way to what is read.
+// A directory above the one that is read.
 struct Place {
   dev_t device;
   ino_t file;
   bool operator==(const Place&) const = default;
 };
 
-// `above`: those that it lies in.
+// `above`: the directories that contain it.
 void append_files_below(const fs::path& directory, std::vector<Place>& above,
                         std::vector<fs::path>& files) {
   struct stat about {};
@@ -78,7 +78,7 @@ void append_files(const fs::path& path, std::vector<fs::path>& files) {
   std::sort(files.begin() + first, files.end());
 }
 
-// What a pattern means, sorted.
+// Returns the names that match a pattern, sorted.
 std::vector<fs::path> matches_of(const fs::path& pattern) {
   if (pattern.string().find_first_of("*?[") == std::string::npos) return {};
   glob_t found{};
@@ -132,7 +132,7 @@ std::int64_t total_bytes(const std::vector<fs::path>& files) {
 TextSource::TextSource(fs::path path) : path_(std::move(path)) {
   descriptor_ = path_ == "-" ? STDIN_FILENO : open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) fail(path_, "cannot open", {errno, std::generic_category()});
-  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint; a pipe has none
+  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint; fails for a pipe
   bytes_.resize(kMagicBytes);
   bytes_.resize(read_file(bytes_));
   decompressor_ = decompressor_for({bytes_.data(), bytes_.size()});
@@ -147,7 +147,7 @@ std::size_t TextSource::read(std::span<char> out) {
   if (decompressor_) {
     done = decompress(out);
   } else {
-    done = std::min(out.size(), bytes_.size() - next_);  // by which it was recognised
+    done = std::min(out.size(), bytes_.size() - next_);  // read to recognize the format
     std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(next_), done, out.begin());
     next_ += done;
     done += read_file(out.subspan(done));
@@ -183,7 +183,7 @@ std::size_t TextSource::decompress(std::span<char> out) {
       next_ = 0;
       if (bytes_.empty() && !within_) break;
     }
-    try {  // of no bytes, at the end of the file, what the decompressor still has
+    try {  // with no bytes at the end of the file, to get the remaining output
       const auto step = decompressor_->step(std::span(bytes_).subspan(next_), out.subspan(done));
       next_ += step.taken;
       done += step.made;

@@ -33,7 +33,7 @@ void merge(Profile& profile, const std::map<std::string, Profile>& sections,
       profile.emplace(key, value);
 }
 
-// "2026-11-22T22:31:59Z", with or without a fraction of the second.
+// Parses "2026-11-22T22:31:59Z", with or without a fraction of the second.
 AwsKeys::Time parse_time(const std::string& text) {
   std::array<int, 6> part{};
   int read = 0;
@@ -48,7 +48,7 @@ AwsKeys::Time parse_time(const std::string& text) {
   const std::chrono::sys_seconds time = std::chrono::sys_days(day) + std::chrono::hours(part[3]) +
                                         std::chrono::minutes(part[4]) +
                                         std::chrono::seconds(part[5]);
-  // The clock counts nanoseconds, and ends in the year 2262.
+  // The clock counts nanoseconds and ends in the year 2262.
   const auto seconds = [](AwsKeys::Time at) {
     return std::chrono::time_point_cast<std::chrono::seconds>(at);
   };
@@ -62,7 +62,8 @@ std::string host_of(std::string_view url) {
   return std::string(url.substr(0, url.find(':')));
 }
 
-// Of a service that is busy at times. is_there: no answer does not mean that there is none.
+// Requests a service that may be busy. is_there: a missing reply does not mean that the service is
+// absent.
 HttpReply ask(HttpRequest request, bool is_there, std::string& text) {
   static constexpr std::size_t kMostBytes = 1 << 16;
   const std::atomic<bool> stop = false;
@@ -88,7 +89,8 @@ void require_whole(const HttpReply& reply, const std::string& what) {
   if (reply.end != HttpReply::End::whole) throw RefusedError(str(what, ": ", reply.what));
 }
 
-// Over plain HTTP a token goes to this machine alone, or to the agents of ECS and EKS.
+// Whether a token may be sent to `url`: over plain HTTP only to this host, or to the agents of ECS
+// and EKS.
 bool may_have_token(const std::string& url) {
   if (url.starts_with("https://")) return true;
   const auto host = host_of(url);
@@ -116,7 +118,7 @@ std::map<std::string, Profile> parse_profiles(std::string_view text, const std::
   for (int line_number = 1; !text.empty(); ++line_number) {
     auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    // What is indented belongs to the key above it, and to no key that is read here.
+    // Indented lines belong to the key above, and no such key is read here.
     if (line.starts_with(' ') || line.starts_with('\t')) continue;
     line = stripped(line);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
@@ -146,7 +148,7 @@ AwsKeys parse_keys(std::string_view text, const std::string& what) {
     if (const auto* expires = json.find("Expiration"))
       keys.expires = parse_time(expires->as_string());
     if (!keys.id.empty() && !keys.secret.empty()) return keys;
-  } catch (const DataError&) {  // which may quote a secret
+  } catch (const DataError&) {  // its text may contain a secret
   }
   throw DataError(
       str(what, ": the reply lacks a valid AccessKeyId, SecretAccessKey or Expiration"));
@@ -223,8 +225,8 @@ std::optional<AwsKeys> AwsCredentials::keys() {
 bool AwsCredentials::renew(const std::string& id) {
   const std::scoped_lock lock(mutex_);
   if (found_.source == Source::environment || found_.source == Source::none) return false;
-  if (!found_.keys || found_.keys->id != id) return true;  // there are others already
-  if (found_.source == Source::profile) read_profile();    // a tool may have written new ones
+  if (!found_.keys || found_.keys->id != id) return true;  // the keys were already replaced
+  if (found_.source == Source::profile) read_profile();    // a tool may have written new keys
   found_.keys->expires = AwsKeys::Time();
   return true;
 }
@@ -287,7 +289,8 @@ std::optional<AwsKeys> AwsCredentials::ask_container() const {
   return parse_keys(text, host_of(request.url));
 }
 
-// The instance metadata service, version 2: a token by PUT, then the role's name and its keys.
+// Uses version 2 of the instance metadata service: gets a token by PUT, then the name of the role
+// and its keys.
 std::optional<AwsKeys> AwsCredentials::ask_instance() const {
   auto disabled = variable("AWS_EC2_METADATA_DISABLED");
   std::transform(disabled.begin(), disabled.end(), disabled.begin(),
@@ -302,7 +305,7 @@ std::optional<AwsKeys> AwsCredentials::ask_instance() const {
   request.headers = {"X-aws-ec2-metadata-token-ttl-seconds: 21600"};
   request.put = true;
   std::string token, role, keys;
-  // Elsewhere than on EC2 nobody answers.
+  // Outside EC2 there is no reply.
   const bool is_there = found_.source == Source::instance;
   const auto greeting = ask(request, is_there, token);
   if (is_there && greeting.end == HttpReply::End::broken)
@@ -313,7 +316,7 @@ std::optional<AwsKeys> AwsCredentials::ask_instance() const {
   request.headers = {"X-aws-ec2-metadata-token: " + token};
   request.url = base + "/latest/meta-data/iam/security-credentials/";
   const auto named = ask(request, true, role);
-  if (named.end == HttpReply::End::refused) return std::nullopt;  // it has no role
+  if (named.end == HttpReply::End::refused) return std::nullopt;  // the instance has no role
   require_whole(named, "cannot get the name of the instance role");
   role = role.substr(0, role.find_first_of("\r\n"));
   request.url += role;

@@ -16,13 +16,13 @@ namespace {
 
 constexpr long kMostRedirects = 5, kReceiveBytes = 512 << 10, kLeastBytesPerSecond = 1024;
 constexpr std::size_t kMostErrorBytes = 4096;
-constexpr unsigned kLeastVersion = 0x075800;  // 7.88 is the first whose signatures S3 takes
+constexpr unsigned kLeastVersion = 0x075800;  // 7.88 is the first whose signatures S3 accepts
 
 bool is_whole(int status) {
   return status == 200 || status == 206;
 }
 
-bool may_pass(int status) {  // by waiting
+bool may_pass(int status) {  // whether the error may be temporary
   return status == 408 || status == 425 || status == 429 ||
          (status >= 500 && status != 501 && status != 505);
 }
@@ -40,7 +40,7 @@ bool may_pass(CURLcode code) {
   }
 }
 
-// A number that stands alone, or -1.
+// Parses a number that is the whole text, or returns -1.
 std::int64_t number(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -80,7 +80,7 @@ struct HttpConnection::Library {
     find(handle, "curl_easy_cleanup", cleanup);
     find(handle, "curl_slist_append", append);
     find(handle, "curl_slist_free_all", free_all);
-    easy = init();  // which does curl_global_init, safely among threads in these versions
+    easy = init();  // calls curl_global_init, which is thread-safe in these versions
     LOCKSTEP_CHECK(easy != nullptr, "libcurl cannot be initialized");
   }
   Library(const Library&) = delete;
@@ -112,7 +112,8 @@ struct HttpConnection::Library {
   CURL* easy = nullptr;
 };
 
-// A request on its way. Headers come before the body; those of a redirect before its target's.
+// A request in progress. Headers come before the body; headers of a redirect come before those of
+// its target.
 struct HttpConnection::Transfer {
   Transfer(const HttpRequest& asked, Sink into, Library& with, const std::atomic<bool>& flag)
       : request(asked), sink(into), library(with), stop(flag) {}
@@ -121,7 +122,7 @@ struct HttpConnection::Transfer {
   ~Transfer() { library.free_all(headers); }
 
   void take_header(std::string_view line);
-  bool begin_body();                      // false: it is not wanted
+  bool begin_body();                      // false: the body is not wanted
   bool take(std::span<const std::byte>);  // false: enough
   void end(CURLcode code, const char* text);
 
@@ -131,7 +132,7 @@ struct HttpConnection::Transfer {
     is_decided = true;
     return false;
   }
-  std::int64_t wanted_bytes() const {  // -1: not known
+  std::int64_t wanted_bytes() const {  // -1: unknown
     const auto last = request.end >= 0 ? request.end : reply.object_bytes;
     return last < 0 ? -1 : last - request.first;
   }
@@ -163,7 +164,7 @@ ContentRange parse_content_range(std::string_view text) {
 }
 
 void HttpConnection::Transfer::take_header(std::string_view line) {
-  if (line.starts_with("HTTP/")) {  // of another answer than those before
+  if (line.starts_with("HTTP/")) {  // a new reply starts
     range = ContentRange{};
     length = -1;
     reply.retry_after_seconds = 0;
@@ -177,7 +178,7 @@ void HttpConnection::Transfer::take_header(std::string_view line) {
   const auto value = stripped(line.substr(colon + 1));
   if (name == "content-range") range = parse_content_range(value);
   if (name == "content-length") length = number(value);
-  // As a date it is not read: the wait grows by itself.
+  // A date is ignored: the wait increases anyway.
   if (name == "retry-after")
     reply.retry_after_seconds =
         static_cast<double>(std::clamp<std::int64_t>(number(value), 0, 86400));
@@ -189,7 +190,7 @@ bool HttpConnection::Transfer::begin_body() {
   long status = 0;
   library.getinfo(library.easy, CURLINFO_RESPONSE_CODE, &status);
   reply.status = static_cast<int>(status);
-  if (!is_whole(reply.status)) return true;  // the body of an error, or none
+  if (!is_whole(reply.status)) return true;  // body of an error, or no body
   const bool is_range = request.first > 0 || request.end >= 0;
   if (reply.status == 206) {
     if (!is_range)
@@ -248,7 +249,7 @@ void HttpConnection::Transfer::end(CURLcode code, const char* text) {
     give_up(may_pass(reply.status) ? HttpReply::End::broken : HttpReply::End::refused,
             str("HTTP status ", reply.status));
   } else if ((reply.received_bytes == wanted && (code == CURLE_OK || has_too_much)) ||
-             (wanted < 0 && code == CURLE_OK)) {  // chunked: its end was marked
+             (wanted < 0 && code == CURLE_OK)) {  // chunked: the end was marked
     reply.end = HttpReply::End::whole;
   } else if (code == CURLE_OK) {
     give_up(HttpReply::End::broken,
@@ -304,7 +305,7 @@ HttpConnection::~HttpConnection() = default;
 
 void HttpConnection::set_options(const HttpRequest& request, Transfer& transfer) {
   auto& curl = *library_;
-  curl.reset(curl.easy);  // connections stay
+  curl.reset(curl.easy);  // keeps connections
   curl.set(CURLOPT_URL, request.url.c_str());
   curl.set(CURLOPT_PATH_AS_IS, 1L);
   curl.set(CURLOPT_NOSIGNAL, 1L);
@@ -314,7 +315,7 @@ void HttpConnection::set_options(const HttpRequest& request, Transfer& transfer)
   curl.set(CURLOPT_LOW_SPEED_LIMIT, kLeastBytesPerSecond);
   curl.set(CURLOPT_LOW_SPEED_TIME, limits_.stall_seconds);
   curl.set(CURLOPT_BUFFERSIZE, kReceiveBytes);
-  curl.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // a connection for each of many ranges
+  curl.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // one connection for each of many ranges
   curl.set(CURLOPT_WRITEFUNCTION, &on_body<Transfer>);
   curl.set(CURLOPT_WRITEDATA, &transfer);
   curl.set(CURLOPT_HEADERFUNCTION, &on_header<Transfer>);

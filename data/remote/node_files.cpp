@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostLocal = 256;
 constexpr std::int64_t kMostPlainBytes = std::int64_t{1}
-                                         << 30;  // a dataset.json of a million shards
+                                         << 30;  // fits a dataset.json of a million shards
 
 std::string_view directory_name(std::string_view path) {
   return path.substr(0, path.rfind('/'));
@@ -49,7 +49,7 @@ Descriptor in_memory(std::string_view text) {
 
 }  // namespace
 
-// A distant dataset.json: its text, and where each shard stands in it.
+// A remote dataset.json: its text, and the place of each shard in it.
 class NodeFiles::Directory {
  public:
   Directory(std::string address, const std::string& text)
@@ -63,7 +63,7 @@ class NodeFiles::Directory {
 
   const Descriptor& text() const { return text_; }
 
-  // What a name is of; nothing where dataset.json does not list it.
+  // Returns the cached shard of a name; nullopt if dataset.json does not list it.
   std::optional<CachedShard> find(std::string_view name) const {
     const auto dot = name.rfind('.');
     if (dot == std::string_view::npos) return std::nullopt;
@@ -82,7 +82,8 @@ class NodeFiles::Directory {
 
   const Manifest& manifest() const { return manifest_; }
 
-  // In the cache, of each shard with what lies beside it; of the one of this name, or "": of all.
+  // Returns the bytes in the cache of each shard with the files beside it; `name`: only that shard,
+  // "": all.
   void add_rooms(std::string_view name, std::vector<std::int64_t>& rooms) const {
     for (const auto& shard : manifest_.shards) {
       if (!name.empty() && name != shard.file) continue;
@@ -106,7 +107,7 @@ class NodeFiles::Directory {
   std::string address_;
   Descriptor text_;
   Manifest manifest_;
-  std::vector<std::uint32_t> by_name_;  // shards in the order of their names
+  std::vector<std::uint32_t> by_name_;  // shards sorted by name
 };
 
 NodeFiles::NodeFiles(const ShardCache::Config& cache, const Environment& environment,
@@ -125,7 +126,7 @@ std::filesystem::path NodeFiles::default_directory(const Environment& environmen
     return found == environment.end() ? std::string() : found->second;
   };
   const std::filesystem::path below("lockstep/shards");
-  // A relative one is ignored, as the specification of these directories says.
+  // A relative path is ignored, as the XDG Base Directory Specification requires.
   if (const auto cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache / below;
   if (const auto home = variable("HOME"); !home.empty())
     return std::filesystem::path(home) / ".cache" / below;
@@ -155,10 +156,10 @@ Descriptor NodeFiles::open_local(const std::string& path) {
   const std::scoped_lock lock(opening_);
   auto found = local_.find(path);
   if (found == local_.end()) {
-    // O_NONBLOCK: as ReadFile does.
+    // O_NONBLOCK, as in ReadFile.
     Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file) {
-      const ReadFile again(path);  // whose error says why
+      const ReadFile again(path);  // throws the error with the reason
       throw StorageError(
           str(path, ": opening it failed once and then succeeded; rerun the command"));
     }
@@ -189,7 +190,7 @@ ShardCache& NodeFiles::cache() {
   return *cache_;
 }
 
-// Read once: all ranks see the same dataset.json.
+// Reads it once, so that all ranks have the same dataset.json.
 const NodeFiles::Directory& NodeFiles::directory_of(const std::string& path) {
   std::string address(directory_name(path));
   while (address.ends_with('/'))
@@ -257,7 +258,7 @@ void NodeFiles::set_ahead(const void* reader, const std::vector<std::string>& pa
   }
 }
 
-// The largest first.
+// Returns the sizes in descending order.
 std::vector<std::int64_t> NodeFiles::rooms_of(const std::vector<std::string>& paths) {
   std::vector<std::int64_t> rooms;
   for (const auto& path : paths) {

@@ -12,15 +12,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kLeastProgressBytes = 64 << 10;
-constexpr int kMostLearned = 3;   // a region, new credentials
-constexpr int kSaidAttempts = 3;  // after which the log says what breaks
+constexpr int kMostLearned = 3;   // the region, new credentials
+constexpr int kSaidAttempts = 3;  // then the log reports the error
 
 double seconds_since(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
 }
 
-// "https://HOST/A/B" for files "https://HOST/A/" and "B": the file's name as in a path, the rest as
-// a person wrote it.
+// Returns the URL with its last part, the file name, encoded as in a path. The rest stays as
+// written.
 std::string http_url(const std::string& url) {
   const auto authority = url.find("://") + 3;
   const auto slash = url.rfind('/');
@@ -71,7 +71,7 @@ HttpRequest Remote::request(const std::string& url) {
       request.url = http_url(url);
   } catch (const AccessError&) {
     throw;
-  } catch (const DataError& error) {  // nothing of it tells of the object
+  } catch (const DataError& error) {  // the error says nothing about the object
     throw AccessError(error.what());
   }
   warn_of_plain_http(request.url);
@@ -93,9 +93,9 @@ std::string Remote::advice(const std::string& url, const HttpReply& reply) {
 
 namespace {
 
-// By an answer that waiting does not change.
+// Throws for a reply that a retry does not change.
 [[noreturn]] void refuse(int status, const std::string& what) {
-  if (status == 404 || status == 410 || status == 416) throw DataError(what);  // of the object
+  if (status == 404 || status == 410 || status == 416) throw DataError(what);
   if (status >= 400 && status < 500) throw RefusedError(what);
   throw AccessError(what);
 }
@@ -107,7 +107,7 @@ class RemoteReader::Attempts {
   Attempts(RemoteReader& reader, const std::string& url)
       : reader_(reader), url_(url), wait_seconds_(reader.remote_.patience().first_wait_seconds) {}
 
-  // Behind a reply that was not whole: returns when the next attempt is due, or throws.
+  // After an incomplete reply: returns when the next attempt is due, or throws.
   void next(const HttpRequest& request, const HttpReply& reply) {
     if (reader_.stop_.load()) throw AccessError(str(url_, ": reading was stopped"));
     if (reply.end == HttpReply::End::refused) {
