@@ -195,8 +195,8 @@ DataHistory continued(DataHistory history, std::int64_t sample, Stretch now, Car
   if (!allow_dataset_change && std::ranges::none_of(last.sources, is_read_on))
     throw ConfigError(
         str("the configuration has none of the datasets that were read before sample ", sample,
-            " (then: ", names(last.sources), "; now: ", names(now.sources),
-            "); add one of them again, or pass --allow-dataset-change"));
+            ": then ", names(last.sources), ", now ", names(now.sources),
+            "; add one of them again, or pass --allow-dataset-change"));
   if (same_mixture(last, now)) return history;
   if (last.first_sample == sample) history.pop_back();
   now.first_sample = sample;

@@ -99,10 +99,10 @@ void MegatronIndex::read_header() {
   const auto room = static_cast<std::uint64_t>(bytes - kHeaderBytes);
   if (sequences == 0) file_.fail(18, "the index has no sequences");
   if (sequences > room / 12)
-    file_.fail(18, str("a file of ", bytes, " bytes cannot have ", sequences, " sequences"));
+    file_.fail(18, str(sequences, " sequences are impossible in a file of ", bytes, " bytes"));
   if (indices < 2 || indices > (room - 12 * sequences) / 8)
-    file_.fail(26, str("a file of ", bytes, " bytes with ", sequences, " sequences cannot have ",
-                       indices, " document indices"));
+    file_.fail(26, str(indices, " document indices are impossible in a file of ", bytes,
+                       " bytes with ", sequences, " sequences"));
   sequences_ = static_cast<std::int64_t>(sequences);
   documents_ = static_cast<std::int64_t>(indices) - 1;
   offsets_at_ = kHeaderBytes + 4 * sequences_;

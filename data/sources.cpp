@@ -37,7 +37,7 @@ RowKind settled(RowKind kind, const std::deque<Dataset>& datasets,
   if (kind != RowKind::windows && none != datasets.end())
     throw ConfigError(str("data.rows is ", lockstep::name(kind), ", but ",
                           names[static_cast<std::size_t>(none - datasets.begin())],
-                          " does not say where documents end; expected windows"));
+                          " does not define where documents end; expected windows"));
   return kind;
 }
 

@@ -79,7 +79,7 @@ void check_state(const ShardWriter::State& state, const std::vector<Manifest::Sh
     throw DataError(str("mask_byte is ", state.mask_byte, ", but there are no loss masks"));
   if (state.shards != std::ssize(shards))
     throw DataError(
-        str("the record has ", state.shards, " full shards, but the list has ", shards.size()));
+        str("the record has ", state.shards, " shards, but the list has ", shards.size()));
   for (const auto& shard : shards) {
     if (shard.tokens != layout.shard_tokens)
       throw DataError(str("shard ", shard.file, " has ", shard.tokens, " tokens, expected ",

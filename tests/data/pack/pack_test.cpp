@@ -427,7 +427,7 @@ TEST_F(PackTest, a_record_that_does_not_match_is_an_error) {
       {"more documents than tokens", "documents", 100'001, "documents"},
       {"a shard elsewhere", "file", "../1.bin", "../1.bin"},
       {"a mask where others have none", "mask_xxh3_128", std::string(32, '0'), "train_000000.bin"},
-      {"a shard of another split", "split", 1, "line 1: split 1 of 1"},
+      {"a shard of another split", "split", 1, "line 1: split is 1"},
   };
   const auto end = right_list.find('\n');
   for (const auto& [name, key, value, pin] : shards) {
@@ -895,7 +895,7 @@ TEST_F(PackTest, numbers_that_are_not_json_are_counted_and_packing_continues) {
   const auto o = options({input("a.jsonl",
                                 "{\"text\": \"a\"}\n{\"score\": NaN, \"text\": \"b\", "
                                 "\"x\": [-Infinity]}\n")});
-  expect_logged("NaN and Infinity", o, {"2 values", "a.jsonl: line 2, byte 14"});
+  expect_logged("NaN and Infinity", o, {"2 unused values", "a.jsonl: line 2, byte 14"});
   EXPECT_EQ(all_tokens(Dataset({o.out.string()})), tokens_of({"a", "b"}));
 }
 
