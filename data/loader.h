@@ -3,9 +3,8 @@
 // the same tokens in the same order. Threads read ahead into pinned buffers; a step allocates
 // nothing.
 //
-// Micro-step m of data rank r (of R ranks, B sequences each) has the sequences [(m R + r) B, (m R +
-// r + 1) B) of the step's global batch. If the batch is not divisible, the last sequences are
-// masked.
+// Micro-step m of data rank r of R (B sequences each) has the sequences [(m R + r) B, (m R + r + 1)
+// B) of the step's global batch. If the batch is not divisible, the last sequences are masked.
 #pragma once
 
 #include <cstdint>

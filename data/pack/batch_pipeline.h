@@ -1,5 +1,5 @@
-// BatchPipeline passes batches from the thread that reads them through several threads that encode
-// them to one thread that writes them, in the order in which they were read.
+// BatchPipeline passes batches from one reading thread through several encoding threads to one
+// writing thread. Batches are written in the order in which they were read.
 #pragma once
 
 #include <condition_variable>

@@ -242,7 +242,7 @@ class Copy {
     }
   }
 
-  // If the separator token is also an id of the tokenizer, it may be text, and the document token
+  // If the separator token is also an id of the tokenizer, it may be text. Then the document token
   // of the tokenizer may be the separator.
   void check_is_not_ambiguous(std::int64_t at) const {
     const auto marker = source_.format().boundary_token;

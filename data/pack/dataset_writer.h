@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-// Whether document i is held out. A hash draws one document of each stretch of 1 / share documents,
-// so the share is exact to within one document and independent of periods in the text.
+// Whether document i is held out. A hash draws one document of each stretch of 1 / share documents.
+// The share is exact to within one document and independent of periods in the text.
 bool is_validation(std::int64_t document, double share);
 
 class DatasetWriter {

@@ -1,6 +1,6 @@
-// CacheDirectory stores shards on a local disk, each in a file named by its XXH3-128, so that all
-// users of the same bytes share one file. A file with that name is complete. Processes and runs of
-// a host may share a directory. Its state is only on the disk and in flock(2), so a killed process
+// CacheDirectory stores shards on a local disk, each in a file named by its XXH3-128. All users of
+// the same bytes share one file, and a file with that name is complete. Processes and runs of a
+// host may share a directory. Its state is only on the disk and in flock(2), so a killed process
 // leaves no stale locks:
 //
 //   lock       held while room is made, and while files are named, renamed or removed

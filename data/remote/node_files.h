@@ -1,6 +1,6 @@
 // NodeFiles opens shards for all ranks of a host. It opens each local file once, and each remote
-// file through the cache, with the hash in the dataset.json beside it. The first rank of
-// the host has a NodeFiles; the others request files from it (data/remote/shard_server.h).
+// file through the cache, with the hash in the dataset.json beside it. The first rank of the host
+// has a NodeFiles; the others request files from it (data/remote/shard_server.h).
 #pragma once
 
 #include <atomic>

@@ -20,9 +20,10 @@ using Kind = Step::Kind;
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, which represents a space
 
-// Patterns that always split text before a space that precedes a letter, and after a line end
-// between a character that is not a space and a letter. No match spans such a place, and no earlier
-// match looks beyond it.
+// Patterns that always split text at two kinds of places:
+// - before a space that precedes a letter
+// - after a line end that is between a character other than a space and a letter
+// No match spans such a place, and no earlier match looks beyond it.
 constexpr std::string_view kKnownPatterns[] = {kGpt2Words, kLlama3Words, kQwenWords};
 
 bool is_known(const Step& step) {

@@ -1,5 +1,5 @@
 // BpeTokenizer is byte pair encoding of texts. Its ids are those of the packages `tokenizers`,
-// tiktoken and mistral-common, without the tokens that these add at the start or the end of a text.
+// tiktoken and mistral-common, without the tokens that these add around a text.
 #pragma once
 
 #include <cstdint>
