@@ -17,7 +17,7 @@ constexpr std::int64_t kAnyId = std::int64_t{1} << 31;
 
 Dataset::Dataset(const std::vector<std::string>& paths, ShardFiles* files, std::size_t most_open)
     : files_(files == nullptr ? &local_files_ : files) {
-  if (paths.empty()) throw DataError("a dataset of no paths");
+  if (paths.empty()) throw DataError("a dataset needs at least one path");
   std::string fingerprints;
   for (const auto& path : paths) {
     add(list_shards(path, *files_));
@@ -48,7 +48,7 @@ void Dataset::add(ShardList list) {
   lists_.push_back(std::move(list));
 }
 
-// Threads open different shards at the same time.
+// Several threads may open different shards at the same time.
 Shard Dataset::open(std::size_t i) {
   const auto [in_lists, in_list] = place_of(i);
   const auto& list = lists_[in_lists];
@@ -57,10 +57,9 @@ Shard Dataset::open(std::size_t i) {
   auto shard = open_shard(list, about, *files_);
   if (about.identity == FileIdentity{}) about.identity = identity;
   if (identity != FileIdentity{} && identity != about.identity)
-    throw DataError(str(
-        shard_path(i),
-        ": another file lies there than when it was read first, or it was written to; start the "
-        "run again, with the dataset that it had"));
+    throw DataError(str(shard_path(i),
+                        ": the file was replaced or modified since it was first read; restart the "
+                        "run with the original dataset"));
   return shard;
 }
 
@@ -85,7 +84,7 @@ std::vector<std::string> Dataset::files_of(std::size_t shard) const {
   return lockstep::files_of(lists_[list], lists_[list].shards[in_list]);
 }
 
-// The parts of [first, first + count) that lie in one shard each: `at` counts from `first`.
+// Visits the parts of [first, first + count) in each shard; `at` is relative to `first`.
 void Dataset::for_each_part(
     std::int64_t first, std::int64_t count,
     FunctionRef<void(std::size_t, std::int64_t, std::int64_t, std::int64_t)> visit) const {
@@ -146,19 +145,19 @@ void Dataset::find_documents(std::span<std::int32_t> document_start,
     start = s = std::max(s, start);
 }
 
-// Else it is tokens that tell its documents apart. Of our own shards only the list says it: text
-// may hold any token.
+// Whether the shard lists its documents; otherwise tokens separate them. For Lockstep shards only
+// the list counts, because text may contain any token.
 bool Dataset::lists_documents(std::size_t shard) const {
   return lists_[place_of(shard).list].kind != ShardKind::plain;
 }
 
-// The ends e of documents with first < e <= last, in tokens of the shard.
+// Visits the document ends e with first < e <= last, in tokens of the shard.
 void Dataset::visit_ends(std::size_t shard, std::int64_t first, std::int64_t last,
                          FunctionRef<void(std::int64_t end)> visit) const {
   open_->use(shard)->ends->for_each_within(first, last, visit);
 }
 
-// Each end of a document but that of the last, in tokens of the dataset; some may be said twice.
+// Visits each document end except the last, in tokens of the dataset; an end may be visited twice.
 void Dataset::for_each_end(FunctionRef<void(std::int64_t end)> visit) const {
   if (format().boundary == Boundary::none) return;
   constexpr std::size_t kAhead = 64;
@@ -174,7 +173,7 @@ void Dataset::for_each_end(FunctionRef<void(std::int64_t end)> visit) const {
   if (is_distant_) files_->set_ahead(this, {});
 }
 
-// Of one shard. Tokens are read only where there is no list.
+// Visits the ends of one shard. Reads tokens only without a list.
 void Dataset::list_ends(std::size_t shard, FunctionRef<void(std::int64_t end)> visit) const {
   const auto [list, in_list] = place_of(shard);
   const auto visit_here = [&](std::int64_t end) { visit(starts_[shard] + end); };
@@ -214,14 +213,16 @@ std::string difference_of_tokenizers(const Dataset& a, const Dataset& b) {
   const auto &x = a.tokenizer_hash(), &y = b.tokenizer_hash();
   const auto &f = a.format(), &g = b.format();
   if (!x.empty() && !y.empty())
-    return x == y ? "" : str(g.name, " (", y, ") and ", f.name, " (", x, "); pack both with one");
+    return x == y
+               ? ""
+               : str(g.name, " (", y, ") and ", f.name, " (", x, "); pack both with one tokenizer");
   const auto says = [](const TokenFormat& format) {
     return format.boundary == Boundary::front || format.boundary == Boundary::behind;
   };
   if (!says(f) || !says(g) || f.boundary_token == g.boundary_token) return "";
-  return str(g.name, ", whose documents are told apart by the token ", g.boundary_token, ", and ",
-             f.name, ", by ", f.boundary_token,
-             "; `lockstep data convert --tokenizer` writes of which tokens are");
+  return str(g.name, " separates documents by token ", g.boundary_token, ", ", f.name, " by token ",
+             f.boundary_token,
+             "; `lockstep data convert --tokenizer` records the tokenizer of a dataset");
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Dataset: the tokens of one shard or many, one behind the other, as one long sequence. Shards are
-// opened when they are read, so many at once. Threads may share a dataset.
+// Dataset presents the tokens of one or more shards, in order, as one long sequence. It opens a
+// shard when it is read and keeps a limited number open. Threads may share a dataset.
 #pragma once
 
 #include <cstdint>
@@ -18,68 +18,70 @@ namespace lockstep {
 
 class Dataset {
  public:
-  // More are seldom of use: the shards that windows of a step lie in, of which each costs some
-  // microseconds to open.
+  // The default limit of open shards. More rarely help: the windows of a step lie in few shards,
+  // and opening a shard costs some microseconds.
   static constexpr std::size_t kMostOpen = 256;
 
-  // The shards of each path (see list_shards), one path behind the other, see check_same_format.
-  // Throws DataError naming what is wrong. `files`, which must outlive it, opens them; null: as
-  // usual. `most_open`: so many shards are open at once, or as many as the system's limit leaves.
+  // Lists the shards of each path (see list_shards) in the order of the paths, see
+  // check_same_format. Throws DataError naming the problem. `files` opens shards and must outlive
+  // the dataset; null opens local files. At most `most_open` shards are open at once, fewer if the
+  // system limit is lower.
   explicit Dataset(const std::vector<std::string>& paths, ShardFiles* files = nullptr,
                    std::size_t most_open = kMostOpen);
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
   ~Dataset() = default;
 
-  // Of the first path, but for how wide tokens are at most, and for the vocabulary, below which all
-  // ids are; 0: not all paths' formats say it.
+  // The format of the first path, with the largest token width of all paths. All ids are below
+  // `vocabulary`; it is 0 unless the formats of all paths define it.
   const TokenFormat& format() const { return format_; }
   std::int64_t tokens() const { return starts_.back(); }
 
-  // As dataset.json says; 0 without one: other formats only say what is usual.
+  // The vocabulary in dataset.json; 0 without one, because other formats only imply a usual value.
   std::int64_t tokenizer_vocabulary() const { return tokenizer_vocabulary_; }
 
-  // Of what defines the tokenizer; "": it is not known.
+  // Hash of the tokenizer's definition; "" if unknown.
   const std::string& tokenizer_hash() const { return tokenizer_hash_; }
 
-  const std::vector<ShardList>& lists() const { return lists_; }  // one a path
+  const std::vector<ShardList>& lists() const { return lists_; }  // one per path
   std::size_t shards() const { return starts_.size() - 1; }
   std::int64_t shard_start(std::size_t shard) const { return starts_[shard]; }  // in tokens
   std::size_t shard_of(std::int64_t token) const;
   std::string shard_path(std::size_t shard) const;
   std::size_t open_shards() const { return open_->count(); }
 
-  // Of a dataset at distant addresses: what of it the cache should hold now.
+  // True if a path is remote. Then the cache should hold the files below.
   bool is_distant() const { return is_distant_; }
   std::vector<std::string> files_of(std::size_t shard) const;
-  // Closes other shards, which may go from the cache then; reading opens them again.
+  // Closes all other shards, so that the cache may evict them. Reading opens them again.
   void keep_open(const std::vector<std::size_t>& shards) const { open_->keep(shards); }
 
-  // Of the one path's list; of several paths, of their fingerprints.
+  // Fingerprint of the only list, or of the fingerprints of all lists.
   const std::string& fingerprint() const { return fingerprint_; }
 
-  // Fills `out` with the tokens from `first`. Throws DataError naming file, byte and token where an
-  // id is not below the format's vocabulary, or `vocabulary` (0: any).
+  // Fills `out` with the tokens from `first`. Throws DataError naming file, byte and token if an id
+  // is not below the vocabulary of the format, or not below `vocabulary` (0: any).
   void read(std::span<std::int32_t> out, std::int64_t first, std::int64_t vocabulary = 0) const;
 
-  // Some tokens may not count in the loss when they are predicted. out[i]: 1 where token first + i
-  // counts, which all do without masks, else 0.
+  // With masks, some tokens do not count in the loss when they are predicted. out[i] is 1 if token
+  // first + i counts, else 0. Without masks all tokens count.
   bool has_masks() const { return has_masks_; }
   void read_mask(std::span<std::uint8_t> out, std::int64_t first) const;
 
-  // For the window of `tokens` that starts at token `first` of the dataset: the index in the window
-  // of the first token of each token's document, 0 where that lies before the window. A list of
-  // documents beside a shard alone says where they end, whatever tokens are in them.
+  // For the window of `tokens` that starts at token `first` of the dataset: sets document_start[i]
+  // to the index in the window of the first token of token i's document, or 0 if the document
+  // starts before the window. If a shard has a list of documents, only the list defines where they
+  // end, whatever the tokens are.
   void find_documents(std::span<std::int32_t> document_start, std::span<const std::int32_t> tokens,
                       std::int64_t first) const;
 
-  // Calls visit(first, end) for each document in order: the tokens [first, end), with the one in
-  // front or behind that tells documents apart. Where they are not listed all tokens are read.
+  // Calls visit(first, end) for each document in order. The tokens [first, end) include the
+  // separator token before or after the document. Without lists of documents it reads all tokens.
   void for_each_document(FunctionRef<void(std::int64_t first, std::int64_t end)> visit) const;
 
  private:
   struct Place {
-    std::size_t list, shard;  // within it
+    std::size_t list, shard;  // index within the list
   };
   Place place_of(std::size_t shard) const;
   void add(ShardList list);
@@ -98,18 +100,18 @@ class Dataset {
   LocalFiles local_files_;
   ShardFiles* files_;
   std::vector<ShardList> lists_;
-  std::vector<std::size_t> list_ends_;   // shards up to the end of each list
-  std::vector<std::int64_t> starts_{0};  // of each shard, in tokens; and the end of the last
+  std::vector<std::size_t> list_ends_;   // number of shards up to the end of each list
+  std::vector<std::int64_t> starts_{0};  // first token of each shard, then the end of the last
   TokenFormat format_;
   std::int64_t tokenizer_vocabulary_ = 0;
   std::string fingerprint_, tokenizer_hash_;
   bool has_masks_ = false, is_distant_ = false;
-  std::optional<OpenFilesRoom> room_;  // for those that are open
+  std::optional<OpenFilesRoom> room_;  // file descriptors reserved for open shards
   std::unique_ptr<OpenShards> open_;
 };
 
-// Why the tokens of both are of two tokenizers, in words; "": they may be of one. The hashes tell
-// where both are known, else the tokens that tell documents apart, where both have one.
+// Why the two datasets have different tokenizers, in words; "" if they may have the same. Compares
+// the hashes if both are known, else the separator tokens if both have one.
 std::string difference_of_tokenizers(const Dataset& a, const Dataset& b);
 
 }  // namespace lockstep

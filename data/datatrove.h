@@ -1,6 +1,9 @@
-// datatrove's shards (also nanotron's): NAME.ds, headerless u16 or u32, and beside it
-// NAME.ds.index, u64[] of where documents end; NAME.ds.metadata, text, "TOKENIZER|BYTES A TOKEN",
-// tokens, and the latter for people; NAME.ds.loss, a byte a token. The last two need not be there.
+// Shards of datatrove, which nanotron reads too:
+//   NAME.ds           tokens without a header, u16 or u32
+//   NAME.ds.index     u64[], where documents end
+//   NAME.ds.metadata  text, optional: "TOKENIZER|BYTES PER TOKEN", the number of tokens, the same
+//                     number for people
+//   NAME.ds.loss      optional, one byte per token
 // Source: datatrove, src/datatrove/pipeline/tokens/tokenizer.py.
 #pragma once
 
@@ -10,12 +13,11 @@
 
 namespace lockstep {
 
-// The format of `tokens` bytes of which the documents end as `index` says: the last end is the
-// number of tokens, so the size says whether one has 2 bytes or 4. Throws DataError where it is
-// neither.
+// Returns the format of a .ds of `token_bytes` bytes. The last end in `index` is the number of
+// tokens, so the size tells whether a token has 2 or 4 bytes. Throws DataError if it has neither.
 TokenFormat datatrove_format(std::int64_t token_bytes, const ReadFile& index);
 
-// Throws DataError where the metadata say other than the format and the number of tokens.
+// Throws DataError if the metadata contradict the format or the number of tokens.
 void check_datatrove_metadata(const ReadFile& metadata, const TokenFormat& format,
                               std::int64_t tokens);
 

@@ -19,7 +19,8 @@ EndsList::EndsList(ReadFile file, std::int64_t count, std::int64_t shard_tokens,
 std::int64_t EndsList::checked(std::int64_t i, std::uint64_t value) const {
   const std::uint64_t least = empty_ == Empty::left_out ? 0 : 1;
   if (value < least || value > static_cast<std::uint64_t>(shard_tokens_))
-    file_.fail(8 * i, str("document ends at token ", value, " of a shard of ", shard_tokens_));
+    file_.fail(8 * i, str("a document ends at token ", value, ", expected ", least, " to ",
+                          shard_tokens_));
   return static_cast<std::int64_t>(value);
 }
 
@@ -41,7 +42,8 @@ void EndsList::for_each(FunctionRef<void(std::int64_t end)> visit) const {
       const auto end = checked(i, piece[j]);
       if (end == last && empty_ == Empty::left_out) continue;
       if (end <= last)
-        file_.fail(8 * i, str("a document ends at token ", end, ", the one before at ", last));
+        file_.fail(8 * i, str("a document ends at token ", end,
+                              ", but the previous one ends at token ", last));
       visit(end);
       last = end;
     }
@@ -65,11 +67,12 @@ void DocumentEnds::read(Piece& piece, std::int64_t first, std::int64_t end) cons
   const auto ends = std::span(piece.ends).first(static_cast<std::size_t>(piece.count));
   read(first, ends);
   if (const auto falls = std::ranges::is_sorted_until(ends); falls != ends.end())
-    file().fail(offset_of(first + (falls - ends.begin())), "the ends of documents do not rise");
+    file().fail(offset_of(first + (falls - ends.begin())), "document ends do not increase");
 }
 
-// By pieces of the list, the first where it should be if all documents were of one length, others
-// by halves. `piece` has what it returns, or what is in front of it.
+// Searches in pieces of the list. The first piece is where the end would be if all documents had
+// the same length; the others follow by bisection. `piece` contains the result, or the entries just
+// before it.
 std::int64_t DocumentEnds::first_after(std::int64_t token, Piece& piece) const {
   piece.count = 0;
   std::int64_t low = 0, high = count();
@@ -104,7 +107,7 @@ void DocumentEnds::for_each_within(std::int64_t first, std::int64_t last,
   for (auto i = first_after(first, piece); i < count(); ++i) {
     if (i < piece.first || i >= piece.first + piece.count) read(piece, i, count());
     const auto end = piece.ends[static_cast<std::size_t>(i - piece.first)];
-    if (end < before) file().fail(offset_of(i), "the ends of documents do not rise");
+    if (end < before) file().fail(offset_of(i), "document ends do not increase");
     if (end > last) break;
     visit(end);
     before = end;

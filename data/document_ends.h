@@ -1,5 +1,6 @@
-// DocumentEnds: where the documents of a shard end, each the first token behind one, counted from
-// the shard's first token. A document that goes on in the next shard is listed there.
+// DocumentEnds lists where the documents of a shard end. An end is the index of the first token
+// after a document, counted from the first token of the shard. A document that continues in the
+// next shard is listed there.
 #pragma once
 
 #include <array>
@@ -17,28 +18,28 @@ class DocumentEnds {
 
   virtual const ReadFile& file() const = 0;
   virtual std::int64_t count() const = 0;
-  virtual std::int64_t offset_of(std::int64_t i) const = 0;  // in bytes, of end i
+  virtual std::int64_t offset_of(std::int64_t i) const = 0;  // byte offset of end i
 
-  // End i. Throws DataError, naming the byte, when it lies outside the shard.
+  // Returns end i. Throws DataError naming the byte if it lies outside the shard.
   virtual std::int64_t end(std::int64_t i) const = 0;
 
-  // Calls visit(end) for each document in order; those without tokens are left out where others
-  // write them. Throws DataError, naming the byte, where the ends do not rise.
+  // Calls visit(end) for each document in order. Skips documents without tokens if the format
+  // allows them. Throws DataError naming the byte if the ends do not increase.
   virtual void for_each(FunctionRef<void(std::int64_t end)> visit) const = 0;
 
-  // The first i with end(i) > token; count() if there is none.
+  // Returns the first i with end(i) > token, or count().
   std::int64_t first_after(std::int64_t token) const;
-  // Calls visit(end) for the ends with first < end <= last. Throws DataError, naming the byte,
-  // where those do not rise.
+  // Calls visit(end) for the ends with first < end <= last. Throws DataError naming the byte if
+  // those do not increase.
   void for_each_within(std::int64_t first, std::int64_t last,
                        FunctionRef<void(std::int64_t end)> visit) const;
 
  protected:
-  // Ends from i on: as many as `ends` holds.
+  // Reads ends.size() ends from end i on.
   virtual void read(std::int64_t i, std::span<std::int64_t> ends) const;
 
  private:
-  // Some ends, which begin with end `first`.
+  // A piece of the list that starts with end `first`.
   struct Piece {
     static constexpr std::int64_t kMost = 256;
     std::array<std::int64_t, kMost> ends;
@@ -48,12 +49,13 @@ class DocumentEnds {
   std::int64_t first_after(std::int64_t token, Piece& piece) const;
 };
 
-// u64[], little-endian: Lockstep's NAME.ends and datatrove's NAME.ds.index.
+// EndsList reads u64[], little-endian: NAME.ends of Lockstep and NAME.ds.index of datatrove.
 class EndsList final : public DocumentEnds {
  public:
-  enum class Empty : std::uint8_t { refused, left_out };  // of documents without tokens
+  // How documents without tokens are handled.
+  enum class Empty : std::uint8_t { refused, left_out };
 
-  // Throws DataError when the file does not hold exactly `count` ends.
+  // Throws DataError unless the file has exactly `count` ends.
   EndsList(ReadFile file, std::int64_t count, std::int64_t shard_tokens,
            Empty empty = Empty::refused);
 

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kBufferBytes = std::size_t{1} << 18;  // small writes become one of so many
+constexpr std::size_t kBufferBytes = std::size_t{1} << 18;  // collects small writes
 
 }  // namespace
 
@@ -25,7 +25,7 @@ HashedFile::HashedFile(const fs::path& path, std::span<const std::byte> header, 
   if (kept > size_bytes_) add_to_hash(size_bytes_, kept);
   size_bytes_ = std::max(size_bytes_, kept);
   writer_.seek(size_bytes_);
-  if (truncate(path.c_str(), size_bytes_) != 0) fail("cannot cut off what is too much", errno);
+  if (truncate(path.c_str(), size_bytes_) != 0) fail("cannot truncate", errno);
 }
 
 HashedFile::~HashedFile() {

@@ -1,5 +1,5 @@
-// HashedFile: a file that is written from its begin to its end, and hashed on the way; or from
-// where it was left.
+// HashedFile writes a file from start to end and hashes it on the way. It can resume a partial
+// file.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ namespace lockstep {
 
 class HashedFile {
  public:
-  // The file begins with `header`, whatever is in it, and has `kept` bytes, or becomes so long.
-  // Throws DataError where it is shorter.
+  // Opens the file at `path`, writes `header` at its start and truncates it to `kept` bytes. Throws
+  // DataError if it is shorter.
   HashedFile(const std::filesystem::path& path, std::span<const std::byte> header,
              std::int64_t kept);
   HashedFile(const HashedFile&) = delete;
   HashedFile& operator=(const HashedFile&) = delete;
   ~HashedFile();
 
-  void write(std::span<const std::byte> bytes);            // behind what was written
-  void flush();                                            // gives it to the system
-  void sync() const;                                       // what was given; by any thread
-  std::int64_t size_bytes() const { return size_bytes_; }  // what was given to the system
-  std::string hash() const { return hash_.hex(); }         // of what was given to the system
-  void write_header(std::span<const std::byte> header);  // another one: the hash is no longer right
+  void write(std::span<const std::byte> bytes);  // appends
+  void flush();                                  // passes buffered bytes to the system
+  void sync() const;                             // syncs flushed bytes to the disk; from any thread
+  std::int64_t size_bytes() const { return size_bytes_; }  // bytes flushed so far
+  std::string hash() const { return hash_.hex(); }         // of the bytes flushed so far
+  void write_header(std::span<const std::byte> header);  // replaces the header; invalidates hash()
   void commit();
 
  private:
@@ -38,7 +38,7 @@ class HashedFile {
 
   std::filesystem::path path_;
   RangeWriter writer_;
-  int synced_ = -1;  // a descriptor of its own
+  int synced_ = -1;  // separate descriptor, so that any thread can sync
   Hasher hash_;
   std::int64_t size_bytes_ = 0;
   std::vector<std::byte> buffer_;

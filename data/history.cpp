@@ -33,20 +33,20 @@ Stretch stretch_in(const Json& json, const Json& data) {
                   .sources = {}};
   const auto& sources = json.at("sources").as_array();
   if (sources.empty() || sources.size() > kMostSources)
-    throw DataError(str("a stretch of the data has ", sources.size(), " sources, expected 1 to ",
-                        kMostSources));
+    throw DataError(str("a stretch of the data history has ", sources.size(),
+                        " sources, expected 1 to ", kMostSources));
   for (const auto& source : sources)
     stretch.sources.push_back(source_in(source));
   return stretch;
 }
 
-// A source with its counter of rows of a length.
+// A source with its counter, and the length of the rows that it counts.
 struct Read {
   Stretch::Source source;
   std::int64_t length = 0;
 };
 
-// Each source that was ever read, with its counter at `sample`, the newest first.
+// Returns each source that was ever read, with its counter at `sample`, newest first.
 std::vector<Read> read_before(const DataHistory& history, std::int64_t sample) {
   std::vector<Read> all;
   for (auto stretch = history.rbegin(); stretch != history.rend(); ++stretch) {
@@ -83,7 +83,7 @@ std::string names(const std::vector<Stretch::Source>& sources) {
   return text;
 }
 
-// Whether both say the same of the samples to come.
+// Whether both stretches give the same later samples.
 bool same_mixture(const Stretch& a, const Stretch& b) {
   return a.length == b.length && a.sources.size() == b.sources.size() &&
          std::ranges::all_of(b.sources, [&](const auto& source) {
@@ -139,10 +139,12 @@ DataHistory history_in(const Json& data) {
     history.push_back(stretch_in(json, data));
     const auto first = history.back().first_sample;
     if (history.size() == 1 ? first != 0 : first <= history[history.size() - 2].first_sample)
-      throw DataError(str("stretch ", history.size(), " of the data begins at sample ", first,
-                          ", expected ", history.size() == 1 ? "0" : "more than the one before"));
+      throw DataError(
+          str("stretch ", history.size(), " of the data history starts at sample ", first,
+              history.size() == 1 ? ", expected 0"
+                                  : ", expected a later sample than the previous stretch"));
   }
-  if (history.empty()) throw DataError("the data have no stretch");
+  if (history.empty()) throw DataError("the data history has no stretch");
   return history;
 }
 
@@ -157,8 +159,7 @@ std::int64_t carried_over(std::int64_t counter, RowKind kind, const EpochRows& b
     of_epoch = std::min(of_epoch, (Wide{rows} * before.length + now.length - 1) / now.length);
   const Wide carried = Wide{epoch} * now.count + of_epoch;
   if (carried > kMostSamples)
-    throw DataError(
-        str(epoch, " epochs of ", now.count, " rows are more samples than are counted"));
+    throw DataError(str(epoch, " epochs of ", now.count, " rows exceed the largest sample number"));
   return static_cast<std::int64_t>(carried);
 }
 
@@ -167,8 +168,8 @@ DataHistory continued(DataHistory history, std::int64_t sample, Stretch now, Car
   using Source = Stretch::Source;
   const Stretch& last = history.back();
   if (sample < last.first_sample)
-    throw DataError(
-        str("a run at sample ", sample, " has data from sample ", last.first_sample, " on"));
+    throw DataError(str("the run is at sample ", sample,
+                        ", but its data history has a stretch from sample ", last.first_sample));
   const auto before = read_before(history, sample);
   const bool one_each = now.sources.size() == 1 && last.sources.size() == 1;
   for (auto& source : now.sources) {
@@ -177,13 +178,11 @@ DataHistory continued(DataHistory history, std::int64_t sample, Stretch now, Car
       same = one_each ? find(before, &Source::fingerprint, last.sources.front().fingerprint)
                       : find(before, &Source::name, source.name);
       if (same != nullptr && !allow_dataset_change)
-        throw ConfigError(str("the data in ", source.name,
-                              " are not those that were read up to "
-                              "sample ",
-                              sample, " (fingerprint ", source.fingerprint, ", then ",
+        throw ConfigError(str("the dataset ", source.name,
+                              " differs from the one that was read before sample ", sample,
+                              " (fingerprint ", source.fingerprint, " now, ",
                               same->source.fingerprint, " of ", same->source.name,
-                              "); put the dataset back, or "
-                              "accept with --allow-dataset-change"));
+                              " then); restore the dataset, or pass --allow-dataset-change"));
     }
     if (same == nullptr) continue;
     source.seed = same->source.seed;
@@ -194,10 +193,10 @@ DataHistory continued(DataHistory history, std::int64_t sample, Stretch now, Car
     return find(now.sources, source.fingerprint) != nullptr;
   };
   if (!allow_dataset_change && std::ranges::none_of(last.sources, is_read_on))
-    throw ConfigError(str("none of the data that were read up to sample ", sample,
-                          " is among those to read now: then ", names(last.sources), ", now ",
-                          names(now.sources),
-                          "; put one of them back, or accept with --allow-dataset-change"));
+    throw ConfigError(
+        str("the configuration has none of the datasets that were read before sample ", sample,
+            ": then ", names(last.sources), ", now ", names(now.sources),
+            "; add one of them again, or pass --allow-dataset-change"));
   if (same_mixture(last, now)) return history;
   if (last.first_sample == sample) history.pop_back();
   now.first_sample = sample;

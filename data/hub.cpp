@@ -25,8 +25,8 @@ bool is_id(std::string_view text) {
   return is_part(text.substr(0, slash)) && is_part(text.substr(slash + 1));
 }
 
-// What `hf download` takes for `name`: an id, and options; empty where it names no repository.
-// `is_address`: a path within the repository may follow.
+// Returns the arguments of `hf download` for `name`: an id and options; "" if it names no
+// repository. `is_address`: a path within the repository may follow.
 std::string repository(std::string_view name, bool is_address) {
   constexpr std::string_view kDatasets = "datasets/";
   name = name.substr(0, name.find_first_of("?#"));
@@ -49,7 +49,7 @@ std::string repository(std::string_view name, bool is_address) {
 }
 
 std::string download(const std::string& repository) {
-  return str("download it with `hf download ", repository, " --local-dir DIR` and name DIR");
+  return str("download it with `hf download ", repository, " --local-dir DIR` and pass DIR");
 }
 
 }  // namespace
@@ -59,14 +59,14 @@ std::string download_advice(const std::string& what) {
     if (what.starts_with(host))
       if (const auto found = repository(std::string_view(what).substr(host.size()), true);
           !found.empty())
-        return str("It is an address of the Hugging Face Hub: ", download(found));
-  if (is_remote(what)) return "It is an address: download it, and name the local path";
+        return str("This is a Hugging Face Hub address: ", download(found));
+  if (is_remote(what)) return "This is an address: download it and pass the local path";
   const auto found = repository(what, false);
   const auto slash = what.find('/');
   if (found.empty() || path_exists(what) ||
       (slash != std::string::npos && directory_exists(what.substr(0, slash))))
     return "";
-  return str("If it is an id of the Hugging Face Hub, ", download(found));
+  return str("If it is a Hugging Face Hub id, ", download(found));
 }
 
 }  // namespace lockstep

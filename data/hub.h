@@ -1,13 +1,13 @@
-// Recognition of what names a repository of the Hugging Face Hub in place of a local path.
+// Recognizes names of Hugging Face Hub repositories that are given instead of local paths.
 #pragma once
 
 #include <string>
 
 namespace lockstep {
 
-// How to download what `what` names, if it may be an id such as "openai-community/gpt2",
-// "org/name@REVISION" or "datasets/org/name", or is an address; empty if it is a path, or something
-// of that name exists. Nothing is downloaded here.
+// Returns how to download `what` if it may be a Hub id ("openai-community/gpt2",
+// "org/name@REVISION", "datasets/org/name") or is an address. Returns "" for a path, or if a file
+// of that name exists. Downloads nothing.
 std::string download_advice(const std::string& what);
 
 }  // namespace lockstep

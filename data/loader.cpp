@@ -26,13 +26,13 @@ struct Position {
 
 enum class State : std::uint8_t { free, filling, ready, held };
 
-// `ticket` counts the batches since the last jump, which `generation` counts.
+// A buffer. `ticket` numbers the batches since the last jump; `generation` numbers the jumps.
 struct Buffer {
   Tensor inputs, targets, positions, document_start;
   State state = State::free;
   std::int64_t ticket = 0, generation = 0;
-  Event copied;                                      // what last read it is done
-  std::chrono::steady_clock::time_point free_since;  // when it was
+  Event copied;  // done when the last reader of the buffer is done
+  std::chrono::steady_clock::time_point free_since;  // time of its release
   std::exception_ptr error;
 };
 
@@ -41,14 +41,14 @@ std::span<std::int32_t> row(Tensor tensor, std::int64_t i) {
           static_cast<std::size_t>(tensor.shape[1])};
 }
 
-// What a thread reads a row into, before it is one: T + 1 tokens, where their documents start, and
-// whether they count.
+// Scratch of a thread for reading a row: T + 1 tokens, the starts of their documents, and whether
+// they count.
 struct Scratch {
   std::span<std::int32_t> tokens, document_start;
   std::span<std::uint8_t> mask;
 };
 
-// [kThreads, T + 1] each.
+// Each tensor is [kThreads, T + 1].
 struct AllScratch {
   Tensor tokens, document_start, mask;
 
@@ -72,8 +72,8 @@ AllScratch allocate_buffers(Arena& pinned, std::int64_t B, std::int64_t T,
   return all;
 }
 
-// Of each dataset: those of two groups, or of rows in order the one that is read and the next one;
-// else all.
+// Number of shards of each dataset: two groups of shuffled shards; for rows in order, the current
+// and the next shard; else all.
 std::int64_t shards_in_use(const Loader::Config& c) {
   if (!c.shuffle) return 2;
   return c.shuffle_shards > 0 ? 2 * c.shuffle_shards : std::numeric_limits<std::int32_t>::max();
@@ -81,9 +81,9 @@ std::int64_t shards_in_use(const Loader::Config& c) {
 
 }  // namespace
 
-// Threads claim tickets in order and fill any free buffer; batch() hands tickets out in order. A
-// jump makes what is read ahead worthless: ready buffers become free at once, those being filled
-// when they are done.
+// Threads claim tickets in order and fill any free buffer; batch() returns tickets in order. A jump
+// discards the batches read ahead. Ready buffers become free at once, buffers in use by a thread
+// when it is done.
 struct Loader::Impl {
   Impl(const Config& c, Sources opened, int sequences, int data_rank, int data_ranks,
        Arena& pinned);
@@ -116,8 +116,8 @@ struct Loader::Impl {
   std::int64_t generation = 0;
   bool stopping = false;
   double waited_seconds = 0;
-  bool is_distant = false;  // any source
-  std::mutex looking;       // ahead: of what follows
+  bool is_distant = false;  // any source is remote
+  std::mutex looking;       // protects the members below
   std::vector<Sources::Shard> ahead;
   std::vector<std::thread> threads;
 };
@@ -138,14 +138,14 @@ Loader::Impl::Impl(const Config& c, Sources opened, int sequences, int data_rank
   if (c.most_samples > 0) samples = std::min(samples, c.most_samples);
   scratch = allocate_buffers(pinned, B, T, buffers);
   threads.reserve(kThreads);
-  if (is_distant && !c.shuffle) look_ahead();  // it is known where that begins
+  if (is_distant && !c.shuffle) look_ahead();  // the start is known
 }
 
 Loader::Impl::~Impl() {
   stop();
 }
 
-// The next batch() starts the threads again.
+// Stops the threads; the next batch() starts them again.
 void Loader::Impl::stop() {
   {
     const std::lock_guard lock(mutex);
@@ -217,8 +217,8 @@ void Loader::Impl::serve(const Scratch& mine) {
   }
 }
 
-// What is read next is fetched, and what is not read any more is closed. That counts from a step or
-// two before the next batch: other ranks of the machine may still read those.
+// Fetches the shards that are read next, and closes those that are not read any more. It starts a
+// step or two before the next batch, because other ranks of the host may still read those shards.
 void Loader::Impl::look_ahead() {
   constexpr std::int64_t kSteps = 2, kMostOfAll = 1024;
   const std::unique_lock only(looking, std::try_to_lock);
@@ -286,8 +286,9 @@ void Loader::Impl::fill_row(const Buffer& buffer, std::int64_t i, const Sources:
   const auto start = mine.document_start.first(n + 1), starts = row(buffer.document_start, i);
   dataset.find_documents(start, tokens, first);
   std::fill(std::copy_n(start.begin(), n, starts.begin()), starts.end(),
-            static_cast<std::int32_t>(n));  // padding is a document of its own
-  // No document says how the next one begins, but by the token in front of it that ends this one.
+            static_cast<std::int32_t>(n));  // padding is a separate document
+  // No document predicts the start of the next one, except its separator token, which ends this
+  // one.
   if (sources.row_kind() != RowKind::packed || dataset.format().boundary == Boundary::front) return;
   for (std::size_t t = 0; t < n; ++t)
     if (start[t + 1] == static_cast<std::int32_t>(t) + 1) targets[t] = -1;
@@ -319,7 +320,7 @@ bool Loader::document_mask() const {
   return impl_->document_mask;
 }
 void Loader::go_on(DataHistory history) {
-  impl_->stop();  // what they read ahead would be of before
+  impl_->stop();  // batches read ahead have the old history
   impl_->sources.go_on(std::move(history));
 }
 std::int64_t Loader::micro_steps_of(std::int64_t step_sequences, std::int64_t sequences,
@@ -364,7 +365,7 @@ Batch Loader::batch(std::int64_t first_sample, int micro_step) {
   if (buffer == nullptr) {
     const auto begin = std::chrono::steady_clock::now();
     s.became_ready.wait(lock, [&] { return (buffer = s.next_ready()) != nullptr; });
-    // While a GPU still read the buffer, it was not the data that was waited for.
+    // Time in which a GPU still read the buffer is not time waiting for data.
     const std::chrono::duration<double> waited =
         std::chrono::steady_clock::now() - std::max(begin, buffer->free_since);
     s.waited_seconds += std::max(waited.count(), 0.0);

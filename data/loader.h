@@ -1,10 +1,10 @@
-// Loader: the batch of a step is a function of the seed and of the step's first sample, so there is
-// no position to save but that number, and a resumed or resized run reads the same tokens in the
-// same order. Threads read ahead into pinned buffers; a step allocates nothing.
+// Loader provides the batches of a run. The batch of a step is a function of the seed and of the
+// step's first sample. That number is the only position to save, and a resumed or resized run reads
+// the same tokens in the same order. Threads read ahead into pinned buffers; a step allocates
+// nothing.
 //
-// Of a step's global batch, micro-step m of data rank r (of R, B sequences each) holds the
-// sequences
-// [(m R + r) B, (m R + r + 1) B). Where the batch does not divide, the last ones are masked.
+// Micro-step m of data rank r of R (B sequences each) has the sequences [(m R + r) B, (m R + r + 1)
+// B) of the step's global batch. If the batch is not divisible, the last sequences are masked.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,14 @@
 
 namespace lockstep {
 
-// Of B sequences of T tokens, all [B, T] int32 in pinned memory. A masked sequence, and padding,
-// has targets of -1 and inputs of 0. document_start is absent without Loader::document_mask().
+// B sequences of T tokens; all tensors are [B, T] int32 in pinned memory. Masked sequences and
+// padding have targets of -1 and inputs of 0. document_start is absent without
+// Loader::document_mask().
 struct Batch {
   ConstTensor inputs;
-  ConstTensor targets;    // inputs shifted by one; -1 where masked, or where the loss mask is 0
-  ConstTensor positions;  // within the document, of what the window shows of it
-  ConstTensor document_start;  // index in the sequence of the document's first token in the window
+  ConstTensor targets;         // inputs shifted by one; -1 if masked or if the loss mask is 0
+  ConstTensor positions;       // position within the part of the document that is in the window
+  ConstTensor document_start;  // index in the sequence of the first token of the document
   int buffer = 0;
 };
 
@@ -32,25 +33,25 @@ class Loader {
  public:
   struct Config {
     std::vector<DataSource> sources;
-    std::uint64_t seed = 0;  // of the order
+    std::uint64_t seed = 0;  // seed of the order
     int sequence_length = 0;
-    std::int64_t global_batch_sequences = 0;  // of a step, over all data ranks
-    std::int64_t vocabulary = 0;              // of the model: a token from it on is refused; 0: any
-    bool document_mask = false;               // false: a row is one document, if it is not packed
+    std::int64_t global_batch_sequences = 0;  // sequences per step, over all data ranks
+    std::int64_t vocabulary = 0;  // of the model; a token id from it on is an error; 0: any
+    bool document_mask = false;   // false: each row that is not packed counts as one document
     RowKind rows = RowKind::automatic;
-    std::int64_t shuffle_shards = 0;  // of windows: shards shuffled together; 0: all
-    bool shuffle = true;              // false: rows in the order of the one dataset
-    bool repeat = true;             // false: samples from samples() on are masked (one evaluation)
-    std::int64_t most_samples = 0;  // samples() is at most this; 0: all rows
-    ShardFiles* files = nullptr;    // opens the shards, and outlives this; null: as usual
+    std::int64_t shuffle_shards = 0;  // for windows: number of shards shuffled together; 0: all
+    bool shuffle = true;              // false: rows in the order of the only dataset
+    bool repeat = true;  // false: samples from samples() on are masked (for one evaluation)
+    std::int64_t most_samples = 0;  // upper limit of samples(); 0: all rows
+    ShardFiles* files = nullptr;    // opens the shards and outlives the loader; null: local files
   };
 
-  // `sequences`: of one micro-batch of this rank. The buffers come from `pinned`, which may be
-  // measuring: threads start, and memory is touched, only at the first batch(). Throws as Sources.
-  // When it ends it waits for its threads, and these perhaps for a shard: files that fetch are
-  // stopped before that (ShardFiles::stop, StopOnError).
+  // `sequences`: of one micro-batch of this rank. The buffers come from `pinned`, which may be a
+  // measuring arena: threads start, and memory is touched, only at the first batch(). Throws as
+  // Sources does. The destructor waits for the threads, which may wait for a shard. Stop files that
+  // fetch before that (ShardFiles::stop, StopOnError).
   Loader(const Config& config, int sequences, int data_rank, int data_ranks, Arena& pinned);
-  // The same of sources that are open: those of sources_of(config).
+  // The same with open sources, which match sources_of(config).
   Loader(const Config& config, Sources sources, int sequences, int data_rank, int data_ranks,
          Arena& pinned);
   static Sources::Config sources_of(const Config& config);
@@ -60,37 +61,38 @@ class Loader {
 
   const Sources& sources() const;
   const Dataset& dataset() const { return sources().dataset(0); }
-  bool document_mask() const;  // whether batches have document_start: packed rows do
+  bool document_mask() const;  // whether batches have document_start; always with packed rows
 
-  // What is read of which sample, where a run goes on. While no batch is held.
+  // Sets the data history of a resumed run. No batch may be held.
   void go_on(DataHistory history);
 
-  // Of a step of so many sequences, the micro-batches that each of the data ranks computes: what
-  // they hold beyond the step's sequences is masked.
+  // Number of micro-batches that each data rank computes for a step of `step_sequences`. The
+  // sequences beyond those of the step are masked.
   static std::int64_t micro_steps_of(std::int64_t step_sequences, std::int64_t sequences,
                                      std::int64_t data_ranks);
 
-  // What a loader takes from `pinned`.
+  // Bytes that a loader takes from `pinned`.
   static std::int64_t pinned_bytes(int sequences, int sequence_length);
 
-  std::int64_t samples() const;       // rows of all sources, or most_samples of them
-  std::int64_t step_samples() const;  // of all ranks: the global batch
-  int micro_steps() const;  // of a step: the global batch over data_ranks * sequences, rounded up
+  std::int64_t samples() const;       // rows of all sources, at most most_samples
+  std::int64_t step_samples() const;  // samples per step of all ranks: the global batch
+  int micro_steps() const;  // per step: global batch / (data_ranks * sequences), rounded up
 
-  // The micro-batch `micro_step` of the step whose first sample is `first_sample`. Waits for the
-  // reading threads only when they are behind; that time is reported. Any position may be asked
-  // for; going on where the last call was is what is read ahead. A DataError met in reading this
-  // batch is thrown here, and a TransientError where no thread can be started to read. At most
-  // kBuffers - 1 batches are held at a time.
+  // Returns micro-batch `micro_step` of the step whose first sample is `first_sample`. Waits only
+  // if the reading threads are late; waited_seconds() reports that time. Any position is allowed;
+  // reading ahead assumes the one after the last call. Throws the DataError of reading this batch,
+  // or TransientError if no reading thread can be started. At most kBuffers - 1 batches may be held
+  // at a time.
   Batch batch(std::int64_t first_sample, int micro_step);
 
-  // The buffer may be filled again once `copied` is done. The tensors are not to be used any more.
+  // Releases the batch: its buffer may be refilled once `copied` is done. Do not use its tensors
+  // afterwards.
   void release(const Batch& batch, Event copied = {});
 
-  double waited_seconds() const;  // in batch(), since construction
+  double waited_seconds() const;  // time spent in batch(), since construction
 
-  // Where data are distant, they are fetched ahead, and closed behind: of each source, how many
-  // shards a cache should have room for; more than there are stands for all.
+  // Number of shards per source that a cache needs room for. Remote shards are fetched ahead and
+  // closed after use. A number above the shards of a source means all of them.
   static std::int64_t shards_at_once(const Config& config);
 
   static constexpr std::int64_t kBuffers = 4;  // one in use, three read ahead

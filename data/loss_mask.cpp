@@ -11,13 +11,13 @@ LossMask::LossMask(ReadFile file, std::int64_t offset, std::int64_t tokens, Layo
   const auto bytes = layout == Layout::bits ? (tokens + 7) / 8 : tokens;
   if (file_.size_bytes() - offset != bytes)
     file_.fail(std::min(file_.size_bytes(), offset + bytes),
-               str("a loss mask of ", tokens, " tokens has ", bytes, " bytes, found ",
+               str("expected a loss mask of ", bytes, " bytes for ", tokens, " tokens, found ",
                    file_.size_bytes() - offset));
   if (layout == Layout::bytes || tokens % 8 == 0) return;
   std::uint8_t last = 0;
   file_.read(std::as_writable_bytes(std::span(&last, 1)), offset + bytes - 1);
   if (last >> (tokens % 8) != 0)
-    file_.fail(offset + bytes - 1, str("the loss mask sets bits behind its ", tokens, " tokens"));
+    file_.fail(offset + bytes - 1, str("the loss mask has bits set after its ", tokens, " tokens"));
 }
 
 void LossMask::read(std::span<std::uint8_t> out, std::int64_t first) const {
@@ -28,7 +28,7 @@ void LossMask::read(std::span<std::uint8_t> out, std::int64_t first) const {
   const auto bad = std::find_if(out.begin(), out.end(), [](auto byte) { return byte > 1; });
   if (bad != out.end())
     file_.fail(offset_ + first + (bad - out.begin()),
-               str("a loss mask of 0 and 1 holds ", int{*bad}));
+               str("expected 0 or 1 in the loss mask, found ", int{*bad}));
 }
 
 void LossMask::read_bits(std::span<std::uint8_t> out, std::int64_t first) const {

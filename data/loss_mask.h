@@ -1,6 +1,7 @@
-// LossMask: which tokens of a shard count in the loss when they are predicted: a bit a token, token
-// t bit t % 8 of byte t / 8 (Lockstep's NAME.mask, and behind LLMQ's tokens), or a byte a token
-// (datatrove's NAME.ds.loss). 1: it counts.
+// LossMask says which tokens of a shard count in the loss when they are predicted (1: the token
+// counts). Two layouts exist:
+// - bits: token t is bit t % 8 of byte t / 8 (NAME.mask of Lockstep, after the tokens of LLMQ).
+// - bytes: one byte per token (NAME.ds.loss of datatrove).
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,13 @@ class LossMask {
  public:
   enum class Layout : std::uint8_t { bits, bytes };
 
-  // From byte `offset` to the end of the file. Throws DataError where that is not a mask of so many
-  // tokens, or an unused bit of the last byte is set.
+  // Reads from byte `offset` to the end of the file. Throws DataError unless that is a mask of
+  // `tokens` tokens, or if an unused bit of the last byte is set.
   LossMask(ReadFile file, std::int64_t offset, std::int64_t tokens, Layout layout);
 
   const ReadFile& file() const { return file_; }
 
-  // out[i]: 1 or 0, of token first + i.
+  // Sets out[i] to the mask of token first + i, 1 or 0.
   void read(std::span<std::uint8_t> out, std::int64_t first) const;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kMostShardTokens = std::numeric_limits<std::int32_t>::max();
 
-// In place of the hash of a tokenizer that is not known.
+// Placeholder for the hash of an unknown tokenizer.
 std::string unknown_tokenizer_hash() {
   return hash_hex("unknown");
 }
@@ -23,7 +23,7 @@ template <class... Args>
   throw DataError(str(args...));
 }
 
-// A plain name: a manifest must not reach outside its directory.
+// Whether it is a plain name; a manifest must not refer to files outside its directory.
 bool is_plain_name(std::string_view name) {
   return name.ends_with(".bin") && name.find('/') == std::string_view::npos &&
          name.find('\0') == std::string_view::npos;
@@ -37,7 +37,7 @@ std::string line_of(const Manifest::Shard& shard) {
   return line + '}';
 }
 
-// Reads lines as line_of() writes them and nothing else: what is another JSON is none.
+// Reads lines in the form of line_of() only, not other JSON.
 class Lines {
  public:
   explicit Lines(std::string_view text) : rest_(text) {}
@@ -97,8 +97,8 @@ class Lines {
 
 constexpr std::string_view kShardsBegin = "\n  \"shards\": [\n", kShardsEnd = "\n  ]\n}\n";
 
-// Hands each shard of a text as dump() writes it, and its name within the text, to `visit`; false:
-// it is written otherwise.
+// Passes each shard of a text in the form of dump(), and its name within the text, to `visit`.
+// Returns false for another form.
 bool read_lines(std::string_view text,
                 FunctionRef<void(Manifest::Shard&&, std::string_view name)> visit) {
   Lines lines(text);
@@ -111,25 +111,25 @@ bool read_lines(std::string_view text,
   return lines.rest() == kShardsEnd;
 }
 
-// Of the shards, as they come: the sums, and what must hold of all of them.
+// Census checks the shards one by one: their sums, and properties of all shards.
 class Census {
  public:
   void add(const Manifest::Shard& shard, std::string_view name) {
     const bool masked = !shard.mask_hash.empty();
     if (!names_.empty() && masked != masked_)
       refuse("shard \"", shard.file, "\" has ", masked ? "a" : "no",
-             " loss mask, unlike those before it");
+             " loss mask, unlike the shards before it");
     masked_ = masked;
     tokens_ += shard.tokens;
     documents_ += shard.documents;
     names_.push_back(name);
   }
   void check(const Json& json) {
-    if (names_.empty()) refuse("no shards");
+    if (names_.empty()) refuse("the list of shards is empty");
     if (!std::is_sorted(names_.begin(), names_.end())) std::sort(names_.begin(), names_.end());
     const auto twice = std::adjacent_find(names_.begin(), names_.end());
-    if (twice != names_.end()) refuse("shard \"", *twice, "\" is there twice");
-    // The counts at the top must be the sums of the shards'.
+    if (twice != names_.end()) refuse("shard \"", *twice, "\" is listed twice");
+    // The counts at the top must be the sums over the shards.
     integer_at(json, "tokens", tokens_, tokens_);
     integer_at(json, "documents", documents_, documents_);
   }
@@ -143,7 +143,7 @@ class Census {
 Boundary boundary_of(const std::string& word) {
   for (const auto boundary : {Boundary::front, Boundary::behind, Boundary::listed, Boundary::none})
     if (word == name(boundary)) return boundary;
-  refuse("boundary \"", word, "\", expected front, behind, listed or none");
+  refuse("boundary is \"", word, "\", expected front, behind, listed or none");
 }
 
 TokenFormat read_format(const Json& json) {
@@ -151,7 +151,7 @@ TokenFormat read_format(const Json& json) {
   format.header_bytes = kShardHeaderBytes;
   format.name = text_at(json, "tokenizer");
   const auto& dtype = text_at(json, "dtype");
-  if (dtype != "u16" && dtype != "u32") refuse("dtype \"", dtype, "\", expected u16 or u32");
+  if (dtype != "u16" && dtype != "u32") refuse("dtype is \"", dtype, "\", expected u16 or u32");
   format.token_bytes = dtype == "u16" ? 2 : 4;
   format.vocabulary = integer_at(json, "vocabulary", 1, dtype == "u16" ? 65536 : kMostShardTokens);
   format.boundary = boundary_of(text_at(json, "boundary"));
@@ -173,7 +173,7 @@ std::int64_t sum(const std::vector<Manifest::Shard>& shards, Member member) {
 MissingBytes missing_bytes_of(const std::string& text) {
   for (const auto missing : {MissingBytes::drop, MissingBytes::replace})
     if (text == name(missing)) return missing;
-  refuse("missing_bytes \"", text, "\", expected drop or replace");
+  refuse("missing_bytes is \"", text, "\", expected drop or replace");
 }
 
 Manifest read_head(const Json& json) {
@@ -187,8 +187,8 @@ Manifest read_head(const Json& json) {
   return manifest;
 }
 
-// What stands in front of the shards in a text as dump() writes it; empty: it is written otherwise.
-// Only the outermost object may be open there, so that the shards are its own.
+// Returns the part before the shards in a text in the form of dump(); "" for another form. Only the
+// outermost object may be open there, so that the shards belong to it.
 std::string_view head_of(std::string_view text) {
   const auto at = text.find(kShardsBegin);
   if (at == std::string_view::npos || !text.starts_with('{')) return {};
@@ -211,7 +211,8 @@ Manifest::Shard read_shard(const Json& json) {
   Manifest::Shard shard;
   shard.file = text_at(json, "file");
   if (!is_plain_name(shard.file))
-    refuse("shard file \"", shard.file, "\", expected a plain name that ends in .bin");
+    refuse("shard file \"", shard.file,
+           "\", expected a file name without directories that ends in .bin");
   shard.tokens = integer_at(json, "tokens", 1, kMostShardTokens);
   shard.documents = integer_at(json, "documents", 0, shard.tokens);
   shard.hash = hash_at(json, "xxh3_128");

@@ -1,5 +1,5 @@
-// Manifest: dataset.json, which makes a directory of shards a dataset: what the tokens are, how
-// documents are told apart, and the XXH3-128 of every file.
+// Manifest is a dataset.json, which makes a directory of shards a dataset. It describes the tokens,
+// the separation of documents, and the XXH3-128 of every file.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +19,34 @@ inline constexpr const char* kManifestName = "dataset.json";
 
 struct Manifest {
   struct Shard {
-    std::string file;  // a plain name, in the manifest's directory, ending in .bin
+    std::string file;  // a file name in the directory of the manifest, ending in .bin
     std::int64_t tokens = 0;
-    std::int64_t documents = 0;  // that end in it: the length of the list of ends
-    std::string hash;            // XXH3-128 of the whole file
-    std::string ends_hash;       // of the list, NAME.ends for NAME.bin
-    std::string mask_hash;       // of the loss mask, NAME.mask; all shards have one, or none
+    std::int64_t documents = 0;  // documents that end in it: the length of its list of ends
+    std::string hash;            // XXH3-128 of the file
+    std::string ends_hash;       // XXH3-128 of the list of ends, NAME.ends for NAME.bin
+    std::string mask_hash;       // XXH3-128 of the loss mask, NAME.mask; in all shards or in none
   };
 
-  TokenFormat format;          // name: the tokenizer's
-  std::string tokenizer_hash;  // XXH3-128 of what defines the tokenizer; "": it is not known
+  TokenFormat format;          // its name is the tokenizer's
+  std::string tokenizer_hash;  // XXH3-128 of the tokenizer's definition; "" if unknown
   std::vector<Shard> shards;
-  MissingBytes missing_bytes = MissingBytes::refuse;  // as the text was packed
+  MissingBytes missing_bytes = MissingBytes::refuse;  // the setting with which the text was packed
 
-  // Throws DataError "WHAT: ..." for what is not a manifest of a dataset that this version reads.
+  // Throws DataError "WHAT: ..." unless `text` is a manifest that this version supports.
   static Manifest parse(std::string_view text, const std::string& what);
 
-  // Hands the shards to `visit` instead of keeping them: there may be millions.
+  // Passes the shards to `visit` instead of storing them, because there may be millions.
   static Manifest parse(std::string_view text, const std::string& what,
                         FunctionRef<void(Shard&& shard)> visit);
 
-  // A line a shard, which parse() reads many times faster than other JSON.
+  // Writes one line per shard. parse() reads this form many times faster than other JSON.
   std::string dump() const;
 
   std::int64_t tokens() const;
   std::int64_t documents() const;
 };
 
-// One of "shards", as any JSON writes it. Throws DataError naming what cannot be.
+// Reads an entry of "shards" from any JSON layout. Throws DataError naming the invalid member.
 Manifest::Shard read_shard(const Json& json);
 
 std::string ends_name(const std::string& shard);  // "a.bin" -> "a.ends"

@@ -16,7 +16,7 @@ constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
 
 struct Type {
   const char* name;
-  int bytes;  // 0: no tokens
+  int bytes;  // 0: not a type of tokens
   bool is_signed;
 };
 constexpr std::array<Type, 9> kTypes = {{{"0", 0, false},
@@ -29,7 +29,7 @@ constexpr std::array<Type, 9> kTypes = {{{"0", 0, false},
                                          {"f32", 0, false},
                                          {"u16", 2, false}}};
 
-// A list in the file, read a piece at a time by indices that rise.
+// A list in the file, read in pieces with ascending indices.
 template <class Number>
 class List {
  public:
@@ -68,11 +68,11 @@ MegatronIndex::MegatronIndex(ReadFile file) : file_(std::move(file)) {
   read_header();
   take_tokens();
   if (const auto first = read_one<std::int64_t>(file_, documents_at_); first != 0)
-    file_.fail(documents_at_, str("the first document begins at sequence ", first));
+    file_.fail(documents_at_, str("the first document starts at sequence ", first, ", expected 0"));
   if (const auto last = read_one<std::int64_t>(file_, offset_of(documents_ - 1));
       last != sequences_)
-    file_.fail(offset_of(documents_ - 1),
-               str("the last document ends at sequence ", last, ", but there are ", sequences_));
+    file_.fail(offset_of(documents_ - 1), str("the last document ends at sequence ", last,
+                                              ", but there are ", sequences_, " sequences"));
 }
 
 void MegatronIndex::read_header() {
@@ -82,7 +82,7 @@ void MegatronIndex::read_header() {
   std::array<char, kHeaderBytes> header{};
   file_.read(std::as_writable_bytes(std::span(header)), 0);
   if (!std::string_view(header.data(), header.size()).starts_with(kMagic))
-    file_.fail(0, "no Megatron index: expected it to begin with MMIDIDX and two zeros");
+    file_.fail(0, "not a Megatron index: expected MMIDIDX and two zero bytes at the start");
   const auto word = [&](std::size_t at) {
     std::uint64_t value = 0;
     std::memcpy(&value, header.data() + at, sizeof value);
@@ -91,29 +91,31 @@ void MegatronIndex::read_header() {
   if (word(9) != 1) file_.fail(9, str("version ", word(9), ", expected 1"));
   const auto code = static_cast<unsigned char>(header[17]);
   if (code >= kTypes.size() || kTypes[code].bytes == 0)
-    file_.fail(17, str("tokens of type ", code < kTypes.size() ? kTypes[code].name : str(int{code}),
-                       ", expected integers: u16, i32, or u8, i8, i16, i64"));
+    file_.fail(17, str("token type ", code < kTypes.size() ? kTypes[code].name : str(int{code}),
+                       ", expected u16, i32, u8, i8, i16 or i64"));
   format_ = {"Megatron", 0, kTypes[code].bytes, 0, Boundary::listed, -1, kTypes[code].is_signed};
 
   const auto sequences = word(18), indices = word(26);
   const auto room = static_cast<std::uint64_t>(bytes - kHeaderBytes);
-  if (sequences == 0) file_.fail(18, "the index is of no sequences");
-  if (sequences > room / 12) file_.fail(18, str(sequences, " sequences in a file of ", bytes));
+  if (sequences == 0) file_.fail(18, "the index has no sequences");
+  if (sequences > room / 12)
+    file_.fail(18, str(sequences, " sequences are impossible in a file of ", bytes, " bytes"));
   if (indices < 2 || indices > (room - 12 * sequences) / 8)
-    file_.fail(26, str(indices, " indices of documents in a file of ", bytes, " bytes with ",
-                       sequences, " sequences"));
+    file_.fail(26, str(indices, " document indices are impossible in a file of ", bytes,
+                       " bytes with ", sequences, " sequences"));
   sequences_ = static_cast<std::int64_t>(sequences);
   documents_ = static_cast<std::int64_t>(indices) - 1;
   offsets_at_ = kHeaderBytes + 4 * sequences_;
   documents_at_ = offsets_at_ + 8 * sequences_;
   const auto end = documents_at_ + 8 * (documents_ + 1);
   if (bytes == end + sequences_)
-    file_.fail(end, "the sequences have modes: multimodal datasets are not read");
+    file_.fail(end, "the sequences have modes: multimodal datasets are not supported");
   if (bytes != end)
-    file_.fail(end, str("too long: the lists end at byte ", end, ", but the file has ", bytes));
+    file_.fail(
+        end, str("too long: the lists end at byte ", end, ", but the file has ", bytes, " bytes"));
 }
 
-// From where the last sequence ends.
+// Derives the number of tokens from the end of the last sequence.
 void MegatronIndex::take_tokens() {
   constexpr std::int64_t kMost = std::int64_t{1} << 60;
   const auto last = sequences_ - 1;
@@ -121,24 +123,28 @@ void MegatronIndex::take_tokens() {
   const auto at = offsets_at_ + 8 * last;
   const auto offset = read_one<std::int64_t>(file_, at);
   if (length < 0)
-    file_.fail(kHeaderBytes + 4 * last, str("sequence ", last, " has ", length, " tokens"));
+    file_.fail(kHeaderBytes + 4 * last,
+               str("sequence ", last, " has ", length, " tokens, expected 0 or more"));
   if (offset < 0 || offset > kMost || offset % format_.token_bytes != 0)
-    file_.fail(at, str("sequence ", last, " begins at byte ", offset, " of tokens of ",
-                       format_.token_bytes, " bytes"));
+    file_.fail(
+        at, str("sequence ", last, " starts at byte ", offset, " of the .bin, where no token of ",
+                format_.token_bytes, " bytes can start"));
   tokens_ = offset / format_.token_bytes + length;
 }
 
 std::int64_t MegatronIndex::token_of(std::int64_t sequence, std::int64_t offset) const {
   if (offset < 0 || offset % format_.token_bytes != 0 || offset / format_.token_bytes > tokens_)
-    file_.fail(offsets_at_ + 8 * sequence, str("sequence ", sequence, " begins at byte ", offset,
-                                               " of ", tokens_ * format_.token_bytes));
+    file_.fail(offsets_at_ + 8 * sequence,
+               str("sequence ", sequence, " starts at byte ", offset,
+                   " of the .bin; expected a multiple of ", format_.token_bytes, " up to ",
+                   tokens_ * format_.token_bytes));
   return offset / format_.token_bytes;
 }
 
 std::int64_t MegatronIndex::checked_document(std::int64_t i, std::int64_t sequence) const {
   if (sequence < 0 || sequence > sequences_)
     file_.fail(offset_of(i),
-               str("document ", i, " ends at sequence ", sequence, " of ", sequences_));
+               str("document ", i, " ends at sequence ", sequence, ", expected 0 to ", sequences_));
   return sequence;
 }
 
@@ -148,10 +154,10 @@ std::int64_t MegatronIndex::end(std::int64_t i) const {
   return token_of(sequence, read_one<std::int64_t>(file_, offsets_at_ + 8 * sequence));
 }
 
-// By two reads where the sequences of the documents lie near each other.
+// Needs two reads if the sequences of the documents are close together.
 void MegatronIndex::read(std::int64_t i, std::span<std::int64_t> ends) const {
   constexpr std::int64_t kNear = 4096;
-  file_.read(std::as_writable_bytes(ends), offset_of(i));  // sequences, so far
+  file_.read(std::as_writable_bytes(ends), offset_of(i));  // sequences at first
   for (auto& sequence : ends)
     sequence = checked_document(i++, sequence);
   const auto [first, last] = std::ranges::minmax(ends);
@@ -179,11 +185,11 @@ void MegatronIndex::for_each(FunctionRef<void(std::int64_t end)> visit) const {
     const auto sequence = checked_document(i, documents[i + 1]);
     if (sequence < last_sequence)
       file_.fail(offset_of(i), str("document ", i, " ends at sequence ", sequence,
-                                   ", the one before at ", last_sequence));
+                                   ", but the previous one ends at sequence ", last_sequence));
     const auto end = sequence == sequences_ ? tokens_ : token_of(sequence, offsets[sequence]);
     if (end < last)
-      file_.fail(offsets.offset_of(sequence),
-                 str("sequence ", sequence, " begins at token ", end, ", one before it at ", last));
+      file_.fail(offsets.offset_of(sequence), str("sequence ", sequence, " starts at token ", end,
+                                                  ", but an earlier one starts at token ", last));
     if (end > last) visit(end);
     last_sequence = sequence;
     last = end;
@@ -198,20 +204,19 @@ void MegatronIndex::check() const {
 void MegatronIndex::check_sequences() const {
   List<std::int32_t> lengths(file_, kHeaderBytes, sequences_);
   List<std::int64_t> offsets(file_, offsets_at_, sequences_);
-  std::int64_t expected = 0;  // at most that of all tokens: the last sequence ends there
+  std::int64_t expected = 0;  // at most the end of all tokens, where the last sequence ends
   for (std::int64_t i = 0; i < sequences_; ++i) {
     if (lengths[i] < 0)
-      file_.fail(lengths.offset_of(i), str("sequence ", i, " has ", lengths[i], " tokens"));
+      file_.fail(lengths.offset_of(i),
+                 str("sequence ", i, " has ", lengths[i], " tokens, expected 0 or more"));
     if (offsets[i] != expected)
-      file_.fail(
-          offsets.offset_of(i),
-          str("sequence ", i, " begins at byte ", offsets[i], " of the .bin, expected ", expected,
-              ", where the one before it ends: sequences must follow one "
-              "another in the file"));
+      file_.fail(offsets.offset_of(i),
+                 str("sequence ", i, " starts at byte ", offsets[i], " of the .bin, expected ",
+                     expected, ", where the previous one ends; sequences must be contiguous"));
     expected += lengths[i] * format_.token_bytes;
     if (expected > tokens_ * format_.token_bytes)
       file_.fail(lengths.offset_of(i),
-                 str("sequence ", i, " of ", lengths[i], " tokens ends behind the last one"));
+                 str("sequence ", i, " of ", lengths[i], " tokens ends after the last sequence"));
   }
 }
 

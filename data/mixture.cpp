@@ -18,8 +18,8 @@ __extension__ using Wide = unsigned __int128;
 
 Mixture::Mixture(std::span<const std::int64_t> weights)
     : sources_(weights.size()), root_(weights.size()) {
-  LOCKSTEP_CHECK(!weights.empty(), "a mixture of nothing");
-  using Weighted = std::pair<std::uint64_t, std::size_t>;  // of equals the earlier one first
+  LOCKSTEP_CHECK(!weights.empty(), "a mixture without sources");
+  using Weighted = std::pair<std::uint64_t, std::size_t>;  // among equals the earlier one first
   std::priority_queue<Weighted, std::vector<Weighted>, std::greater<>> lightest;
   std::uint64_t sum = 0;
   for (const auto weight : weights) {
@@ -68,7 +68,7 @@ std::vector<std::int64_t> Mixture::counts(std::int64_t n) const {
   LOCKSTEP_CHECK(n >= 0, "the first ", n, " samples of a mixture");
   std::vector<std::int64_t> of_all(sources_ + nodes_.size());
   of_all[root_] = n;
-  for (auto i = nodes_.size(); i-- > 0;) {  // a node comes behind its children
+  for (auto i = nodes_.size(); i-- > 0;) {  // a node comes after its children
     const auto here = of_all[sources_ + i], to_left = left(nodes_[i], here);
     of_all[nodes_[i].child[0]] = to_left;
     of_all[nodes_[i].child[1]] = here - to_left;

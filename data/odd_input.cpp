@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kNames[] = {"refuse", "drop", "replace"};
 
-// The code of \uXXXX at the front of `text`; -1: it is none.
+// Returns the code of \uXXXX at the start of `text`, or -1.
 int escaped_code(std::string_view text) {
   if (text.size() < 6 || !text.starts_with("\\u")) return -1;
   unsigned code = 0;
@@ -28,7 +28,7 @@ bool is_low(int code) {
   return 0xdc00 <= code && code < 0xe000;
 }
 
-// Mender copies lines of JSON and mends what is odd on the way.
+// Mender copies lines of JSON and corrects defects on the way.
 class Mender {
  public:
   Mender(std::string_view text, const std::string& what, OddInput& odd)
@@ -104,8 +104,8 @@ class Mender {
   std::string out_;
   std::int64_t line_ = 1, depth_ = 0;
   bool in_string_ = false;
-  bool behind_value_ = false;  // the line's object has ended
-  bool returned_ = false;      // and \r stands behind it, with nothing but space up to here
+  bool behind_value_ = false;  // the object of the line has ended
+  bool returned_ = false;      // and after it there was \r, and only space since
 };
 
 void warn(const Tally& tally, const char* one, const char* more) {
@@ -145,13 +145,13 @@ void OddInput::add(const OddInput& later) {
 }
 
 void warn_of(const OddInput& odd, MissingBytes missing) {
-  warn(odd.text, "place was no valid Unicode and became U+FFFD",
-       "places were no valid Unicode and became U+FFFD");
-  warn(odd.numbers, "value that is not read is NaN or Infinity, which is not JSON",
-       "values that are not read are NaN or Infinity, which is not JSON");
+  warn(odd.text, "place was not valid Unicode and was replaced by U+FFFD",
+       "places were not valid Unicode and were replaced by U+FFFD");
+  warn(odd.numbers, "unused value is NaN or Infinity, which JSON does not allow",
+       "unused values are NaN or Infinity, which JSON does not allow");
   if (missing == MissingBytes::replace)
-    warn(odd.bytes, "character has a byte without a token and became U+FFFD",
-         "characters have a byte without a token and became U+FFFD");
+    warn(odd.bytes, "character has a byte without a token and was replaced by U+FFFD",
+         "characters have a byte without a token and were replaced by U+FFFD");
   else
     warn(odd.bytes, "byte has no token in the vocabulary and was dropped",
          "bytes have no token in the vocabulary and were dropped");
@@ -205,14 +205,14 @@ std::int64_t count_zeros_at_end(std::string_view text) {
 
 std::string zeros_at_end(std::int64_t bytes, std::int64_t zeros) {
   return str(zeros, zeros == 1 ? " zero byte" : " zero bytes", ", from byte ", bytes - zeros,
-             " of its text on");
+             " of its text");
 }
 
 void refuse_zeros_at_end(const std::string& file, std::int64_t bytes, std::int64_t zeros) {
   if (zeros == 0) return;
   throw DataError(str(file, ": ends with ", zeros_at_end(bytes, zeros),
-                      ", as when writing it was interrupted; copy it again, or keep "
-                      "what is before: head -c ",
+                      "; the write was probably interrupted. Copy the file again, or keep the "
+                      "bytes before: head -c ",
                       bytes - zeros));
 }
 

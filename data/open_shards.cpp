@@ -12,7 +12,7 @@ OpenShards::Use OpenShards::use(std::size_t shard) {
 const Shard* OpenShards::acquire(std::size_t shard) {
   std::unique_lock lock(mutex_);
   auto found = slots_.find(shard);
-  // Another thread opens it: wait for that, and try oneself where it failed.
+  // Another thread opens it: wait, and retry here if that failed.
   while (found != slots_.end() && !found->second.shard) {
     opened_.wait(lock);
     found = slots_.find(shard);
@@ -45,7 +45,7 @@ void OpenShards::release(std::size_t shard) {
   --slots_.find(shard)->second.users;
 }
 
-// What is in use stays, if that is more than `most`, too.
+// Shards in use stay open, even if they are more than `most`.
 void OpenShards::make_room() {
   while (slots_.size() >= most_) {
     auto oldest = slots_.end();

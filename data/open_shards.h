@@ -1,5 +1,5 @@
-// OpenShards: those shards of a dataset that are open. A shard is opened when it is first used and
-// closed when room is needed and it was used least recently. Any threads may use it.
+// OpenShards keeps shards of a dataset open. It opens a shard at its first use and closes the least
+// recently used one when it needs room. Any thread may use it.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,7 @@ namespace lockstep {
 
 class OpenShards {
  public:
-  // Opens shard i by open(i), which any thread may call, and several at once of different i.
+  // Opens shard i by open(i). Any thread may call it, several at once for different i.
   OpenShards(std::size_t most, std::function<Shard(std::size_t i)> open)
       : most_(most), open_(std::move(open)) {}
 
@@ -36,17 +36,17 @@ class OpenShards {
     const Shard* open_;
   };
 
-  // Throws what opening throws; the next use tries again.
+  // Throws the exceptions of open(); the next use retries.
   Use use(std::size_t shard);
 
-  // Closes all but these, and those that are in use.
+  // Closes all shards except `shards` and those in use.
   void keep(const std::vector<std::size_t>& shards);
 
-  std::size_t count() const;  // that are open
+  std::size_t count() const;  // number of open shards
 
  private:
   struct Slot {
-    std::unique_ptr<Shard> shard;  // null while it is being opened
+    std::unique_ptr<Shard> shard;  // null while it is opened
     std::int64_t users = 0, last_use = 0;
   };
   const Shard* acquire(std::size_t shard);

@@ -1,10 +1,10 @@
-// Order: the keyed permutation that says which sample is the g-th. A bijection of each epoch, O(1)
-// in every argument, so that a run starts at sample 10^12 as fast as at 0.
+// Order is the keyed permutation that maps the g-th sample to a row. It is a bijection in each
+// epoch and O(1) in every argument, so a run starts at sample 10^12 as fast as at 0.
 //
-// A Feistel network over the bits of n - 1 with cycle-walking: what falls on n or above is permuted
-// again, which ends because the network is itself a bijection. Its round function takes the high
-// bits of a splitmix64 mix: a multiplication alone carries nothing from high bits down, and leaves
-// neighbours alike in their low bits.
+// It is a Feistel network over the bits of n - 1 with cycle-walking: results of n or above are
+// permuted again. This terminates because the network is itself a bijection. The round function
+// takes the high bits of a splitmix64 mix. A multiplication alone carries nothing from high bits to
+// low bits, and gives neighbours similar low bits.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// A permutation of [0, n), n >= 1, chosen by `key`.
+// Permutation of [0, n), n >= 1, chosen by `key`.
 class Permutation {
  public:
   Permutation(std::uint64_t key, std::int64_t n);
@@ -25,7 +25,7 @@ class Permutation {
   std::array<std::uint64_t, kRounds> keys_;
 };
 
-// What chooses the permutation of an epoch >= 0.
+// Key of the permutation of an epoch >= 0.
 std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch);
 
 // sample(g) = permutation(seed, g div n)(g mod n) for the global sample counter g >= 0.

@@ -27,14 +27,14 @@ Rows::Rows(const Dataset& dataset, const Config& config) : dataset_(dataset), co
     if (count_ > 0) by_shards_.emplace(std::move(windows), config.shuffle_shards);
   }
   if (count_ < 1)
-    throw DataError(str("holds ", dataset.tokens(), " tokens, ",
-                        config.shuffle_shards > 0 ? "and no shard of them " : "fewer than ",
-                        "one window of ", T, " and the token behind it"));
+    throw DataError(str("has ", dataset.tokens(), " tokens, ",
+                        config.shuffle_shards > 0 ? "but no shard has " : "fewer than ",
+                        "one window of ", T, " and the token after it"));
 }
 
-// Inputs of the tokens [first, end): each has the token behind it as its target. Where documents
-// begin with a token that tells them apart, the last one of a document has that, which says that
-// the document ends; elsewhere the last token of a row is a target only.
+// Returns the number of inputs of the tokens [first, end). The target of each is the next token. If
+// documents start with a separator token, that token is the target of the last token of a document
+// and marks its end. Otherwise the last token of a row is only a target.
 std::int64_t Rows::inputs_of(std::int64_t first, std::int64_t end) const {
   const int behind = dataset_.format().boundary == Boundary::front ? 1 : 0;
   return std::min(end + behind, dataset_.tokens()) - first - 1;
@@ -49,7 +49,7 @@ void Rows::index_documents() {
   };
   dataset_.for_each_document([&](std::int64_t first, std::int64_t end) {
     LOCKSTEP_CHECK(first == last && end > first, "a document of tokens ", first, " to ", end,
-                   " behind token ", last);
+                   " after token ", last);
     if (starts_.empty())
       starts_.push_back(first);
     else if (config_.kind == RowKind::examples || inputs_of(starts_.back(), end) > T)
@@ -58,7 +58,7 @@ void Rows::index_documents() {
     if (inputs_of(first, end) > T) ++cut_documents_;
     last = end;
   });
-  if (starts_.empty()) throw DataError("holds no document");
+  if (starts_.empty()) throw DataError("has no documents");
   close(last);
   starts_.shrink_to_fit();
   count_ = static_cast<std::int64_t>(starts_.size()) - 1;

@@ -1,5 +1,4 @@
-// ShardFiles: opens the files of shards. What stands in for plain opening may bring them from
-// elsewhere first.
+// ShardFiles opens the files of shards. Implementations may fetch them from elsewhere first.
 #pragma once
 
 #include <exception>
@@ -14,23 +13,23 @@ namespace lockstep {
 class ShardFiles {
  public:
   virtual ~ShardFiles() = default;
-  // Of any thread. Throws DataError where the file cannot be had.
+  // Opens a file, from any thread. Throws DataError if the file is not available.
   virtual ReadFile open(const std::string& path) = 0;
 
-  // The files that `reader` opens next, in order, in place of those that it named before: distant
-  // ones are fetched meanwhile. Ranks of a machine read the same shards: what its first one says
-  // counts, what others say does nothing.
+  // Sets the files that `reader` opens next, in order, and replaces its previous list. Remote files
+  // are fetched ahead. The ranks of a host read the same shards, so only the calls of its first
+  // rank have an effect.
   virtual void set_ahead(const void* /*reader*/, const std::vector<std::string>& /*paths*/) {}
 
-  // No file is needed any more: who waits in open() gets an AccessError, from now on.
+  // Stops reading: from now on, threads that wait in open() get an AccessError.
   virtual void stop() {}
 
-  // What a dataset.json says, where it was read before; else null.
+  // Returns a dataset.json that was read before, else null.
   virtual const Manifest* manifest(const std::string& /*path*/) { return nullptr; }
 };
 
-// Stops files (null: none) where an exception leaves its scope. It stands behind a loader, whose
-// threads would keep that from ending for as long as a shard does not come.
+// Stops `files` (may be null) if an exception leaves its scope. Declare it after a loader:
+// otherwise the destructor of the loader waits for its threads until a missing shard arrives.
 class StopOnError {
  public:
   explicit StopOnError(ShardFiles* files) : files_(files) {}

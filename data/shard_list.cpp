@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostManifestBytes = 1'000'000'000;  // millions of shards
 
-// Which of the files that a dataset.json lists are not there, as far as that costs next to nothing:
-// elsewhere than on this machine it is seen when they are opened.
+// Missing finds missing files of a dataset.json, but only local ones, which costs little. Missing
+// remote files are found when they are opened.
 class Missing {
  public:
   explicit Missing(const ShardSelection& selection)
@@ -33,13 +33,14 @@ class Missing {
   }
   void refuse(const std::string& manifest) const {
     if (count_ == 0) return;
-    throw DataError(str(manifest, ": of the files that it lists ", count_,
-                        count_ == 1 ? " is missing, " : " are missing, the first is ", first_,
-                        "; copy the whole directory"));
+    throw DataError(
+        str(manifest, ": ", count_,
+            count_ == 1 ? " listed file is missing: " : " listed files are missing, the first is ",
+            first_, "; copy the whole directory"));
   }
 
  private:
-  // Names that come in their order are found without a search, of which millions cost seconds.
+  // Names in order are found without a search, because millions of searches take seconds.
   bool is_there(const std::string& name) {
     const auto& all = selection_.beside;
     if (all.empty()) return path_exists(selection_.directory / name);
@@ -57,7 +58,7 @@ class Missing {
   std::string first_;
 };
 
-// The manifest's shards, or those of them that are named. thorough: their files must be there.
+// Returns all shards of the manifest, or only the selected ones. thorough: their files must exist.
 ShardList list_of_manifest(const ShardSelection& selection, ShardFiles& files, bool thorough) {
   const auto path = (selection.directory / kManifestName).string();
   const auto text = read_text(files.open(path), kMostManifestBytes);
@@ -89,8 +90,8 @@ ShardList list_of_manifest(const ShardSelection& selection, ShardFiles& files, b
     std::for_each(known->shards.begin(), known->shards.end(), add);
   const auto& manifest = known == nullptr ? parsed : *known;
   if (list.shards.empty())
-    throw DataError(str((selection.directory / names.front()).string(), ": not a shard that ",
-                        kManifestName, " beside it lists"));
+    throw DataError(str((selection.directory / names.front()).string(), ": ", kManifestName,
+                        " in the same directory does not list this shard"));
   missing.refuse(path);
   list.format = manifest.format;
   list.fingerprint = hash_hex(text + chosen);
@@ -98,9 +99,9 @@ ShardList list_of_manifest(const ShardSelection& selection, ShardFiles& files, b
   return list;
 }
 
-// Of a file that no manifest describes: its size and its first, middle and last 64 KiB. All of it
-// would be terabytes at every start. Another text differs there; a few tokens changed elsewhere are
-// not seen.
+// Fingerprint of a file without a manifest: its size and its first, middle and last 64 KiB. Reading
+// all of it could mean terabytes at every start. Another text differs there; a few changed tokens
+// elsewhere are not detected.
 std::string fingerprint_of(const ReadFile& file) {
   constexpr std::int64_t kSample = 1 << 16;
   const auto size = file.size_bytes(), length = std::min(size, kSample);
@@ -138,14 +139,14 @@ Shard open_plain(const fs::path& path, ShardFiles& files) {
   return shard;
 }
 
-// thorough: all of the index is looked at, which a dataset does once.
+// thorough: checks the whole index, which a dataset does once.
 Shard open_megatron(const fs::path& path, ShardFiles& files, bool thorough) {
   auto index = std::make_unique<MegatronIndex>(files.open(index_name(path.string())));
   Shard shard{TokenFile(files.open(path.string()), index->format()), nullptr, {}};
   if (shard.file.tokens() != index->tokens())
     index->file().fail(index->offset_of(0),
                        str("the last sequence ends at token ", index->tokens(), ", but ",
-                           path.filename().string(), " holds ", shard.file.tokens()));
+                           path.filename().string(), " has ", shard.file.tokens(), " tokens"));
   if (thorough) index->check();
   shard.ends = std::move(index);
   return shard;
@@ -179,7 +180,7 @@ Shard open_unlisted(ShardKind kind, const fs::path& path, ShardFiles& files, boo
                format.token_bytes == 1 ? " byte" : " bytes",
                format.vocabulary == 0 ? "" : str(" and vocabulary ", format.vocabulary));
   };
-  throw DataError(str(path, ": ", words(b), ", but the shards before it are ", words(a)));
+  throw DataError(str(path, ": has ", words(b), ", but the shards before it have ", words(a)));
 }
 
 bool same(const TokenFormat& a, const TokenFormat& b) {
@@ -187,13 +188,13 @@ bool same(const TokenFormat& a, const TokenFormat& b) {
          a.boundary_token == b.boundary_token && a.token_bytes == b.token_bytes;
 }
 
-// datatrove leaves files without tokens where a task had no documents.
+// datatrove writes empty files for tasks without documents.
 bool is_empty_datatrove(const fs::path& path) {
   std::error_code unknown;
   return path.extension() == ".ds" && fs::file_size(path, unknown) == 0;
 }
 
-// Looks at a shard, and puts it into the list; `about` is what the fingerprint is made of.
+// Opens a shard and adds it to the list; `about` collects the input of the fingerprint.
 void list_file(ShardList& list, const std::string& name, ShardFiles& files, std::string& about) {
   const auto path = list.directory / name;
   const auto identity = FileIdentity::of(path);
@@ -216,7 +217,8 @@ void list_file(ShardList& list, const std::string& name, ShardFiles& files, std:
   list.shards.push_back({name, shard.file.tokens(), 0, identity});
 }
 
-// Our own shards have llm.c's bytes: read as those, they would lose masks and ends of documents.
+// Lockstep shards have the bytes of llm.c. If they were read as llm.c, masks and document ends
+// would be lost.
 void refuse_undescribed(const ShardSelection& selection) {
   const auto is_there = [&](const std::string& name) {
     return selection.beside.empty()
@@ -227,8 +229,8 @@ void refuse_undescribed(const ShardSelection& selection) {
     if (!name.ends_with(".bin")) continue;
     for (const auto& own : {ends_name(name), mask_name(name)})
       if (is_there(own))
-        throw DataError(str((selection.directory / name).string(), ": a shard of Lockstep's, for ",
-                            own, " lies beside it, but ", kManifestName,
+        throw DataError(str((selection.directory / name).string(), ": a Lockstep shard with ", own,
+                            " beside it, but ", kManifestName,
                             " is missing: copy it with the shards"));
   }
 }
@@ -260,12 +262,12 @@ ShardList list_of_files(const ShardSelection& selection, ShardFiles& files,
 
 std::string boundary_in_words(const TokenFormat& format) {
   switch (format.boundary) {
-    case Boundary::front: return str("the token ", format.boundary_token, " in front of each");
-    case Boundary::behind: return str("the token ", format.boundary_token, " behind each");
-    case Boundary::listed: return "a list of their ends";
+    case Boundary::front: return str("the token ", format.boundary_token, " before each");
+    case Boundary::behind: return str("the token ", format.boundary_token, " after each");
+    case Boundary::listed: return "a list of document ends";
     case Boundary::none: break;
   }
-  return "nothing";
+  return "no token or list";
 }
 
 }  // namespace
@@ -287,7 +289,7 @@ ShardList list_shards(const fs::path& path, ShardFiles& files, std::vector<std::
 
 void check_same_format(const ShardList& a, const ShardList& b) {
   const auto refuse = [&](const std::string& of_a, const std::string& of_b, const char* remedy) {
-    throw DataError(str(b.path(b.shards.front()).string(), ": ", of_b, ", but of ",
+    throw DataError(str(b.path(b.shards.front()).string(), ": ", of_b, ", but in ",
                         a.path(a.shards.front()).string(), ' ', of_a, "; ", remedy));
   };
   const auto& x = a.format;
@@ -298,9 +300,9 @@ void check_same_format(const ShardList& a, const ShardList& b) {
            str("the tokenizer is ", y.name, " (", b.tokenizer_hash, ")"),
            "pack both with one tokenizer");
   if (x.boundary != y.boundary || x.boundary_token != y.boundary_token)
-    refuse(boundary_in_words(x), str("documents are told apart by ", boundary_in_words(y)),
-           "give each a table [[data.source]] of its own (`lockstep data convert` takes each by "
-           "itself)");
+    refuse("by " + boundary_in_words(x), str("documents are separated by ", boundary_in_words(y)),
+           "give each its own [[data.source]] table, or run `lockstep data convert` on each "
+           "separately");
 }
 
 std::vector<std::string> files_of(const ShardList& list, const ListedShard& shard) {
@@ -323,7 +325,7 @@ Shard open_shard(const ShardList& list, const ListedShard& about, ShardFiles& fi
                          same(list.format, shard.file.format()) &&
                          shard.mask.has_value() == list.has_masks;
   if (!as_it_was)
-    shard.file.file().fail(0, str("the shard is not what it was at the start, when it held ",
+    shard.file.file().fail(0, str("the shard changed since the start of the run, when it had ",
                                   about.tokens, " tokens"));
   return shard;
 }

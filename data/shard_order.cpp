@@ -19,7 +19,7 @@ ShardOrder::ShardOrder(std::vector<std::int64_t> windows, std::int64_t at_once)
                  at_once, " at once");
   LOCKSTEP_CHECK(windows_.size() <= std::numeric_limits<std::uint32_t>::max(), windows_.size(),
                  " shards");
-  for (auto& epoch : epochs_) {  // none is allocated later
+  for (auto& epoch : epochs_) {  // so that nothing is allocated later
     epoch.shards.resize(windows_.size());
     epoch.starts.resize(windows_.size() + 1);
   }
@@ -41,7 +41,7 @@ const ShardOrder::Epoch& ShardOrder::table(std::uint64_t seed, std::int64_t epoc
 
 namespace {
 
-// Of the shard, among the permuted ones, that holds the epoch's window i.
+// Index, among the permuted shards, of the shard with window i of the epoch.
 std::size_t place_of(const std::vector<std::int64_t>& starts, std::int64_t i) {
   const auto above = std::upper_bound(starts.begin(), starts.end(), i);
   return static_cast<std::size_t>(above - starts.begin()) - 1;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Throws DataError where the directory cannot be read.
+// Throws DataError if the directory cannot be read.
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -26,12 +26,12 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-// What is behind a beginning of `name`: the file of tokens "d/a.ds" has beside it "d/a.ds.index".
+// Replaces the ending `end` of `name` by `other`.
 std::string with_end(const std::string& name, std::string_view end, std::string_view other) {
   return name.substr(0, name.size() - end.size()).append(other);
 }
 
-// The file of tokens of the shard that a file belongs to.
+// Returns the file of tokens of the shard that a file belongs to.
 std::string tokens_name(const std::string& name) {
   for (const std::string_view end : {".idx", ".ends", ".mask"})
     if (name.ends_with(end)) return with_end(name, end, ".bin");
@@ -40,7 +40,7 @@ std::string tokens_name(const std::string& name) {
   return name;
 }
 
-// Of a shard of any format, by what is never anything else.
+// Whether a name is of a shard of any format, by endings that have no other use.
 bool is_of_shard(const std::string& name) {
   if (name.starts_with('.') || name.ends_with(".ends") || name.ends_with(".mask")) return false;
   const auto tokens = tokens_name(name);
@@ -51,7 +51,7 @@ bool is_letter(char c) {
   return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z');
 }
 
-// Whether one of `words` stands in `name`, not as a part of another: "val" in "x_val_01.bin", but
+// Whether `name` contains one of `words`, not as part of another word: "val" in "x_val_01.bin", but
 // not in "medieval.bin".
 bool has_word(std::string_view name, std::initializer_list<std::string_view> words) {
   for (std::size_t first = 0, end = 0; first < name.size(); first = end + 1) {
@@ -62,8 +62,8 @@ bool has_word(std::string_view name, std::initializer_list<std::string_view> wor
   return false;
 }
 
-// nanoGPT and llm.c keep both splits in one directory: taken as one dataset, a run would train on
-// what it is judged by.
+// nanoGPT and llm.c keep both splits in one directory. As one dataset, a run would train on its
+// validation data.
 void refuse_mixed_splits(const fs::path& directory, const std::vector<std::string>& names) {
   const auto has = [&](std::initializer_list<std::string_view> words) {
     return std::ranges::any_of(names, [&](const auto& name) { return has_word(name, words); });
@@ -71,11 +71,11 @@ void refuse_mixed_splits(const fs::path& directory, const std::vector<std::strin
   if (has({"train", "training"}) && has({"val", "valid", "validation", "eval"}))
     throw DataError(
         str(directory.string(),
-            ": holds shards of training and of validation; name one split by a pattern, as in \"",
+            ": has training and validation shards; select one split with a pattern such as \"",
             (directory / "*train*").string(), fs::path(names.front()).extension().string(), '"'));
 }
 
-// Of several files of one shard one name is left.
+// Keeps one name for several files of a shard.
 void to_tokens(std::vector<std::string>& names) {
   for (auto& name : names)
     name = tokens_name(name);
@@ -83,7 +83,7 @@ void to_tokens(std::vector<std::string>& names) {
   names.erase(std::unique(names.begin(), names.end()), names.end());
 }
 
-// Whether a path is an address; throws DataError for one that is not read.
+// Whether a path is an address; throws DataError for an unsupported scheme.
 bool is_elsewhere(const fs::path& path) {
   if (path.string().find("://") == std::string::npos) return false;
   if (!is_remote(path.string()))
@@ -96,7 +96,7 @@ bool is_elsewhere(const fs::path& path) {
   const auto here = path.is_relative() ? str(" in ", fs::current_path(unknown).string()) : "";
   const auto reason = error ? error : std::make_error_code(std::errc::no_such_file_or_directory);
   throw_io_error(reason.value(), str(path.string(), ": ", reason.message(), here,
-                                     "; datasets are made by `lockstep data pack`"));
+                                     "; make a dataset with `lockstep data pack`"));
 }
 
 std::string some_of(const std::vector<std::string>& names) {
@@ -131,8 +131,7 @@ ShardSelection select_directory(const fs::path& path) {
   if (selection.names.empty()) {
     std::error_code unknown;
     const bool split = fs::exists(path / "train" / kManifestName, unknown);
-    throw DataError(str(path.string(),
-                        ": holds neither dataset.json nor *.bin shards nor *.ds, but ",
+    throw DataError(str(path.string(), ": has no dataset.json, *.bin or *.ds; found ",
                         some_of(selection.beside),
                         split ? str("; did you mean ", (path / "train").string(), "?") : ""));
   }
@@ -161,7 +160,7 @@ ShardSelection select_shards(const fs::path& path) {
   const auto status = fs::status(path, error);
   if (!fs::exists(status)) {
     std::error_code unknown;
-    if (!last.empty() && fs::exists(parent / (last + ".idx"), unknown))  // as Megatron names them
+    if (!last.empty() && fs::exists(parent / (last + ".idx"), unknown))  // as Megatron names it
       return select_file(parent, last + ".bin");
     fail_missing(path, error);
   }

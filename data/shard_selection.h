@@ -1,4 +1,4 @@
-// select_shards: which files of tokens a path means, by their names alone.
+// select_shards finds the files of tokens of a path by their names alone.
 #pragma once
 
 #include <filesystem>
@@ -7,19 +7,19 @@
 
 namespace lockstep {
 
-// A path is a shard, a directory of shards, or a pattern; see list_shards.
+// The selection of a path, which is a shard, a directory of shards, or a pattern; see list_shards.
 struct ShardSelection {
   std::filesystem::path directory;
-  bool described = false;          // by the dataset.json in `directory`
-  std::vector<std::string> names;  // of files of tokens, sorted; none: what dataset.json lists
-  // All names in `directory`, sorted, where they were read: of a directory and of a pattern.
+  bool described = false;          // true: `directory` has a dataset.json that lists the shards
+  std::vector<std::string> names;  // of files of tokens, sorted; empty: all that dataset.json lists
+  // All names in `directory`, sorted. Only read for a directory and for a pattern.
   std::vector<std::string> beside;
 };
 
-// Throws DataError where nothing is meant, or shards that do not belong together.
+// Throws DataError if no shards are found, or shards that do not belong together.
 ShardSelection select_shards(const std::filesystem::path& path);
 
-// "d/a.idx" of a Megatron shard "d/a.bin".
+// Returns "d/a.idx" for a Megatron shard "d/a.bin".
 std::string index_name(const std::string& tokens);
 
 }  // namespace lockstep

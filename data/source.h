@@ -1,4 +1,4 @@
-// What a person says of the data of a run: where they are, in which shares, and what a row is.
+// Configuration of the data of a run: paths, shares, and the kind of rows.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,22 @@
 
 namespace lockstep {
 
-// A part of a mixture: all are given by weight, or all by epochs. One source alone needs neither.
+// DataSource is a part of a mixture. Either all sources have a weight, or all have epochs. A single
+// source needs neither.
 struct DataSource {
-  std::vector<std::string> paths;  // that Dataset opens, one behind the other
-  double weight = 0;               // its share, over the sum of all
-  double epochs = 0;               // its weight, in its own rows
+  std::vector<std::string> paths;  // paths that Dataset opens, in order
+  double weight = 0;               // its share is weight / sum of weights
+  double epochs = 0;               // its weight, in epochs of its own rows
 
   friend bool operator==(const DataSource&, const DataSource&) = default;
 };
 
-// What one row of a batch holds.
+// Content of one row of a batch.
 enum class RowKind : unsigned char {
-  automatic,  // packed where a dataset has loss masks and all have documents, else windows
-  windows,    // the next T tokens, wherever documents begin and end
+  automatic,  // packed if a dataset has loss masks and all have documents, else windows
+  windows,    // the next T tokens, regardless of documents
   examples,   // one document
-  packed,     // whole documents, one behind the other, while they fit
+  packed,     // as many whole documents as fit
 };
 const char* name(RowKind kind);
 

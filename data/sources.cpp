@@ -9,22 +9,22 @@
 namespace lockstep {
 namespace {
 
-// So that sources of one size are not in one order.
+// Gives sources of the same size different orders.
 std::int64_t seed_of(std::uint64_t seed, const std::string& fingerprint) {
   std::uint64_t digits = 0;
   std::from_chars(fingerprint.data(), fingerprint.data() + 16, digits, 16);
   return static_cast<std::int64_t>(mix64(mix64(seed + kGolden64) + digits) >> 1);
 }
 
-// Shards of each source. Of those that are shuffled together each window may be of another one, and
-// two groups are read where they meet; what else is read has its share.
+// Number of shards of each source to keep open. With shuffle_shards each window may be from another
+// of them, and two groups are read where they meet. Otherwise each source gets its share of all.
 std::size_t most_open(const Sources::Config& config) {
   constexpr std::size_t kAll = 1024, kLeast = 4;
   const auto share = std::clamp(kAll / config.sources.size(), kLeast, Dataset::kMostOpen);
   return std::max(share, 2 * static_cast<std::size_t>(config.shuffle_shards));
 }
 
-// The first that does not say where documents end.
+// Returns the first dataset that does not define where documents end.
 auto without_documents(const std::deque<Dataset>& datasets) {
   return std::ranges::find(datasets, Boundary::none,
                            [](const Dataset& dataset) { return dataset.format().boundary; });
@@ -37,7 +37,7 @@ RowKind settled(RowKind kind, const std::deque<Dataset>& datasets,
   if (kind != RowKind::windows && none != datasets.end())
     throw ConfigError(str("data.rows is ", lockstep::name(kind), ", but ",
                           names[static_cast<std::size_t>(none - datasets.begin())],
-                          " does not say where documents end; expected windows"));
+                          " does not define where documents end; expected windows"));
   return kind;
 }
 
@@ -57,23 +57,23 @@ Sources::Sources(const Config& config)
                  " sources in rows of ", config.sequence_length, " tokens");
   if (config.sources.size() > kMostSources)
     throw ConfigError(str("data.source: ", config.sources.size(), " sources, expected at most ",
-                          kMostSources, "; path may be a list of datasets"));
+                          kMostSources, "; the path of a source may be a list of datasets"));
   for (const auto& source : config.sources) {
     names_.push_back(joined(source.paths));
     const auto& dataset = datasets_.emplace_back(source.paths, config.files, most_open(config));
     if (const auto ids = dataset.tokenizer_vocabulary();
         config.vocabulary != 0 && ids > config.vocabulary)
       throw ConfigError(str("model.vocabulary is ", config.vocabulary, ", but ", names_.back(),
-                            " holds tokens of a vocabulary of ", ids));
+                            " has token ids of a vocabulary of ", ids));
     for (std::size_t s = 0; s + 1 < datasets_.size(); ++s)
       if (const auto why = difference_of_tokenizers(datasets_[s], dataset); !why.empty())
-        throw ConfigError(str(names_.back(), " and ", names_[s], " are of two tokenizers: ", why));
+        throw ConfigError(
+            str(names_.back(), " and ", names_[s], " have different tokenizers: ", why));
   }
   row_kind_ = settled(config.rows, datasets_, names_);
   if (row_kind_ != RowKind::windows && config.shuffle_shards > 0)
-    throw ConfigError(str("data.shuffle_shards is ", config.shuffle_shards,
-                          ", expected 0 where rows are ", lockstep::name(row_kind_),
-                          ", which are shuffled as a whole"));
+    throw ConfigError(str("data.shuffle_shards is ", config.shuffle_shards, ", expected 0 for ",
+                          lockstep::name(row_kind_), " rows, which are shuffled as a whole"));
   for (std::size_t s = 0; s < datasets_.size(); ++s) {
     try {
       rows_.emplace_back(datasets_[s], rows_config(length_));
@@ -100,7 +100,7 @@ Stretch Sources::fresh_start(const Config& config) const {
     for (std::size_t before = 0; before < s; ++before)
       if (datasets_[before].fingerprint() == fingerprint)
         throw ConfigError(str("data.source: ", names_[s], " holds the same tokens as ",
-                              names_[before], "; give one of them the weight of both"));
+                              names_[before], "; keep one of them, with the weight of both"));
     stretch.sources.push_back({.name = names_[s],
                                .fingerprint = fingerprint,
                                .seed = count() == 1 ? static_cast<std::int64_t>(config.seed)
@@ -112,7 +112,8 @@ Stretch Sources::fresh_start(const Config& config) const {
 }
 
 void Sources::go_on(DataHistory history) {
-  LOCKSTEP_CHECK(!history.empty() && history.front().first_sample == 0, "data without a beginning");
+  LOCKSTEP_CHECK(!history.empty() && history.front().first_sample == 0,
+                 "the data history does not start at sample 0");
   parts_.clear();
   for (const auto& stretch : history) {
     Part part{stretch.mixture(), {}};
@@ -132,7 +133,7 @@ Rows::Config Sources::rows_config(std::int64_t length) const {
 
 std::int64_t Sources::carried_over(const Stretch::Source& source, std::int64_t length) const {
   const auto at = std::ranges::find(datasets_, source.fingerprint, &Dataset::fingerprint);
-  LOCKSTEP_CHECK(at != datasets_.end(), source.name, " is not there");
+  LOCKSTEP_CHECK(at != datasets_.end(), source.name, " is not open");
   const Rows before(*at, rows_config(length));
   const auto& now = rows_[static_cast<std::size_t>(at - datasets_.begin())];
   return lockstep::carried_over(source.counter, row_kind_, {before.count(), length},
@@ -151,11 +152,11 @@ Sources::Place Sources::at(std::int64_t g) const {
   const auto& source = history_[p].sources[of_part];
   const auto here = parts_[p].source[of_part];
   if (here == kGone)
-    throw DataError(str("sample ", g, " is of ", source.name, " (fingerprint ", source.fingerprint,
-                        "), which the configuration does not name any more"));
+    throw DataError(str("sample ", g, " belongs to ", source.name, " (fingerprint ",
+                        source.fingerprint, "), which the configuration no longer contains"));
   if (history_[p].length != length_)
     throw DataError(str("sample ", g, " is a row of ", history_[p].length, " tokens of ",
-                        source.name, ", expected ", length_));
+                        source.name, ", expected ", length_, " tokens"));
   const auto n = source.counter + index;
   const auto& rows = rows_[here];
   return {here, shuffle_ ? rows.at(static_cast<std::uint64_t>(source.seed), n)

@@ -1,6 +1,6 @@
-// Sources: the datasets that a run reads, cut into rows, and the row that is its sample g. With one
-// source that is row g of its order; with more, the mixture says which source's, and the
-// how-manieth; and where the mixture changed on the way, the history says when.
+// Sources are the datasets that a run reads, cut into rows. They map sample g of the run to a row.
+// With one source it is row g of its order. With more, the mixture gives the source and the index
+// within it. If the mixture changed during the run, the history gives the mixture of each sample.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@
 
 namespace lockstep {
 
-// What data.rows = "auto" is of datasets: packed where one has masks and all say where documents
-// end, else windows.
+// Resolves data.rows = "auto": packed if one dataset has masks and all list where documents end,
+// else windows.
 RowKind automatic_rows(const std::deque<Dataset>& datasets);
 
 class Sources {
  public:
   struct Config {
-    std::vector<DataSource> sources;  // one, or more with weights or epochs
-    std::uint64_t seed = 0;           // of the order
+    std::vector<DataSource> sources;  // one, or several with weights or epochs
+    std::uint64_t seed = 0;           // seed of the order
     std::int64_t sequence_length = 0;
-    std::int64_t vocabulary = 0;  // of the model: a larger tokenizer is refused; 0: any
+    std::int64_t vocabulary = 0;  // of the model; a larger tokenizer is an error; 0: any
     RowKind rows = RowKind::automatic;
     std::int64_t shuffle_shards = 0;
-    bool shuffle = true;          // false: one source's rows as they lie in its dataset
-    ShardFiles* files = nullptr;  // opens the shards, and outlives this; null: as usual
+    bool shuffle = true;          // false: the rows of the only source, in the order of its dataset
+    ShardFiles* files = nullptr;  // opens the shards and outlives the sources; null: local files
   };
 
-  // Throws DataError where a dataset is damaged or has not one row, ConfigError where their tokens
-  // are of several tokenizers.
+  // Throws DataError if a dataset is damaged or has no row, ConfigError if the datasets have
+  // different tokenizers.
   explicit Sources(const Config& config);
 
   std::size_t count() const { return datasets_.size(); }
@@ -43,40 +43,40 @@ class Sources {
   RowKind row_kind() const { return row_kind_; }
 
   std::int64_t total_rows() const;    // of all sources
-  std::int64_t total_tokens() const;  // likewise
+  std::int64_t total_tokens() const;  // of all sources
 
-  // What is read of which sample: of a fresh start, until a run goes on from another, see
-  // continued.
+  // The data history: of a fresh start, until go_on sets that of a resumed run, see continued.
   const DataHistory& history() const { return history_; }
   void go_on(DataHistory history);
-  // Of one that is there, with its counter of rows of `length`: its counter of rows as they are.
+  // Converts the counter of an open source, which counts rows of `length`, to its current rows.
   std::int64_t carried_over(const Stretch::Source& source, std::int64_t length) const;
 
   struct Place {
     std::size_t source = 0;
     Rows::Row row;
   };
-  // Sample g >= 0. Throws DataError where it was of a source that is none any more, or a row of
-  // another length.
+  // Returns sample g >= 0. Throws DataError if it belongs to a source that is no longer configured,
+  // or has another row length.
   Place at(std::int64_t g) const;
 
-  // Of each source, its samples before sample g; those of sources that are no longer there too, at
-  // their place in the last stretch.
+  // Returns for each source the number of its samples before sample g. Sources that are no longer
+  // configured are included, at their place in the last stretch.
   std::vector<std::int64_t> counters(std::int64_t g) const;
 
   struct Shard {
     std::size_t source = 0, shard = 0;
     friend bool operator==(const Shard&, const Shard&) = default;
   };
-  // The shards that samples from g on read, each source's soonest first, the sources by turns;
-  // `most` of each. Without shuffle_shards any shard may come next: they are in their own order.
+  // Returns the shards that samples from g on read, at most `most` of each source. Sources take
+  // turns, and the shards of each come soonest first. Without shuffle_shards any shard may come
+  // next; they are in shard order.
   std::vector<Shard> shards_ahead(std::int64_t g, std::size_t most) const;
-  // The same without shuffle, of samples [g, end), and then of those that come in front of g.
+  // The same without shuffle: the shards of samples [g, end), then of those before g.
   std::vector<Shard> shards_in_order(std::int64_t g, std::int64_t end, std::size_t most) const;
 
  private:
   static constexpr auto kGone = static_cast<std::size_t>(-1);
-  // A stretch, ready to be asked: of its sources, which each is here.
+  // A stretch with its mixture. source has the index of each of its sources here, or kGone.
   struct Part {
     Mixture mixture;
     std::vector<std::size_t> source;
@@ -85,14 +85,14 @@ class Sources {
   Rows::Config rows_config(std::int64_t length) const;
   Stretch fresh_start(const Config& config) const;
 
-  std::deque<Dataset> datasets_;  // a deque: rows refer to them
+  std::deque<Dataset> datasets_;  // a deque, because rows refer to them
   std::deque<Rows> rows_;
   std::vector<std::string> names_;
   RowKind row_kind_;
   std::int64_t length_, shuffle_shards_;
   bool shuffle_;
   DataHistory history_;
-  std::vector<Part> parts_;  // of each stretch
+  std::vector<Part> parts_;  // one per stretch
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Stranger: a file of a format that is neither text nor tokens, so that a path to one says so.
+// Stranger describes a foreign file format, neither text nor tokens, so that errors can name it.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,17 @@
 namespace lockstep {
 
 struct Stranger {
-  std::size_t at;          // the byte where the magic stands
-  std::string_view magic;  // by which it is known
+  std::size_t at;          // byte offset of the magic
+  std::string_view magic;  // bytes that identify the format
   const char* what;        // "a Parquet file"
-  const char* advice;      // to one who wants to pack it, in which FILE stands for its name
+  const char* advice;      // how to pack it; FILE stands for its name
 };
 
-// By the first bytes of a file, of which kStrangerBytes are enough; null: it is none.
+// Recognizes a format by the first kStrangerBytes bytes of a file; null if none matches.
 const Stranger* stranger_of(std::string_view first_bytes);
 inline constexpr std::size_t kStrangerBytes = 512;
 
-// The same, where text is expected: token shards, and text that is no UTF-8, too.
+// The same if text is expected. Also recognizes token shards and text that is not UTF-8.
 const Stranger* stranger_to_text(std::string_view first_bytes);
 
 }  // namespace lockstep

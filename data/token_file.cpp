@@ -27,15 +27,15 @@ TokenFormat nanogpt_format() {
   return {"nanoGPT", 0, 2, 0, Boundary::behind, kGpt2EndOfText};
 }
 
-// LLMQ's own vocabulary leaves out added tokens, such as the one behind each of its documents: it
-// bounds nothing.
+// The vocabulary of LLMQ leaves out added tokens, such as the one after each document, so it is not
+// a bound.
 TokenFormat llmq_format() {
   return {"LLMQ", kShardHeaderBytes, 4, 0, Boundary::none, -1, /*is_signed=*/true};
 }
 
 using HeaderWords = std::array<std::int32_t, kHeaderWords>;
 
-// A header of zeros behind its first words is no run of tokens: 506 times the same one.
+// A header has zeros after its first words. Tokens would not repeat the same id 506 times.
 bool looks_like_a_header(const HeaderWords& header) {
   return std::all_of(header.begin() + 3, header.end(), [](auto word) { return word == 0; });
 }
@@ -49,8 +49,8 @@ void check_no_stranger(const ReadFile& file, const HeaderWords& header) {
     file.fail(0, str("expected a token shard, found ", stranger->what));
 }
 
-// Widens tokens that lie at the end of `tokens`' own bytes, in order, so that what is written never
-// passes what is still to be read.
+// Widens tokens that are at the end of the bytes of `tokens`, in order, so that writes never pass
+// unread bytes.
 template <class Narrow>
 void widen_in_place(std::span<std::int32_t> tokens) {
   constexpr std::size_t kBlock = 4096 / sizeof(Narrow);
@@ -65,7 +65,7 @@ void widen_in_place(std::span<std::int32_t> tokens) {
   }
 }
 
-// Of 8 bytes each; what int32 does not hold becomes -1.
+// Narrows tokens of 8 bytes; values that do not fit int32 become -1.
 void read_narrowed(const ReadFile& file, std::span<std::int32_t> out, std::int64_t offset) {
   constexpr std::size_t kBlock = 2048;
   std::array<std::int64_t, kBlock> block;  // NOLINT(cppcoreguidelines-pro-type-member-init)
@@ -103,8 +103,8 @@ TokenFile::TokenFile(ReadFile file, const TokenFormat& format) : file_(std::move
   }
   recognise();
   if (format_.header_bytes != format.header_bytes || format_.token_bytes != format.token_bytes)
-    file_.fail(0, str("expected ", format.token_bytes, " bytes a token behind a header of ",
-                      format.header_bytes, ", found a shard of ", format_.name));
+    file_.fail(0, str("expected ", format.token_bytes, " bytes per token after a header of ",
+                      format.header_bytes, " bytes, found a shard of ", format_.name));
   format_ = format;
 }
 
@@ -126,8 +126,8 @@ void TokenFile::recognise() {
                       kShardMagicU32, " (u32)"));
   if (file_.path().extension() != ".bin")
     file_.fail(0,
-               "no token shard: it has no known magic, and headerless shards are called *.bin "
-               "(text becomes shards by `lockstep data pack`)");
+               "not a token shard: the magic is unknown, and headerless shards must be named *.bin "
+               "(`lockstep data pack` makes shards from text)");
   format_ = nanogpt_format();
   take_all();
 }
@@ -138,15 +138,16 @@ void TokenFile::take_all() {
   tokens_ = bytes / format_.token_bytes;
   if (bytes % format_.token_bytes != 0)
     file_.fail(offset_of(tokens_),
-               str("truncated: ", format_.name, " shards hold ", format_.token_bytes,
-                   " bytes a token, but the file has ", bytes));
+               str("truncated: ", format_.name, " shards have ", format_.token_bytes,
+                   " bytes per token, but the file has ", bytes, " bytes"));
 }
 
 void TokenFile::check_size(std::int64_t expected) const {
   if (file_.size_bytes() == expected) return;
-  file_.fail(std::min(expected, file_.size_bytes()),
-             str(file_.size_bytes() < expected ? "truncated" : "too long", ": ", tokens_,
-                 " tokens need ", expected, " bytes, but the file has ", file_.size_bytes()));
+  file_.fail(
+      std::min(expected, file_.size_bytes()),
+      str(file_.size_bytes() < expected ? "truncated" : "too long", ": ", tokens_, " tokens need ",
+          expected, " bytes, but the file has ", file_.size_bytes(), " bytes"));
 }
 
 void TokenFile::read_llmc_header(Header header) {
@@ -154,18 +155,19 @@ void TokenFile::read_llmc_header(Header header) {
   const int version = header[0] == kShardMagicU16 ? kShardVersionU16 : kShardVersionU32;
   if (header[1] != version) file_.fail(4, str("version ", header[1], ", expected ", version));
   tokens_ = header[2];
-  if (tokens_ <= 0) file_.fail(8, str("the header says ", tokens_, " tokens"));
+  if (tokens_ <= 0) file_.fail(8, str("the header says ", tokens_, " tokens, expected at least 1"));
   check_size(offset_of(tokens_));
 }
 
-// [6] says whether there are masks; older writers leave the filling "****" there.
+// [6] tells whether there are masks; older writers leave the filler "****" there.
 void TokenFile::read_llmq_header(Header header) {
   format_ = llmq_format();
   if (header[2] != 1 && header[2] != 2)
     file_.fail(8, str("version ", header[2], ", expected 1 or 2"));
-  if (header[3] != 4) file_.fail(12, str(header[3], " bytes a token, expected 4"));
+  if (header[3] != 4) file_.fail(12, str(header[3], " bytes per token, expected 4"));
   tokens_ = header[4];
-  if (tokens_ <= 0) file_.fail(16, str("the header says ", tokens_, " tokens"));
+  if (tokens_ <= 0)
+    file_.fail(16, str("the header says ", tokens_, " tokens, expected at least 1"));
   const bool has_masks = header[6] == 1;
   if (has_masks) mask_offset_ = offset_of(tokens_);
   check_size(offset_of(tokens_) + (has_masks ? (tokens_ + 7) / 8 : 0));
@@ -213,7 +215,7 @@ void TokenFile::read(std::span<std::int32_t> out, std::int64_t first,
   const auto at = first + (bad - out.begin());
   file_.fail(offset_of(at),
              value_at(at) < 0
-                 ? str("token ", at, " is ", value_at(at), ", expected no negative id")
+                 ? str("token ", at, " is ", value_at(at), ", expected a non-negative id")
                  : str("token ", at, " is ", value_at(at), ", expected ids below ", vocabulary));
 }
 

@@ -1,4 +1,4 @@
-// BackgroundTask: one thing at a time is done by another thread.
+// BackgroundTask runs one task at a time in another thread.
 #pragma once
 
 #include <future>
@@ -10,7 +10,7 @@ namespace lockstep {
 
 class BackgroundTask {
  public:
-  // Waits for the one before it. Both throw what that one threw.
+  // Both functions wait for the previous task and throw its exception.
   template <class Act>
   void run(Act act) {
     wait();
@@ -21,7 +21,7 @@ class BackgroundTask {
   }
 
  private:
-  std::future<void> running_;  // whose destructor waits
+  std::future<void> running_;  // its destructor waits
 };
 
 }  // namespace lockstep

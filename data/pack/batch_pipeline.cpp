@@ -9,7 +9,7 @@ namespace lockstep {
 BatchPipeline::BatchPipeline(int threads, std::function<void(TextBatch&, int thread)> encode,
                              std::function<void(TextBatch&)> write)
     : encode_(std::move(encode)), write_(std::move(write)) {
-  // One with each thread, two to choose from for each, some at both ends.
+  // One batch in each thread, two queued for each, and some at both ends.
   const auto batches = 3 * static_cast<std::size_t>(threads) + 4;
   most_bytes_ = batches * kBatchBytes;
   for (std::size_t i = 0; i < batches; ++i) {
@@ -103,7 +103,7 @@ void BatchPipeline::write_batches() {
     std::exception_ptr error = batch->error;
     try {
       if (!error) write_(*batch);
-      batch->clear();  // here: one that was large may not be used again
+      batch->clear();  // frees memory here, because a large batch may not be used again
     } catch (...) {
       error = std::current_exception();
     }

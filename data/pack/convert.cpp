@@ -26,9 +26,9 @@ constexpr std::int64_t kMostIds = std::numeric_limits<std::int32_t>::max();  // 
 
 const char* const kKinds[] = {"lockstep", "llmc", "nanogpt", "megatron", "datatrove"};
 
-// One more than the largest id.
+// Returns the largest id plus one.
 std::int64_t ids_in(const Dataset& source) {
-  Progress progress("look for the largest id", source.tokens() * source.format().token_bytes);
+  Progress progress("find the largest id", source.tokens() * source.format().token_bytes);
   std::vector<std::int32_t> piece;
   std::int32_t largest = 0;
   for (std::int64_t at = 0; at < source.tokens(); at += kPiece) {
@@ -41,28 +41,28 @@ std::int64_t ids_in(const Dataset& source) {
 }
 
 int token_bytes_for(OutputKind kind, std::int64_t vocabulary) {
-  // Megatron's own writer goes over to i32 a little earlier than it must.
+  // The writer of Megatron switches to i32 slightly earlier than necessary.
   constexpr std::int64_t kMostMegatronU16 = 65499;
   if (kind == OutputKind::nanogpt) return 2;
   return vocabulary <= (kind == OutputKind::megatron ? kMostMegatronU16 : kMostU16) ? 2 : 4;
 }
 
-// What the tokens are of.
+// Meaning is what the tokens stand for: their tokenizer.
 struct Meaning {
-  std::string name = "unknown", hash;  // hash "": it is not known
+  std::string name = "unknown", hash;  // hash: "" if unknown
   std::int64_t vocabulary = 0;
-  std::vector<TokenizerFile> files;  // the tokenizer's
-  std::int32_t document_token = -1;  // the tokenizer's, in front of a document; -1: it is not known
+  std::vector<TokenizerFile> files;  // files of the tokenizer
+  std::int32_t document_token = -1;  // of the tokenizer, before each document; -1: unknown
 };
 
-// The tokenizer's files, where they lie beside the dataset.json of an input and are what it says.
+// Returns the tokenizer files beside the dataset.json of an input if they match it.
 std::vector<TokenizerFile> tokenizer_beside(const Dataset& source) {
   for (const auto& list : source.lists()) {
     const auto file = tokenizer_in(list.directory);
     if (list.tokenizer_hash.empty() || !file) continue;
     if (hash_of_file(*file) == list.tokenizer_hash) return tokenizer_files(file->string());
-    log_warning(file->string(), " is another tokenizer than ", kManifestName,
-                " beside it says; it is left out");
+    log_warning(file->string(), " differs from the tokenizer in ", kManifestName,
+                " beside it; it is not copied");
   }
   return {};
 }
@@ -85,11 +85,13 @@ Meaning meaning_of(const Dataset& source, const ConvertOptions& options) {
   }
   if (!options.tokenizer.empty()) {
     if (options.vocabulary > 0)
-      throw UsageError("--vocabulary beside --tokenizer, which says how many ids there are");
+      throw UsageError(
+          "--vocabulary cannot be combined with --tokenizer, which sets the vocabulary");
     const auto about = open_tokenizer(options.tokenizer)->about();
     if (!meaning.hash.empty() && meaning.hash != about.hash)
       throw UsageError(str("--tokenizer ", options.tokenizer, " is ", about.name, " (", about.hash,
-                           "), but the tokens are of ", meaning.name, " (", meaning.hash, ")"));
+                           "), but the tokens were made by ", meaning.name, " (", meaning.hash,
+                           ")"));
     const bool known = !meaning.hash.empty() && meaning.document_token >= 0;
     meaning = {about.name, about.hash, about.vocabulary, tokenizer_files(options.tokenizer),
                known ? meaning.document_token : about.document_token};
@@ -102,8 +104,8 @@ bool has_token(Boundary boundary) {
   return boundary == Boundary::front || boundary == Boundary::behind;
 }
 
-// Whether the token between the source's documents stands there for the tokenizer's own, as in
-// formats that know but one.
+// Whether the separator token of the source replaces the document token of the tokenizer, as in
+// formats with a fixed separator.
 bool stands_for_another(const Dataset& source, const Meaning& meaning) {
   const auto& format = source.format();
   return source.tokenizer_hash().empty() && has_token(format.boundary) &&
@@ -122,7 +124,7 @@ TokenFormat format_for(OutputKind kind, const Dataset& source, const Meaning& me
   format.token_bytes = token_bytes_for(kind, vocabulary);
   format.vocabulary = vocabulary;
   format.is_signed = false;
-  // nanoGPT's own is GPT-2's, but shards of characters never have it.
+  // The separator of nanoGPT is GPT-2's, but shards of characters never contain it.
   if (format.boundary_token >= vocabulary) {
     format.boundary = Boundary::none;
     format.boundary_token = -1;
@@ -130,8 +132,8 @@ TokenFormat format_for(OutputKind kind, const Dataset& source, const Meaning& me
   return format;
 }
 
-// What formats without a list of documents allow: ids below `vocabulary`, of which `boundary`
-// stands between documents and nowhere else.
+// Limits of formats without a document list: ids are below `vocabulary`, and `boundary` occurs
+// between documents and nowhere else.
 struct InBand {
   const char* what;
   std::int32_t boundary;
@@ -142,11 +144,11 @@ std::optional<InBand> in_band(OutputKind kind, int token_bytes) {
   if (kind == OutputKind::nanogpt) return InBand{"nanoGPT", kGpt2EndOfText, kMostU16};
   if (kind != OutputKind::llmc) return {};
   return token_bytes == 2
-             ? InBand{"llm.c with GPT-2's tokens", kGpt2EndOfText, kGpt2Vocabulary}
-             : InBand{"llm.c with Llama 3's tokens", kLlama3BeginOfText, kLlama3Vocabulary};
+             ? InBand{"llm.c with GPT-2 tokens", kGpt2EndOfText, kGpt2Vocabulary}
+             : InBand{"llm.c with Llama 3 tokens", kLlama3BeginOfText, kLlama3Vocabulary};
 }
 
-// Copies documents from a dataset to an output.
+// Copy copies documents from a dataset to an output.
 class Copy {
  public:
   Copy(const Dataset& source, const Meaning& meaning, ShardOutput& output,
@@ -178,7 +180,7 @@ class Copy {
       copy(body, body_end);
       if (kind_ == OutputKind::nanogpt) output_.add(boundary, {});
     }
-    // What is one document only because nobody says otherwise is none in our own list.
+    // If the source does not separate documents, the output lists no document.
     if (!lists_none_) output_.end_document();
     ++documents_;
   }
@@ -190,9 +192,10 @@ class Copy {
     return id;
   }
 
-  // The document without the token, in front or behind, that tells documents apart. Where they are
-  // listed there is one by custom: the tokenizer's in front, or the output's, if it is there. The
-  // output's own is left out at both ends, where it stands between documents anyway.
+  // Returns the document without the separator token before or after it. If the source lists
+  // documents, this is by convention the document token of the tokenizer at the start, or that of
+  // the output, if present. The token of the output is removed at both ends, because it is written
+  // between documents anyway.
   std::pair<std::int64_t, std::int64_t> without_boundary(std::int64_t first,
                                                          std::int64_t end) const {
     const auto& format = source_.format();
@@ -228,19 +231,19 @@ class Copy {
       const auto place = at + static_cast<std::int64_t>(i);
       const auto shard = source_.shard_of(place);
       const bool within = tokens_[i] == in_band_->boundary;
-      throw DataError(str(
-          source_.shard_path(shard), ": token ", place - source_.shard_start(shard), " is ",
-          tokens_[i], ", which ", in_band_->what,
-          within ? str(" puts between documents, but here it is within document ", documents_,
-                       "; pack the text with --plain-text, which makes no such token of its name "
-                       "in text, or convert to a format that lists documents: lockstep, megatron, "
-                       "datatrove")
-                 : str(" does not hold: expected ids below ", in_band_->vocabulary)));
+      throw DataError(
+          str(source_.shard_path(shard), ": token ", place - source_.shard_start(shard), " is ",
+              tokens_[i], ", which ", in_band_->what,
+              within ? str(" uses to separate documents, but it is inside document ", documents_,
+                           "; pack the text with --plain-text, which encodes names of special "
+                           "tokens as plain text, or convert to a format that lists documents: "
+                           "lockstep, megatron, datatrove")
+                     : str(" cannot store; expected ids below ", in_band_->vocabulary)));
     }
   }
 
-  // Where the token between documents is an id of the tokenizer's too, it may be text, and the
-  // tokenizer's own stand between documents.
+  // If the separator token is also an id of the tokenizer, it may be text. Then the document token
+  // of the tokenizer may be the separator.
   void check_is_not_ambiguous(std::int64_t at) const {
     const auto marker = source_.format().boundary_token;
     if (marker >= vocabulary_) return;
@@ -250,10 +253,10 @@ class Copy {
     const auto shard = source_.shard_of(place);
     throw DataError(str(source_.shard_path(shard), ": token ", place - source_.shard_start(shard),
                         " is ", document_token_,
-                        ", the tokenizer's document token, within document ", documents_, " as ",
-                        marker,
-                        " tells documents apart, which is a token of the tokenizer's too: it is "
-                        "not known which of the two does; pack the text again"));
+                        ", the tokenizer's document token, inside document ", documents_,
+                        ", but documents are separated by ", marker,
+                        ", which is also a token of the tokenizer, so the separator is ambiguous; "
+                        "pack the text again"));
   }
 
   const Dataset& source_;
@@ -265,12 +268,13 @@ class Copy {
   bool masks_, lists_none_;
   std::optional<InBand> in_band_;
   Progress progress_;
-  std::int64_t documents_ = 0;  // before this one
+  std::int64_t documents_ = 0;  // number of documents before this one
   std::vector<std::int32_t> tokens_;
   std::vector<std::uint8_t> mask_;
 };
 
-// Where the output has its own token between documents; "": it is the source's, or may be.
+// Describes how the separator token of the output differs from that of the source; "" if it is the
+// same or may be.
 std::string replaced_token(const Dataset& source, const Meaning& meaning,
                            const ShardOutput::Config& config) {
   const auto output = in_band(config.kind, config.format.token_bytes);
@@ -279,21 +283,24 @@ std::string replaced_token(const Dataset& source, const Meaning& meaning,
   const auto before = stands_for_another(source, meaning) || !has_token(format.boundary)
                           ? meaning.document_token
                           : format.boundary_token;
-  const auto back = " (`lockstep data convert --tokenizer` with the tokens' own brings it back)";
+  const auto back =
+      " (`lockstep data convert --tokenizer` with the original tokenizer restores it)";
   if (0 <= before && before < meaning.vocabulary)
-    return before == output->boundary ? ""
-                                      : str("document token ", before, " became ", output->boundary,
-                                            ", that of ", output->what, back);
+    return before == output->boundary
+               ? ""
+               : str("document token ", before, " was replaced by ", output->boundary,
+                     ", the document token of ", output->what, back);
   if (output->boundary < meaning.vocabulary) return "";
   return str(output->boundary, ", the document token of ", output->what,
-             ", tells documents apart, but the tokens have ids below ", meaning.vocabulary, back);
+             ", separates documents, but the ids of the tokenizer are below ", meaning.vocabulary,
+             back);
 }
 
 std::vector<std::string> losses(const Dataset& source, OutputKind kind, bool masks) {
   std::vector<std::string> lost;
   if (source.has_masks() && !masks) lost.emplace_back("loss masks");
   if (kind != OutputKind::lockstep && source.tokenizer_vocabulary() > 0)
-    lost.emplace_back("what dataset.json says of the tokenizer and its hashes");
+    lost.emplace_back("the tokenizer and the hashes in dataset.json");
   return lost;
 }
 
@@ -307,7 +314,7 @@ OutputKind output_kind(const std::string& name) {
 
 Converted convert(const ConvertOptions& options) {
   if (options.name.empty() || options.name.find('/') != std::string::npos)
-    throw UsageError(str("--name ", options.name, ": expected the beginning of a file's name"));
+    throw UsageError(str("--name ", options.name, ": expected the start of a file name"));
   const auto path = output_path(options.out);
   for (const auto& input : options.inputs)
     require_local(input);
@@ -334,9 +341,9 @@ Converted convert(const ConvertOptions& options) {
     copy_tokenizer_files(meaning.files, out.path());
     if (meaning.files.empty() && !meaning.hash.empty() &&
         meaning.hash != ByteTokenizer().about().hash)
-      log_warning("no tokenizer of ", meaning.name, " (", meaning.hash,
-                  ") lies beside the input: put it beside the output too, which `lockstep data "
-                  "verify` calls damaged without it");
+      log_warning("the input has no tokenizer ", meaning.name, " (", meaning.hash,
+                  ") beside it; copy the tokenizer into the output directory, because `lockstep "
+                  "data verify` reports an error without it");
   }
   out.commit();
   return {.shards = output.shards(),

@@ -36,7 +36,7 @@ DatasetWriter::DatasetWriter(PackDirectory& directory, double validation_share,
     for (const auto& shard : full[i])
       split.documents += shard.documents;
     split.documents += record_.splits[i].documents;
-    // One that goes on has begun.
+    // A document that continues has started but not ended; it counts too.
     if (record_.position.inside && record_.split == static_cast<std::int64_t>(i)) ++split.documents;
     split.saved = full[i].size();
     split.writer = std::make_unique<ShardWriter>(path, name, layout, record_.splits[i],
@@ -69,7 +69,7 @@ void DatasetWriter::write(const TextBatch& batch) {
     if (split.writer->has_full()) return save();
 }
 
-// And begins the next run behind it.
+// Then starts the next run after it.
 void DatasetWriter::add(const TextBatch& batch, Run& run) {
   const auto whole = layout_.token_bytes == 2 ? std::as_bytes(std::span(batch.narrow))
                                               : std::as_bytes(std::span(batch.wide));
@@ -84,7 +84,8 @@ void DatasetWriter::add(const TextBatch& batch, Run& run) {
   run.ends.clear();
 }
 
-// In the background, one after the other: full shards, what the open ones hold, the record of both.
+// Saves in the background, in this order: full shards, the content of open shards, the record of
+// both.
 void DatasetWriter::save() {
   background_.wait();
   full_.clear();

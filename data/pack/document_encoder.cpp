@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostKept = 4 * kBatchBytes;  // ids, or bytes of a line's members
+constexpr std::size_t kMostKept = 4 * kBatchBytes;  // ids, or bytes of the members of a line
 
 std::vector<std::string> names_of(const DocumentFields& fields) {
   if (!fields.prompt.empty()) return {fields.prompt, fields.response};
@@ -45,14 +45,14 @@ std::string DocumentEncoder::where(const TextBatch::Piece& piece, std::size_t by
              piece.byte + static_cast<std::int64_t>(byte));
 }
 
-// To one who gave other files, or members of other names, than were meant.
+// Advice for wrong files or wrong member names.
 std::string DocumentEncoder::advice(const TextBatch::Piece& piece,
                                     const JsonLine::Problem& problem) const {
   if (problem.lacks_member) {
     if (!fields_.messages.empty())
-      return R"(; expected a list of {"role": ..., "content": ...} by --messages-field)";
-    return fields_.prompt.empty() ? "; --field names another"
-                                  : "; --prompt-field and --response-field name others";
+      return R"(; --messages-field expects a list of {"role": ..., "content": ...})";
+    return fields_.prompt.empty() ? "; select the member with --field"
+                                  : "; select the members with --prompt-field and --response-field";
   }
   const auto& file = files_[static_cast<std::size_t>(piece.file)];
   if (piece.line != 1 || is_called_json_lines(file)) return "";
@@ -62,7 +62,7 @@ std::string DocumentEncoder::advice(const TextBatch::Piece& piece,
   if (ending != ".jsonl" && ending != ".ndjson")
     ending = other->stem().extension().string() + ending;
   return str("; to leave ", file.filename().string(),
-             " out, name the others by a pattern in quotes: '",
+             " out, select the others with a quoted pattern: '",
              (other->parent_path() / "*").string(), ending, "'");
 }
 
@@ -72,8 +72,8 @@ void DocumentEncoder::in_piece(const TextBatch::Piece& piece, const Act& act) co
     act();
   } catch (const MissingByte& error) {
     throw DataError(str(where(piece, 0), ": ", error.what(),
-                        "; --missing-bytes drop leaves out such bytes, as transformers does, and "
-                        "--missing-bytes replace makes their characters U+FFFD"));
+                        "; --missing-bytes drop omits such bytes, as transformers does, and "
+                        "--missing-bytes replace replaces their characters by U+FFFD"));
   } catch (const DataError& error) {
     throw DataError(str(where(piece, 0), ": ", error.what()));
   }
@@ -91,13 +91,13 @@ void DocumentEncoder::encode(TextBatch& batch, Memory& memory) const {
   memory.give_back();
 }
 
-// One document may have a gigabyte; those behind it have not.
+// A single document may have a gigabyte; later ones rarely do.
 void DocumentEncoder::Memory::give_back() {
   if (ids.capacity() > kMostKept) std::vector<std::int32_t>().swap(ids);
   line.give_back(kMostKept);
 }
 
-// Without ids in between: as fast as memory.
+// Does not use ids in between, and is as fast as memory.
 void DocumentEncoder::encode_bytes(TextBatch& batch, const TextBatch::Piece& piece) const {
   const auto* text = reinterpret_cast<const unsigned char*>(batch.text.data());
   if (piece.first) batch.narrow.push_back(ByteTokenizer::kDocumentToken);

@@ -1,6 +1,6 @@
-// DocumentEncoder: what documents become in a dataset: the tokenizer's document token and the
-// tokens of the text; or a prompt and its response, or a conversation, with a mask of what counts
-// in the loss.
+// DocumentEncoder turns documents into tokens: the document token of the tokenizer and the tokens
+// of the text. Prompts with responses and conversations also get a mask of the tokens that count in
+// the loss.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,15 @@
 
 namespace lockstep {
 
-// Which members of a line of JSON are read: `text`, or prompt and response, or messages; and how.
+// Names of the members of a JSON line to read: `text`, or prompt and response, or messages; and how
+// to read them.
 struct DocumentFields {
   std::string text = "text";
   std::string prompt, response;
-  std::string messages;  // a list of {"role": ..., "content": ...}
-  std::optional<ChatTemplate> chat_template = std::nullopt;  // of messages
-  // Names of special tokens in text are text like any other, as in prompts, responses and messages.
+  std::string messages;  // member with a list of {"role": ..., "content": ...}
+  std::optional<ChatTemplate> chat_template = std::nullopt;  // for messages
+  // Names of special tokens in text are encoded as plain text, as in prompts, responses and
+  // messages.
   bool plain = false;
   MissingBytes missing_bytes = MissingBytes::refuse;
 
@@ -33,33 +35,33 @@ struct DocumentFields {
 
 class DocumentEncoder {
  public:
-  // `files`: their names, for errors. Throws DataError where the tokenizer lacks what is needed.
+  // `files`: names for errors. Throws DataError if the tokenizer lacks a required token.
   DocumentEncoder(const Tokenizer& tokenizer, DocumentFields fields,
                   std::vector<std::filesystem::path> files, std::vector<bool> is_json_lines);
 
-  // What a thread keeps from call to call.
+  // State that a thread keeps between calls.
   struct Memory {
     explicit Memory(const DocumentFields& fields);
     Tokenizer::Memory words;
     std::vector<std::int32_t> ids;
     JsonLine line;
 
-    void give_back();  // what only a very long document needs
+    void give_back();  // frees memory that only a very long document needs
   };
   Memory memory() const { return Memory(fields_); }
 
-  // Makes tokens of the batch's pieces. Throws DataError naming file, line and byte.
+  // Encodes the pieces of the batch. Throws DataError naming file, line and byte.
   void encode(TextBatch& batch, Memory& memory) const;
 
-  // Conversations in which the assistant says nothing, so that nothing of them is learnt.
+  // Number of conversations without text of the assistant, which contribute nothing to the loss.
   std::int64_t without_target() const { return without_target_; }
 
-  bool wide() const { return tokenizer_.about().vocabulary > 65536; }  // u32
+  bool wide() const { return tokenizer_.about().vocabulary > 65536; }  // tokens need u32
 
  private:
   struct Turn {
     std::string_view text;
-    bool trusted = false;  // names of special tokens are these tokens
+    bool trusted = false;  // names of special tokens become these tokens
     bool counts = false;
   };
   void encode_text(TextBatch& batch, const TextBatch::Piece& piece, std::string_view text,
@@ -72,7 +74,7 @@ class DocumentEncoder {
   void note_replaced(TextBatch& batch, const TextBatch::Piece& piece, std::string_view text) const;
   void note_missing(TextBatch& batch, const TextBatch::Piece& piece, Memory& memory) const;
   void append(TextBatch& batch, Memory& memory) const;
-  // act(); what a DataError says of it gets the place of the piece in front.
+  // Runs act() and puts the place of the piece before the text of a DataError.
   template <class Act>
   void in_piece(const TextBatch::Piece& piece, const Act& act) const;
   std::string where(const TextBatch::Piece& piece, std::size_t byte) const;
@@ -82,7 +84,7 @@ class DocumentEncoder {
   DocumentFields fields_;
   std::vector<std::filesystem::path> files_;
   std::vector<bool> is_json_lines_;
-  bool bytes_;  // the tokenizer is bytes
+  bool bytes_;  // true: the tokenizer is `bytes`
   mutable std::atomic<std::int64_t> without_target_{0};
 };
 

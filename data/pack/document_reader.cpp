@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 17;  // searched while in the cache
-constexpr std::size_t kLookedAt = std::size_t{1} << 16;   // of each file: whether it is text
+constexpr std::size_t kReadBytes = std::size_t{1} << 17;  // searched while in the CPU cache
+constexpr std::size_t kLookedAt = std::size_t{1} << 16;   // start that is checked for text
 
 std::string advice_for(const Stranger& stranger, const std::string& file) {
   std::string advice = stranger.advice;
@@ -24,10 +24,10 @@ std::string advice_for(const Stranger& stranger, const std::string& file) {
   return advice;
 }
 
-// A file's name in small letters, without what it says of compression.
+// The name of a file in lower case, without the ending of its compression.
 struct Called {
   std::string name;
-  const char* compression = nullptr;  // ".gz"; null: it says nothing of it
+  const char* compression = nullptr;  // ".gz"; null without such an ending
 
   bool ends_with(std::initializer_list<const char*> endings) const {
     return std::ranges::any_of(endings, [&](const char* end) { return name.ends_with(end); });
@@ -47,15 +47,15 @@ Called called(const std::filesystem::path& path) {
   return file;
 }
 
-// The first that is not blank, behind a byte order mark; 0: there is none.
+// Returns the first character that is not blank, after a byte order mark; 0 if there is none.
 char first_letter(std::string_view begin) {
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
   const auto at = begin.find_first_not_of(" \t\r\n");
   return at == begin.npos ? '\0' : begin[at];
 }
 
-// Whether the first line is an object of JSON with a member. `cut`: the text goes on behind
-// `begin`, and what was right up to near its end may be one.
+// Whether the first line is a JSON object with a member. `cut`: the text continues after `begin`; a
+// line that is valid almost to the end counts as an object.
 bool begins_with_an_object(std::string_view begin, bool cut) {
   const auto end = begin.find('\n');
   const auto line = begin.substr(0, end);
@@ -65,7 +65,7 @@ bool begins_with_an_object(std::string_view begin, bool cut) {
   try {
     JsonLine(std::vector<std::string>{}).scan(line);
   } catch (const JsonLine::Problem& problem) {
-    constexpr std::size_t kLongestCut = 8;  // of a word, or a character
+    constexpr std::size_t kLongestCut = 8;  // bytes of a word, or of a character
     return cut && end == std::string_view::npos && problem.byte + kLongestCut >= line.size();
   }
   return true;
@@ -144,7 +144,7 @@ void DocumentReader::hash_up_to_begin(const TextBatch& batch) {
   hashed_ = begin_;
 }
 
-// Whether the file ends.
+// Returns true at the end of the file.
 bool DocumentReader::read_more(TextBatch& batch) {
   const auto room = batch.text.rest().first(std::min(kReadBytes, batch.text.rest().size()));
   const auto count = source_->read(room);
@@ -162,7 +162,7 @@ void DocumentReader::count_zeros(std::string_view text) {
   zeros_ = zeros == std::ssize(text) ? zeros_ + zeros : zeros;
 }
 
-// Bytes of them become tokens, and are counted; that separate documents they are as they should be.
+// Zero bytes that become tokens are counted; zero bytes that separate documents are expected.
 void DocumentReader::check_zeros_at_end(TextBatch& batch) {
   const auto file = config_.files[static_cast<std::size_t>(position_.file)].string();
   if (!may_be_zero()) refuse_zeros_at_end(file, source_->offset(), zeros_);
@@ -170,7 +170,7 @@ void DocumentReader::check_zeros_at_end(TextBatch& batch) {
     batch.odd.zeros.note(str(file, ": ", zeros_at_end(source_->offset(), zeros_)));
 }
 
-// Where they are tokens, or stand between documents.
+// Whether zero bytes are allowed: as tokens, or between documents.
 bool DocumentReader::may_be_zero() const {
   return !is_json_lines(position_.file) &&
          (dynamic_cast<const ByteTokenizer*>(&tokenizer_) != nullptr ||
@@ -181,20 +181,20 @@ void DocumentReader::check_is_text(TextBatch& batch, std::string_view begin, boo
   const auto& path = config_.files[static_cast<std::size_t>(position_.file)];
   const auto refuse = [&](const auto&... what) { throw DataError(str(path.string(), what...)); };
   if (const auto* stranger = stranger_to_text(begin); stranger != nullptr)
-    refuse(" is ", stranger->what, ", no text that can be packed; ",
-           advice_for(*stranger, path.string()));
+    refuse(" is ", stranger->what, ", not text; ", advice_for(*stranger, path.string()));
   const auto file = called(path);
   if (file.compression != nullptr && !source_->is_compressed() &&
       !(is_json_lines(position_.file) ? first_letter(begin) == '{' : config_.plain_text))
-    refuse(" is called *", file.compression, ", but is neither gzip nor zstd",
+    refuse(" is named *", file.compression, ", but is neither gzip nor zstd",
            begin.empty() ? ": it is empty" : "",
-           "; where it should be, its download or its copy went wrong; else rename it");
+           "; download or copy it again, or rename it if it is not compressed");
   if (is_json_lines(position_.file)) return;
   const auto looked_at = begin.substr(0, kLookedAt);
   if (const auto zero = looked_at.find('\0'); zero != std::string_view::npos && !may_be_zero()) {
     const bool others = begin.find_first_not_of('\0', zero) != std::string_view::npos;
-    if (others || !whole)  // else they are named at the end
-      refuse(" is no text: byte ", zero, " is zero", others ? "" : ", and so are many after it",
+    if (others || !whole)  // else the error at the end names them
+      refuse(" is not text: byte ", zero, " is zero",
+             others ? "" : ", and so are the bytes after it",
              "; leave it out, or pack it as bytes: --tokenizer bytes");
   }
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
@@ -203,14 +203,14 @@ void DocumentReader::check_is_text(TextBatch& batch, std::string_view begin, boo
   if (begin.find('\n') == std::string_view::npos && begin.find('\r') != std::string_view::npos)
     batch.odd.returns.note(path.string());
   if (config_.plain_text) return;
-  constexpr const char* kAsItStands = "; where it is to be learnt as it stands, give --plain-text";
+  constexpr const char* kAsItStands = "; to train on it as it is, pass --plain-text";
   if (file.ends_with({".csv", ".tsv"}))
-    refuse(" is a table; write its rows as lines of JSON, and pack those", kAsItStands);
+    refuse(" is a table; convert its rows to JSON lines and pack those", kAsItStands);
   const bool cut = begin.size() >= kLookedAt;
   begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n"), begin.size()));
   if ((file.ends_with({".json"}) && (begin.starts_with('{') || begin.starts_with('['))) ||
       begins_with_an_object(begin, cut))
-    refuse(" holds JSON; where each line is an object, give --field, or call it .jsonl",
+    refuse(" holds JSON; if each line is an object, pass --field or rename it to .jsonl",
            kAsItStands);
 }
 
@@ -228,14 +228,14 @@ void DocumentReader::cut_documents(TextBatch& batch) {
     ++position_.line;
     scanned_ = begin_;
   }
-  // What may be the begin of a separator is looked at again.
+  // Bytes that may be the start of a separator are searched again.
   const auto whole = batch.text.size() - std::min(batch.text.size(), separator_.size() - 1);
   scanned_ = std::max(begin_, whole);
 }
 
-// All up to `end`, unless that is nothing of a document.
+// Adds all text up to `end`, unless it contains nothing of a document.
 void DocumentReader::add_piece(TextBatch& batch, std::size_t end, bool last) {
-  LOCKSTEP_CHECK(end > begin_ || !position_.inside, "a document that goes on with nothing");
+  LOCKSTEP_CHECK(end > begin_ || !position_.inside, "a document without further text");
   if (end > begin_)
     batch.pieces.push_back(
         {begin_, end, position_.byte, position_.line, position_.file, !position_.inside, last});
@@ -244,13 +244,13 @@ void DocumentReader::add_piece(TextBatch& batch, std::size_t end, bool last) {
   begin_ = end;
 }
 
-// There is little room, and a document that goes on. False: the batch ends here.
+// There is little room, and the document continues. Returns false if the batch ends here.
 bool DocumentReader::cut_long_document(TextBatch& batch, std::size_t room) {
   const std::size_t size = batch.text.size();
   const bool lines = is_json_lines(position_.file);
   if (!batch.pieces.empty() && (lines || size - begin_ < kBatchBytes / 2)) return false;
   if (!lines) {
-    // So that one byte of the document is left for the next batch, which can end it.
+    // Leaves one byte of the document for the next batch, which can end it.
     const auto kept = std::max<std::size_t>(separator_.size(), 1);
     const auto length = size - begin_ - std::min(kept, size - begin_);
     const auto cut = tokenizer_.last_cut({batch.text.data() + begin_, length});
@@ -264,7 +264,7 @@ bool DocumentReader::cut_long_document(TextBatch& batch, std::size_t room) {
     throw DataError(str(config_.files[static_cast<std::size_t>(position_.file)].string(),
                         ": at byte ", position_.byte,
                         lines ? str(", line ", position_.line, ": the line is longer than")
-                              : str(": a document holds no place where it may be cut within"),
+                              : str(": a document has no place to split it within"),
                         " 1 GiB",
                         zeros_ > 0 ? str(", with ", zeros_, " zero bytes at its end") : "",
                         lines && memchr(batch.text.data() + begin_, '\r', size - begin_) != nullptr

@@ -1,5 +1,5 @@
-// DocumentReader: text files cut into documents, batch by batch, in memory that does not depend on
-// how long they are.
+// DocumentReader splits text files into documents, batch by batch. Its memory does not depend on
+// their length.
 #pragma once
 
 #include <cstdint>
@@ -17,35 +17,35 @@
 
 namespace lockstep {
 
-// The longest line, and the longest text in which no place is known where it may be cut.
+// Limit of a line, and of text without a place to split it.
 inline constexpr std::size_t kMostDocumentBytes = std::size_t{1} << 30;
 inline constexpr std::size_t kMostSeparatorBytes = std::size_t{1} << 16;
 
-// A file whose lines are JSON: called *.jsonl, *.ndjson or *.jl, compressed or not, or *.json.gz,
-// .zst; in letters of any case.
+// Whether the name means lines of JSON: *.jsonl, *.ndjson or *.jl, compressed or not, or *.json.gz,
+// *.json.zst, in upper or lower case.
 bool is_called_json_lines(const std::filesystem::path& path);
 
 class DocumentReader {
  public:
   struct Config {
     std::vector<std::filesystem::path> files;
-    std::string separator;        // of documents in text; empty: one a file
-    bool all_json_lines = false;  // else those that are called so
-    bool plain_text = false;      // JSON and tables are text too
+    std::string separator;        // between documents in text; empty: one document per file
+    bool all_json_lines = false;  // false: only files with such names
+    bool plain_text = false;      // true: accept JSON and tables as text
   };
-  // From `start`, where a batch ended once. `tokenizer` knows where documents may be cut.
+  // Reads from `start`, which was the end of a batch. `tokenizer` defines where documents may be
+  // split.
   DocumentReader(Config config, const Tokenizer& tokenizer, const InputPosition& start,
                  Progress& progress);
 
-  // Puts the next pieces, if any, into `batch`, which is clear; false behind the last. A document
-  // of text without bytes, and an empty line, are left out. Throws DataError naming file and byte,
-  // and where a file is no text, ends with zero bytes, or is text that is meant for programs: JSON,
-  // tables.
+  // Puts the next pieces into `batch`, which is cleared; returns false at the end. Empty documents
+  // of text and empty lines are left out. Throws DataError naming file and byte. It also throws if
+  // a file is not text, ends with zero bytes, or is text for programs (JSON, tables).
   bool fill(TextBatch& batch);
 
   bool is_json_lines(std::int64_t file) const;
 
-  // What was read of text, not lines of JSON: files, separators, whether lines end with \r\n.
+  // Statistics of text, without lines of JSON: files, separators, and whether lines end with \r\n.
   struct Seen {
     std::int64_t files = 0, separators = 0;
     bool carriage_returns = false;
@@ -67,18 +67,20 @@ class DocumentReader {
   Config config_;
   const Tokenizer& tokenizer_;
   Progress& progress_;
-  InputPosition position_;  // of the batch's byte `begin_`; the last of `read` is in hash_ yet
-  Hasher hash_;             // of the text from begin_of_hash_ on, up to the batch's byte `hashed_`
+  // Position of byte `begin_` of the batch; the last stretch of `read` is still in hash_.
+  InputPosition position_;
+  Hasher hash_;  // of the text from begin_of_hash_ to byte `hashed_` of the batch
   std::int64_t begin_of_hash_ = 0;
   std::size_t hashed_ = 0;
-  std::string separator_;  // of the file that is open
+  std::string separator_;  // of the open file
   std::optional<TextSource> source_;
   Seen seen_;
-  bool is_new_ = false;     // of which nothing was read
-  std::int64_t zeros_ = 0;  // at the end of what was read of it
-  std::int64_t taken_ = 0;  // of it, as progress was told
+  bool is_new_ = false;     // nothing of the file was read yet
+  std::int64_t zeros_ = 0;  // zero bytes at the end of the text read so far
+  std::int64_t taken_ = 0;  // bytes of the file reported to progress
   std::vector<char> carried_;
-  std::size_t begin_ = 0, scanned_ = 0;  // of the batch's text: not in pieces, without separators
+  // In the batch: start of the text that is not in pieces, and end of the searched text.
+  std::size_t begin_ = 0, scanned_ = 0;
 };
 
 }  // namespace lockstep

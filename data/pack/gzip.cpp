@@ -12,7 +12,7 @@ namespace {
 class Gzip final : public Decompressor {
  public:
   Gzip() {
-    constexpr int kOfGzip = 16;  // added to the bits of the window: gzip's header and checksum
+    constexpr int kOfGzip = 16;  // added to the window bits: gzip header and checksum
     if (inflateInit2(&stream_, MAX_WBITS + kOfGzip) != Z_OK) throw std::bad_alloc();
   }
   Gzip(const Gzip&) = delete;
@@ -23,7 +23,7 @@ class Gzip final : public Decompressor {
     if (behind_member_ && !in.empty() && (padded_ || in.front() == 0)) return skip_padding(in);
     behind_member_ = false;
     constexpr std::size_t kMost = std::numeric_limits<uInt>::max();
-    // zlib's own type; it does not write there.
+    // The type is that of zlib, which does not write there.
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in.data()));
     stream_.avail_in = static_cast<uInt>(std::min(in.size(), kMost));
     stream_.next_out = reinterpret_cast<Bytef*>(out.data());
@@ -32,7 +32,7 @@ class Gzip final : public Decompressor {
     const int code = inflate(&stream_, Z_NO_FLUSH);
     if (code == Z_MEM_ERROR) throw std::bad_alloc();
     const bool damaged = code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR;
-    if (damaged && room == stream_.avail_out)  // else what was made comes first, this again
+    if (damaged && room == stream_.avail_out)  // else first the output, then the error
       throw DataError(str("damaged gzip: ", stream_.msg != nullptr ? stream_.msg : "no header"));
     const Step step{given - stream_.avail_in, room - stream_.avail_out, code == Z_STREAM_END};
     if (step.ended) inflateReset(&stream_);
@@ -41,11 +41,11 @@ class Gzip final : public Decompressor {
   }
 
  private:
-  // Zeros that fill a tape's last block; gzip passes over them too.
+  // Skips zeros that fill the last block of a tape, as gzip does.
   Step skip_padding(std::span<const char> in) {
     const auto zeros = static_cast<std::size_t>(
         std::find_if(in.begin(), in.end(), [](char c) { return c != 0; }) - in.begin());
-    if (zeros == 0) throw DataError("damaged gzip: expected zeros up to the end, behind the first");
+    if (zeros == 0) throw DataError("damaged gzip: expected only zero bytes after the first one");
     padded_ = true;
     return {zeros, 0, true};
   }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kTokensAtOnce = std::int64_t{1} << 20;
 
-// That holds the token asked for; -1: not known.
+// The document of the requested token; -1: unknown.
 struct Holder {
   std::int64_t number = -1, start = -1;
 };
@@ -42,7 +42,7 @@ struct Documents {
   }
   std::int64_t at;
   Lengths lengths;
-  Holder holder;  // of `at`
+  Holder holder;  // document of `at`
 };
 
 Documents listed_documents(const Dataset& dataset, std::int64_t at) {
@@ -52,7 +52,7 @@ Documents listed_documents(const Dataset& dataset, std::int64_t at) {
   return documents;
 }
 
-// The first token of the document of `at`, where it is one of the last kTokensAtOnce.
+// Returns the first token of the document of `at` if it is among the last kTokensAtOnce tokens.
 std::int64_t start_before(const Dataset& dataset, std::int64_t at) {
   const auto first = std::max<std::int64_t>(at + 1 - kTokensAtOnce, 0);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(at + 1 - first)), starts(tokens.size());
@@ -61,7 +61,7 @@ std::int64_t start_before(const Dataset& dataset, std::int64_t at) {
   return starts.back() > 0 ? first + starts.back() : -1;
 }
 
-// Of those in the first `most` tokens; and that of `at` wherever it is.
+// Counts the documents in the first `most` tokens, and finds the document of `at` anywhere.
 Documents scanned_documents(const Dataset& dataset, std::int64_t at, std::int64_t most) {
   Documents documents(at);
   const auto tokens = std::min(most, dataset.tokens());
@@ -100,7 +100,7 @@ void describe_format(std::ostream& out, const Dataset& dataset) {
     out << "not known\n";
   else
     out << "token " << format.boundary_token << ' '
-        << (format.boundary == Boundary::front ? "in front of" : "behind") << " each document\n";
+        << (format.boundary == Boundary::front ? "before" : "after") << " each document\n";
   out << "shards       " << with_commas(static_cast<std::int64_t>(dataset.shards())) << '\n'
       << "tokens       " << with_commas(dataset.tokens()) << '\n'
       << "fingerprint  " << dataset.fingerprint() << '\n';
@@ -122,14 +122,14 @@ void describe_lengths(std::ostream& out, const Lengths& lengths) {
   }
 }
 
-// One token behind the other, with what is known of each.
+// Writer writes tokens one after the other with their marks.
 class Writer {
  public:
   Writer(const Dataset& dataset, const Tokenizer* tokenizer)
       : format_(dataset.format()), tokenizer_(tokenizer) {}
 
   struct About {
-    bool starts = false, is_boundary = false;  // a document, the token that tells them apart
+    bool starts = false, is_boundary = false;  // start of a document; separator token
     bool counts = false, marked = false;
   };
   void add(std::int32_t token, const About& about) {
@@ -168,28 +168,28 @@ class Writer {
 std::string in_words(std::int64_t at, const Holder& document) {
   auto words = str(" around [>token ", with_commas(at), "<]");
   if (document.start < 0)
-    return str(words, ", of a document that starts more than ", with_commas(kTokensAtOnce - 1),
-               " tokens before");
-  words += ", of ";
+    return str(words, ", in a document that starts more than ", with_commas(kTokensAtOnce - 1),
+               " tokens earlier");
+  words += ", in ";
   words += document.number < 0 ? "a document" : str("document ", with_commas(document.number));
   return str(words, ", which starts at token ", with_commas(document.start));
 }
 
-// Tokens [first, end), with a mark at token `at` unless that is -1.
+// Writes tokens [first, end), with a mark at token `at` unless that is -1.
 void write_tokens(std::ostream& out, const Dataset& dataset, const Tokenizer* tokenizer,
                   std::int64_t first, std::int64_t end, std::int64_t at) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(end - first)), starts(tokens.size());
   std::vector<std::uint8_t> mask(tokens.size());
   dataset.read(tokens, first);
   dataset.read_mask(mask, first);
-  if (dataset.has_masks()) out << ", {+what counts in the loss+}";
+  if (dataset.has_masks()) out << ", {+tokens that count in the loss+}";
   out << ":\n";
   dataset.find_documents(starts, tokens, first);
   Writer writer(dataset, tokenizer);
   const auto& format = dataset.format();
   const auto starts_at = [&](std::size_t i) { return starts[i] == static_cast<std::int32_t>(i); };
-  // A list says which token tells documents apart: within a text one like it does not. Of the first
-  // and the last it cannot be seen here.
+  // With a list, only its ends show which tokens are separators; the same token may occur in text.
+  // For the first and the last token this is unknown here.
   const auto tells_apart = [&](std::size_t i) {
     if (format.boundary == Boundary::behind) return i + 1 == starts.size() || starts_at(i + 1);
     return format.boundary == Boundary::front && starts_at(i);
@@ -207,13 +207,12 @@ void write_tokens(std::ostream& out, const Dataset& dataset, const Tokenizer* to
 std::string inspect(const Dataset& dataset, const Tokenizer* tokenizer,
                     std::optional<std::int64_t> at, std::int64_t count, std::int64_t most_scanned) {
   if (at && (*at < 0 || *at >= dataset.tokens()))
-    throw UsageError(str("--at ", *at,
-                         ": expected a token of the dataset, which are numbered 0 to ",
-                         dataset.tokens() - 1));
+    throw UsageError(
+        str("--at ", *at, ": expected a token number from 0 to ", dataset.tokens() - 1));
   if (tokenizer != nullptr && dataset.format().vocabulary != 0 &&
       tokenizer->about().vocabulary != dataset.format().vocabulary)
     throw UsageError(str("the tokenizer ", tokenizer->about().name, " has ",
-                         tokenizer->about().vocabulary, " tokens, the dataset's ",
+                         tokenizer->about().vocabulary, " tokens, but the dataset's tokenizer has ",
                          dataset.format().vocabulary));
   std::ostringstream out;
   describe_format(out, dataset);

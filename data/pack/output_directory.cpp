@@ -11,15 +11,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A run that was killed could not remove what it wrote.
+// A killed run could not remove its files.
 void warn_of_leftovers(const fs::path& out) {
   const auto parent = out.has_parent_path() ? out.parent_path() : fs::path(".");
   std::error_code error;
   for (fs::directory_iterator it(parent, error), end; !error && it != end; it.increment(error))
     if (it->path().filename().string().starts_with(out.filename().string() + ".tmp-"))
       log_warning(it->path().string(),
-                  ": left by a run that was stopped, unless one is writing it now; it may be "
-                  "removed");
+                  ": left by an interrupted run; remove it unless another run is writing it now");
 }
 
 }  // namespace
@@ -35,7 +34,7 @@ OutputDirectory::OutputDirectory(const fs::path& out) : out_(out) {
     make_directories(temporary);
   } catch (...) {
     std::error_code ignored;
-    fs::remove(temporary, ignored);  // an empty one
+    fs::remove(temporary, ignored);  // if it is empty
     throw;
   }
 }
@@ -55,7 +54,7 @@ fs::path output_path(const fs::path& out) {
   const auto normal = out.lexically_normal();
   auto path = normal.has_filename() ? normal : normal.parent_path();
   if (!path.has_filename() || path.filename() == "." || path.filename() == "..")
-    throw UsageError(str(out.string(), ": expected the name of a directory to make"));
+    throw UsageError(str(out.string(), ": expected the name of a new directory"));
   return path;
 }
 

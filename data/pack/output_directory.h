@@ -1,5 +1,4 @@
-// OutputDirectory: a directory that appears under its name when all in it is complete, or not at
-// all.
+// OutputDirectory is a directory that appears under its name only when it is complete.
 #pragma once
 
 #include <filesystem>
@@ -8,24 +7,24 @@ namespace lockstep {
 
 class OutputDirectory {
  public:
-  // Makes OUT.tmp-PID beside `out`, which must not exist, or be an empty directory. Throws
-  // UsageError otherwise, or where OUT.tmp-PID exists, DataError where it cannot be made.
+  // Creates OUT.tmp-PID beside `out`. `out` must not exist or must be an empty directory. Throws
+  // UsageError otherwise, or if OUT.tmp-PID exists, DataError if it cannot be created.
   explicit OutputDirectory(const std::filesystem::path& out);
   OutputDirectory(const OutputDirectory&) = delete;
   OutputDirectory& operator=(const OutputDirectory&) = delete;
-  ~OutputDirectory();  // removes it where it was not committed
+  ~OutputDirectory();  // removes the directory unless it was committed
 
   const std::filesystem::path& path() const { return temporary_; }
-  void commit();  // every file in it must be synced
+  void commit();  // all files in it must be synced
 
  private:
-  std::filesystem::path out_, temporary_;  // the second: once it is ours
+  std::filesystem::path out_, temporary_;  // temporary_: set once this process has created it
 };
 
-// The output's path with its name at the end: `d/` names d. Throws UsageError for `.` and `/`.
+// Returns the output path ending with its name: d for `d/`. Throws UsageError for `.` and `/`.
 std::filesystem::path output_path(const std::filesystem::path& out);
 
-// Throws UsageError where `out` exists and is not an empty directory.
+// Throws UsageError if `out` exists and is not an empty directory.
 void refuse_taken(const std::filesystem::path& out);
 
 }  // namespace lockstep

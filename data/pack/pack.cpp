@@ -35,7 +35,7 @@ bool lies_in(const fs::path& path, const fs::path& directory) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-// A second run would pack the first one's shards.
+// Otherwise a second run would pack the shards of the first one.
 void refuse_output_inside_input(const fs::path& out, const std::vector<fs::path>& inputs) {
   std::error_code unknown;
   for (const auto& input : inputs)
@@ -43,29 +43,30 @@ void refuse_output_inside_input(const fs::path& out, const std::vector<fs::path>
       throw UsageError(str(out.string(), ": lies inside the input directory ", input.string()));
 }
 
-// Packing works there, and removes it. A pattern, or a directory, may hold it when packing goes on.
+// Packing works in this directory and removes it. A pattern or a directory may contain it when
+// packing resumes.
 void leave_out_work(const fs::path& out, const std::vector<fs::path>& inputs,
                     std::vector<fs::path>& files) {
   const auto work = PackDirectory::work_of(out);
   for (const auto& input : inputs)
     if (input != "-" && lies_in(input, work))
       throw UsageError(str(input.string(), ": lies in ", work.string(),
-                           ", where packing works and which it removes: move it, or choose another "
-                           "--out"));
+                           ", the work directory of packing, which is removed at the end; move it, "
+                           "or choose another --out"));
   std::erase_if(files, [&](const fs::path& file) { return file != "-" && lies_in(file, work); });
 }
 
 DocumentFields fields_of(const PackOptions& options) {
   const auto given = [](const std::string& name) { return name.empty() ? 0 : 1; };
   if (given(options.prompt_field) != given(options.response_field))
-    throw UsageError("--prompt-field and --response-field go together");
+    throw UsageError("--prompt-field and --response-field must be given together");
   if (given(options.messages_field) != given(options.chat_template))
-    throw UsageError("--messages-field and --chat-template go together");
+    throw UsageError("--messages-field and --chat-template must be given together");
   if (given(options.field) + given(options.prompt_field) + given(options.messages_field) > 1)
-    throw UsageError("expected one of --field, --prompt-field and --messages-field");
+    throw UsageError("expected only one of --field, --prompt-field and --messages-field");
   if (!options.document_separator.empty() &&
       given(options.field) + given(options.prompt_field) + given(options.messages_field) > 0)
-    throw UsageError("--document-separator stands in text; of lines of JSON each is a document");
+    throw UsageError("--document-separator is for text; in JSON lines each line is a document");
   DocumentFields fields;
   fields.plain = options.plain_text;
   fields.missing_bytes = options.missing_bytes;
@@ -87,12 +88,13 @@ void check_tokenizer(const Tokenizer& tokenizer) {
   std::string names;
   for (std::size_t i = 0; i < std::min(special.size(), kMost); ++i)
     names += str(i == 0 ? "" : " or ", "--document-token '", special[i], "'");
-  throw UsageError(str("the tokenizer ", about.name, " does not say which token starts a document",
-                       special.empty() ? ", and has no special token" : "; name one: ", names,
+  throw UsageError(str("the tokenizer ", about.name,
+                       " does not define which token starts a document",
+                       special.empty() ? ", and has no special token" : "; pass one: ", names,
                        special.size() > kMost ? ", ..." : ""));
 }
 
-// "8 bytes, 04 06 13 14 16 1d f1 f2 (hexadecimal)".
+// Formats bytes as "8 bytes, 04 06 13 14 16 1d f1 f2 (hexadecimal)".
 std::string in_hex(std::string_view bytes) {
   constexpr std::size_t kMost = 16;
   constexpr std::string_view kHex = "0123456789abcdef";
@@ -111,11 +113,11 @@ void check_missing_bytes(const Tokenizer& tokenizer, MissingBytes missing) {
       str("the tokenizer ", tokenizer.about().name, " has no token for ", in_hex(bytes));
   if (missing == MissingBytes::replace && kReplacement.find_first_of(bytes) != std::string::npos)
     throw UsageError(str("--missing-bytes replace: ", lacks,
-                         ", and U+FFFD is the bytes ef bf bd; give --missing-bytes drop"));
+                         ", and U+FFFD is the bytes ef bf bd; pass --missing-bytes drop"));
   if (missing == MissingBytes::refuse)
-    log_info(
-        lacks,
-        "; text with one of them ends packing. To accept it, give --missing-bytes drop or replace");
+    log_info(lacks,
+             "; packing stops at text with one of them. To accept such text, pass --missing-bytes "
+             "drop or replace");
 }
 
 Json input_of(const fs::path& file) {
@@ -129,7 +131,7 @@ Json input_of(const fs::path& file) {
   return json;
 }
 
-// What decides what is written.
+// Returns the settings that determine the output.
 Json command_of(const PackOptions& options, const std::vector<fs::path>& files,
                 const DocumentFields& fields, const Tokenizer::About& about) {
   Json command;
@@ -168,7 +170,7 @@ bool can_be_read_again(const std::vector<fs::path>& files) {
 TokenFormat format_of(const Tokenizer::About& about, const ShardLayout& layout) {
   TokenFormat format{about.name,       kShardHeaderBytes, layout.token_bytes,
                      about.vocabulary, Boundary::front,   about.document_token};
-  // A conversation may hold the document token, and a response end with it.
+  // A conversation may contain the document token, and a response may end with it.
   if (layout.masked) {
     format.boundary = Boundary::listed;
     format.boundary_token = -1;
@@ -176,7 +178,7 @@ TokenFormat format_of(const Tokenizer::About& about, const ShardLayout& layout) 
   return format;
 }
 
-// What all threads know.
+// Data that all threads share.
 struct Job {
   const PackOptions& options;
   std::vector<fs::path> files;
@@ -197,8 +199,8 @@ void warn_of_separator(const DocumentReader::Seen& seen, const PackOptions& opti
   if (options.document_separator.empty() || seen.files == 0 || seen.separators > 0) return;
   const bool other_ends =
       seen.carriage_returns && options.document_separator.find('\n') != std::string::npos;
-  log_warning("--document-separator stands nowhere in the text: each file is one document",
-              other_ends ? R"(; its lines end with \r\n, which the separator must name)" : "");
+  log_warning("--document-separator does not occur in the text: each file is one document",
+              other_ends ? R"(; its lines end with \r\n, which the separator must contain)" : "");
 }
 
 void write_all(const Job& job, DatasetWriter& writer, const InputPosition& start) {
@@ -221,7 +223,7 @@ void write_all(const Job& job, DatasetWriter& writer, const InputPosition& start
         encoder.encode(batch, memories[static_cast<std::size_t>(thread)]);
       },
       [&](TextBatch& batch) { writer.write(batch); });
-  // What comes before a refusal is still written, and refused first where it must be.
+  // Input before the error is still written, and an error in it is reported first.
   std::exception_ptr refused;
   try {
     read_all(reader, pipeline);
@@ -232,8 +234,9 @@ void write_all(const Job& job, DatasetWriter& writer, const InputPosition& start
   if (refused) std::rethrow_exception(refused);
   if (start.file == 0 && start.byte == 0) warn_of_separator(reader.seen(), options);
   if (const auto count = encoder.without_target(); count > 0)
-    log_warning("in ", count, count == 1 ? " conversation" : " conversations",
-                " the assistant says nothing: nothing is learnt of ", count == 1 ? "it" : "them");
+    log_warning(count, count == 1 ? " conversation has" : " conversations have",
+                " no text of the assistant: no token of ", count == 1 ? "it" : "them",
+                " counts in the loss");
 }
 
 void check_split(const DatasetWriter& writer, const PackOptions& options) {
@@ -243,8 +246,8 @@ void check_split(const DatasetWriter& writer, const PackOptions& options) {
   if (options.validation_share == 0 || (train > 0 && validation > 0)) return;
   throw DataError(str("--validation holds out whole documents, and ",
                       100 * options.validation_share, "% of ", train + validation,
-                      " leaves one side empty; hold out a larger share, or say what stands between "
-                      "documents: --document-separator '\\n\\n'"));
+                      " documents leaves one split empty; hold out a larger share, or set the "
+                      "separator of documents: --document-separator '\\n\\n'"));
 }
 
 std::vector<PackedDataset> finish(const Job& job, DatasetWriter& writer, const fs::path& out) {
@@ -289,7 +292,7 @@ std::vector<PackedDataset> pack(const PackOptions& options) {
     in_context(
         [&] { record->check(job.files.size(), options.validation_share > 0 ? 2 : 1, job.layout); },
         directory.record_path().string());
-    log_info(out.string(), ": goes on behind ", record->documents, " documents");
+    log_info(out.string(), ": resuming after ", record->documents, " documents");
   }
   DatasetWriter writer(directory, options.validation_share, job.layout);
   write_all(job, writer, directory.record() ? directory.record()->position : InputPosition{});

@@ -33,12 +33,12 @@ const Json::Array& inputs_of(const Json& command) {
   return command.at("inputs").as_array();
 }
 
-// Up to where all is written.
+// Describes the place up to which all input is written.
 std::string place_of(const InputPosition& position, const Json& command) {
   const auto& inputs = inputs_of(command);
   const auto file = static_cast<std::size_t>(position.file);
   if (file >= inputs.size()) return "the end of the last input";
-  return str(position.byte > 0 ? str("byte ", position.byte) : "the begin", " of ",
+  return str(position.byte > 0 ? str("byte ", position.byte) : "the start", " of ",
              text_at(inputs[file], "file"));
 }
 
@@ -58,21 +58,21 @@ bool holds_what_was_read(const fs::path& file, const InputPosition& position) {
   return true;
 }
 
-// A file that is not what it was, by its size or else the time of its last change.
+// Describes the change of a file: its size, or else its modification time.
 std::string change_of_file(const Json& before, const Json& now) {
   const auto bytes = [](const Json& input) {
     const auto* count = input.find("bytes");
     return count == nullptr ? std::string("no") : count->dump();
   };
-  if (bytes(before) == bytes(now)) return "its time is another";
+  if (bytes(before) == bytes(now)) return "its modification time changed";
   return str("it had ", bytes(before), " bytes, now ", bytes(now));
 }
 
-// What the first input is of which not the same was read; empty: none.
+// Describes the first input that differs in the part that was read; "" if none does.
 std::string difference_of_inputs(const Json::Array& before, const Json::Array& now,
                                  const InputPosition& position) {
   const auto read = static_cast<std::size_t>(position.file) + (position.byte > 0 ? 1 : 0);
-  if (before.size() < read) return {};  // such a record is refused as what it is
+  if (before.size() < read) return {};  // PackRecord::check reports such a record
   if (now.size() < read) return str("there were ", before.size(), " inputs, now ", now.size());
   for (std::size_t i = 0; i < read; ++i) {
     if (before[i].dump() == now[i].dump()) continue;
@@ -88,12 +88,12 @@ std::string difference_of_inputs(const Json::Array& before, const Json::Array& n
   return {};
 }
 
-// How a member is not the same any more. Of a tokenizer both names are said, which say nothing by
-// themselves; of a text as long as one likes only that it is another.
+// Describes the change of a member. For a tokenizer it gives both names with hashes, because a name
+// alone says little. For texts of any length it only says that they differ.
 std::string change_of(const std::string& name, const Json& before, const Json& now) {
   const auto* old = before.find(name);
-  if (old == nullptr) return str(name, " was nothing");
-  if (name == "document_separator" || name == "chat_template") return str(name, " was another");
+  if (old == nullptr) return str(name, " was not set");
+  if (name == "document_separator" || name == "chat_template") return str(name, " was different");
   if (name != "tokenizer") return str(name, " was ", old->dump(), ", now ", now.at(name).dump());
   const auto words = [](const Json& command) {
     const auto* called = command.find("tokenizer_name");
@@ -103,8 +103,8 @@ std::string change_of(const std::string& name, const Json& before, const Json& n
   return str("the tokenizer was ", words(before), ", now ", words(now));
 }
 
-// What the first member that is not the same is; empty: none. Where missing bytes were refused
-// there are none in what was read, so that any other setting has the same tokens up to there.
+// Describes the first member that differs; "" if none does. If missing bytes were refused, the
+// input that was read has none, so any other setting gives the same tokens so far.
 std::string difference(const Json& before, const Json& now, const InputPosition& position) {
   for (const auto& [name, value] : now.as_object()) {
     if (name == "inputs" || name == "tokenizer_name") continue;
@@ -116,14 +116,14 @@ std::string difference(const Json& before, const Json& now, const InputPosition&
   return difference_of_inputs(inputs_of(before), inputs_of(now), position);
 }
 
-// What packing puts there, and what write_text calls it before.
+// Whether packing writes a file of that name, or write_text uses it as a temporary name.
 bool is_of_packing(const std::string& name) {
   return name == kLock || name == kDataset || name == kCommand || name == kProgress ||
          name == kList || name.starts_with(str(kCommand, ".tmp-")) ||
          name.starts_with(str(kProgress, ".tmp-"));
 }
 
-// All in it is removed in the end.
+// Rejects other files, because the directory is removed at the end.
 void refuse_foreign(const fs::path& work) {
   if (!path_exists(work)) return;
   const auto entries = directory_entries(work);
@@ -135,9 +135,9 @@ void refuse_foreign(const fs::path& work) {
            (entry.filename() == kDataset && !holds(kCommand));
   });
   if (foreign == entries.end()) return;
-  throw UsageError(str(work.string(), ": holds ", foreign->filename().string(),
-                       ", which packing did not put there; packing works in a directory of this "
-                       "name, and removes it: move it away, or choose another --out"));
+  throw UsageError(str(work.string(), ": contains ", foreign->filename().string(),
+                       ", which packing did not write; packing works in a directory of this name "
+                       "and removes it. Move it, or choose another --out"));
 }
 
 }  // namespace
@@ -164,7 +164,7 @@ PackDirectory::PackDirectory(fs::path out, Json command, bool resumable)
   make_directories(work_);
   lock();
   try {
-    refuse_taken(out_);  // by one that has just ended
+    refuse_taken(out_);  // by a process that has just ended
     find_record();
   } catch (...) {
     unlock();
@@ -184,9 +184,9 @@ PackDirectory::~PackDirectory() {
   if (!is_ours()) {
     unlock();
   } else if (saved_) {
-    log_warning(work_.string(), ": keeps what is done, up to ", kept_,
-                "; the same command goes on from there, and what lies behind may be mended first; "
-                "remove it to begin anew");
+    log_warning(work_.string(), ": keeps the finished part, up to ", kept_,
+                "; the input after that may be corrected. Rerun the same command to resume, or "
+                "remove the directory to start again");
     unlock();
   } else {
     remove();
@@ -204,12 +204,12 @@ void PackDirectory::remove() {
     forget();
     for (const auto& entry : directory_entries(work_))
       if (is_of_packing(entry.filename()) && entry.filename() != kLock) take_away(entry);
-    take_away(work_ / kLock);  // without it the rest would be somebody's
+    take_away(work_ / kLock);  // last, because without it the other files would look foreign
     take_away(work_);
   } catch (const Error& error) {
     wrong = error.what();
   }
-  if (!wrong.empty()) log_warning(work_.string(), ": cannot remove it: ", wrong);
+  if (!wrong.empty()) log_warning(work_.string(), ": cannot remove: ", wrong);
   unlock();
 }
 
@@ -218,13 +218,13 @@ void PackDirectory::lock() {
   lock_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0) fail_io(path, "cannot create", errno);
   const bool held = flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-  // One that ended meanwhile has removed it.
+  // A process that has just ended may have removed it.
   if (held && is_named(lock_, path)) return;
   unlock();
   throw TransientError(str(work_.string(), ": another process is packing into it"));
 }
 
-// Whether what is under the name is what was locked. Unknown: it is not touched.
+// Whether the name still refers to the locked file. If unknown, the directory is not touched.
 bool PackDirectory::is_ours() const noexcept try {
   return is_named(lock_, work_ / kLock);
 } catch (const std::exception&) {
@@ -233,9 +233,9 @@ bool PackDirectory::is_ours() const noexcept try {
 
 void PackDirectory::check() const {
   if (is_named(lock_, work_ / kLock)) return;
-  throw DataError(str(work_.string(),
-                      ": was removed, moved or replaced while it was packed into; move it back, or "
-                      "start again"));
+  throw DataError(
+      str(work_.string(),
+          ": was removed, moved or replaced during packing; move it back, or start again"));
 }
 
 void PackDirectory::unlock() {
@@ -254,13 +254,12 @@ void PackDirectory::find_record() {
       [&] { return difference(before, command_, record ? record->position : InputPosition{}); },
       path.string());
   if (!changed.empty())
-    throw UsageError(str(work_.string(), ": holds what another command has done (", changed,
-                         "); give that command to go on, or remove the directory to begin anew"));
+    throw UsageError(
+        str(work_.string(), ": was written by another command (", changed,
+            "); rerun that command to resume, or remove the directory to start again"));
   if (!record) {
     if (!resumable_)
-      log_info(work_.string(),
-               ": begins anew: standard input and pipes cannot be gone on with "
-               "where they were left");
+      log_info(work_.string(), ": starting again: standard input and pipes cannot be resumed");
     return;
   }
   record_ = std::move(record);
@@ -275,7 +274,7 @@ void PackDirectory::read_list() {
   const auto path = work_ / kList;
   list_.emplace(path, std::span<const std::byte>(), record_->list_bytes);
   if (list_->hash() != record_->list_hash)
-    throw DataError(str(path.string(), ": is damaged; remove ", work_.string(), " to begin anew"));
+    throw DataError(str(path.string(), ": is damaged; remove ", work_.string(), " to start again"));
   std::int64_t number = 0;
   for_each_line(ReadFile(path), [&](std::string_view line) {
     const auto what = str(path.string(), ": line ", ++number);
@@ -284,8 +283,7 @@ void PackDirectory::read_list() {
   });
 }
 
-// What stands beside the shards when all are full: where that was cut short, also under the names
-// that files have before they are complete.
+// Removes files beside the full shards that an interrupted end left, including temporary names.
 void PackDirectory::remove_unfinished() const {
   std::error_code error;
   std::vector<fs::path> beside;
@@ -297,12 +295,13 @@ void PackDirectory::remove_unfinished() const {
   }
   for (auto path = beside.begin(); !error && path != beside.end(); ++path)
     fs::remove(*path, error);
-  if (error) fail_io(dataset(), "cannot remove what an end that was cut short left", error.value());
+  if (error) fail_io(dataset(), "cannot remove the files of an interrupted run", error.value());
 }
 
-// In an order in which what is there can be gone on from, or is known as packing's, at any time.
+// Removes in an order in which the directory can be resumed, or is recognized as packing's, at any
+// time.
 void PackDirectory::forget() const {
-  remove_tree(work_ / kProgress);  // first: what it speaks of goes
+  remove_tree(work_ / kProgress);  // first, because the files that it describes are removed
   sync_directory(work_);
   remove_tree(dataset());
   sync_directory(work_);
@@ -334,7 +333,7 @@ void PackDirectory::save(PackRecord record, std::string_view lines) {
 void PackDirectory::commit() {
   check();
   rename_durably(dataset(), out_);
-  abandon();  // the destructor removes what is left
+  abandon();  // the destructor removes the rest
 }
 
 }  // namespace lockstep

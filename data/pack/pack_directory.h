@@ -1,12 +1,12 @@
-// PackDirectory: where pack works, OUT.tmp, until the dataset takes its name:
+// PackDirectory is OUT.tmp, where pack works until the dataset gets its name:
 //   lock           held by the process that works there
-//   command.json   what it was asked for, of which inputs
-//   progress.json  a PackRecord, of when a shard was last full
-//   shards.jsonl   the full shards, a PackedShard a line; the record says how much of it counts
-//   dataset/       what becomes OUT
-// What is there when pack is stopped, stays, and the same command goes on; inputs behind the place
-// up to which all is written may be others. A directory of that name that holds anything else is
-// somebody's, and refused.
+//   command.json   the command and its inputs
+//   progress.json  a PackRecord, written when a shard was full
+//   shards.jsonl   the full shards, one PackedShard per line; the record says how many bytes count
+//   dataset/       becomes OUT
+// If pack is stopped, the directory remains and the same command resumes. Inputs after the place up
+// to which all is written may have changed. A directory of that name with any other file is an
+// error.
 #pragma once
 
 #include <filesystem>
@@ -22,26 +22,27 @@ namespace lockstep {
 
 class PackDirectory {
  public:
-  // `command`: members that must be the same for going on, and "inputs", a list of {"file", ...} of
-  // which those that were read must be. resumable: false where the input cannot
-  // be read twice. Throws UsageError where `out` exists, or what is there is of another command, or
-  // not of packing, TransientError where another process works there.
+  // `command`: members that must be the same to resume, and "inputs", a list of {"file", ...};
+  // inputs that were read must be the same. resumable: false if the input cannot be read twice.
+  // Throws:
+  // - UsageError if `out` exists, or the directory belongs to another command or is not of packing.
+  // - TransientError if another process works there.
   PackDirectory(std::filesystem::path out, Json command, bool resumable);
   PackDirectory(const PackDirectory&) = delete;
   PackDirectory& operator=(const PackDirectory&) = delete;
-  ~PackDirectory();  // where nothing can be gone on from, all goes
+  ~PackDirectory();  // removes the directory if it cannot be resumed
 
   static std::filesystem::path work_of(const std::filesystem::path& out);  // OUT.tmp
 
   std::filesystem::path dataset() const;
-  const std::optional<PackRecord>& record() const { return record_; }  // from where to go on
+  const std::optional<PackRecord>& record() const { return record_; }  // progress of an earlier run
   std::filesystem::path record_path() const;
 
-  // All that the record says is on the disk, shards that became full as lines of the list. Throws
-  // DataError where OUT.tmp was removed, moved or replaced since.
+  // Saves the record after all its data is on the disk; `lines` lists the shards that became full.
+  // Throws DataError if OUT.tmp was removed, moved or replaced.
   void save(PackRecord record, std::string_view lines);
-  void commit();                      // the dataset takes its name; throws as save()
-  void abandon() { saved_ = false; }  // there is nothing to go on for
+  void commit();                      // renames the dataset to OUT; throws as save() does
+  void abandon() { saved_ = false; }  // marks the progress as not worth keeping
 
  private:
   void lock();
@@ -61,7 +62,7 @@ class PackDirectory {
   bool resumable_ = false, saved_ = false;
   std::optional<PackRecord> record_;
   std::optional<HashedFile> list_;
-  std::string kept_;  // up to where
+  std::string kept_;  // end of the finished input, in words
 };
 
 }  // namespace lockstep

@@ -43,7 +43,7 @@ InputPosition position_of(const Json& json) {
   return position;
 }
 
-// The tallies of `odd` by the names of their members.
+// The tallies of `odd` by the names of their JSON members.
 template <class Odd>
 auto tallies_of(Odd& odd) {
   return std::array{std::pair{"replaced", &odd.text}, std::pair{"not_numbers", &odd.numbers},
@@ -53,9 +53,9 @@ auto tallies_of(Odd& odd) {
 
 PackRecord record_of(const Json& json) {
   if (const auto version = integer_at(json, "lockstep_pack", 0, kMost); version != kVersion)
-    throw DataError(str("its format has version ", version, ", expected ", kVersion,
-                        "; go on with the lockstep that wrote it, or remove the directory to begin "
-                        "anew"));
+    throw DataError(
+        str("its format has version ", version, ", expected ", kVersion,
+            "; resume with the lockstep that wrote it, or remove the directory to start again"));
   PackRecord record;
   record.position = position_of(json);
   record.documents = integer_at(json, "documents", 0, kMost);
@@ -76,9 +76,10 @@ void check_state(const ShardWriter::State& state, const std::vector<Manifest::Sh
     throw DataError(str("a shard that is not full has ", state.tokens, " tokens, expected below ",
                         layout.shard_tokens));
   if (!layout.masked && state.mask_byte != 0)
-    throw DataError(str("mask_byte is ", state.mask_byte, " where there are no loss masks"));
+    throw DataError(str("mask_byte is ", state.mask_byte, ", but there are no loss masks"));
   if (state.shards != std::ssize(shards))
-    throw DataError(str("it says ", state.shards, " shards, the list ", shards.size()));
+    throw DataError(
+        str("the record has ", state.shards, " shards, but the list has ", shards.size()));
   for (const auto& shard : shards) {
     if (shard.tokens != layout.shard_tokens)
       throw DataError(str("shard ", shard.file, " has ", shard.tokens, " tokens, expected ",
@@ -92,11 +93,11 @@ void check_state(const ShardWriter::State& state, const std::vector<Manifest::Sh
 
 void PackRecord::check(std::size_t files, std::size_t datasets, const ShardLayout& layout) const {
   const auto file = static_cast<std::size_t>(position.file);
-  if (file > files) throw DataError(str("file is ", file, ", and there are ", files));
+  if (file > files) throw DataError(str("file is ", file, ", but there are ", files, " files"));
   if (file == files && (position.byte != 0 || position.inside))
-    throw DataError("it goes on within a file behind the last");
+    throw DataError("the position is inside a file after the last one");
   if (splits.size() != datasets)
-    throw DataError(str("it is of ", splits.size(), " datasets, expected ", datasets));
+    throw DataError(str("the record has ", splits.size(), " datasets, expected ", datasets));
   for (std::size_t i = 0; i < datasets; ++i)
     check_state(splits[i], shards[i], layout);
 }
@@ -124,7 +125,7 @@ PackedShard PackedShard::parse(std::string_view line, const std::string& what) {
 
 void PackRecord::add(PackedShard shard) {
   if (shard.split >= std::ssize(shards))
-    throw DataError(str("split ", shard.split, " of ", shards.size()));
+    throw DataError(str("split is ", shard.split, ", but there are ", shards.size(), " splits"));
   shards[static_cast<std::size_t>(shard.split)].push_back(std::move(shard.shard));
 }
 

@@ -1,5 +1,5 @@
-// Progress: one line on standard error about work that takes more than a second: share, rate, ETA.
-// On a terminal the line is rewritten; elsewhere a new one comes every ten seconds.
+// Progress writes a line to standard error about work of more than a second: share, rate, ETA. On a
+// terminal it rewrites the line; elsewhere it writes a new line every ten seconds.
 #pragma once
 
 #include <chrono>
@@ -10,13 +10,13 @@ namespace lockstep {
 
 class Progress {
  public:
-  Progress(std::string what, std::int64_t total_bytes);  // 0: unknown
+  Progress(std::string what, std::int64_t total_bytes);  // total_bytes 0: unknown
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // clears the line of a terminal
 
-  void advance(std::int64_t bytes);                           // by one thread
-  void skip(std::int64_t bytes) { skipped_bytes_ += bytes; }  // done before: not counted in rates
+  void advance(std::int64_t bytes);  // from one thread
+  void skip(std::int64_t bytes) { skipped_bytes_ += bytes; }  // done before; not in rates
 
  private:
   using Clock = std::chrono::steady_clock;

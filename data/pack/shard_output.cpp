@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
-// A file that is written in small pieces.
+// Buffered is a file that is written in small pieces.
 class Buffered {
  public:
   explicit Buffered(const fs::path& path) : file_(path), buffer_(kBufferBytes) {}
@@ -66,7 +66,7 @@ std::string numbered(const std::string& name, std::int64_t number) {
 bool has_header(OutputKind kind) {
   return kind == OutputKind::lockstep || kind == OutputKind::llmc;
 }
-// Documents are listed by shard, so none may cross.
+// Whether a document must be in one shard, because each shard lists its documents.
 bool keeps_documents_whole(OutputKind kind) {
   return kind == OutputKind::megatron || kind == OutputKind::datatrove;
 }
@@ -81,8 +81,8 @@ struct ShardOutput::Open {
   Buffered file;
   std::int64_t tokens = 0, documents = 0;
   std::optional<Buffered> ends, mask;
-  std::uint8_t mask_bits = 0;           // of the byte that is not full
-  std::vector<std::int32_t> sequences;  // of Megatron: lengths, of which 0 ends a document
+  std::uint8_t mask_bits = 0;           // bits of the incomplete byte
+  std::vector<std::int32_t> sequences;  // for Megatron: lengths; 0 ends a document
   std::int64_t last_end = 0;
 };
 
@@ -114,7 +114,7 @@ void ShardOutput::start_shard() {
   }
   if (has_header(config_.kind))
     for (int i = 0; i < kShardHeaderBytes / 4; ++i)
-      open_->file.put(std::int32_t{0});  // until it is known
+      open_->file.put(std::int32_t{0});  // placeholder for the number of tokens
 }
 
 void ShardOutput::add(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> mask) {
@@ -145,7 +145,7 @@ void ShardOutput::end_document() {
   ++shard.documents;
   if (shard.ends) shard.ends->put(static_cast<std::uint64_t>(shard.tokens));
   if (config_.kind == OutputKind::megatron) {
-    // A sequence's length is an i32; a document may have several.
+    // The length of a sequence is an i32; a document may have several sequences.
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     for (auto rest = shard.tokens - shard.last_end; rest > 0; rest -= std::min(rest, kMost))
       shard.sequences.push_back(static_cast<std::int32_t>(std::min(rest, kMost)));

@@ -1,4 +1,4 @@
-// ShardOutput: writes documents of tokens as the shards of one format.
+// ShardOutput writes documents of tokens as shards of one format.
 //
 //   format     files                                          a document lies
 //   lockstep   NAME_000000.bin, .ends, .mask; dataset.json    across shards
@@ -7,7 +7,7 @@
 //   megatron   NAME_000000.bin, .idx                          in one shard
 //   datatrove  NAME_000000.ds, .ds.index, .metadata, .loss    in one shard
 //
-// The bytes are in docs/formats.md.
+// docs/formats.md describes the bytes.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ class ShardOutput {
   struct Config {
     OutputKind kind = OutputKind::lockstep;
     std::filesystem::path directory;
-    std::string name;               // shards' names begin with it
-    std::int64_t shard_tokens = 0;  // a shard is ended when it holds as many
-    TokenFormat format;  // token_bytes 2 or 4; of lockstep all else too, as the manifest says it
-    std::string tokenizer_hash;  // of lockstep
-    bool masks = false;          // of lockstep and datatrove
+    std::string name;               // prefix of shard names
+    std::int64_t shard_tokens = 0;  // a shard is full with this many
+    TokenFormat format;          // token_bytes 2 or 4; for lockstep all members, for the manifest
+    std::string tokenizer_hash;  // for lockstep
+    bool masks = false;          // for lockstep and datatrove
   };
 
   explicit ShardOutput(Config config);
@@ -40,11 +40,11 @@ class ShardOutput {
   ShardOutput& operator=(const ShardOutput&) = delete;
   ~ShardOutput();
 
-  // Of the document that goes on; `mask`, with config.masks, one of 0 and 1 a token. The ids must
-  // fit.
+  // Appends tokens to the current document. With config.masks, `mask` has 0 or 1 per token. The ids
+  // must fit the format.
   void add(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> mask);
   void end_document();
-  void finish();  // all is synced
+  void finish();  // completes and syncs all files
 
   std::int64_t shards() const { return shards_; }
   std::int64_t tokens() const { return tokens_; }
@@ -58,7 +58,7 @@ class ShardOutput {
 
   Config config_;
   std::unique_ptr<Open> open_;
-  Manifest manifest_;  // of lockstep
+  Manifest manifest_;  // for lockstep
   std::int64_t shards_ = 0, tokens_ = 0, documents_ = 0;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostFull = 8;  // shards that wait: each has files open
+constexpr std::size_t kMostFull = 8;  // waiting shards; each has open files
 
 std::string shard_name(const std::string& name, std::int64_t index) {
   char digits[24];
@@ -49,7 +49,7 @@ ShardWriter::ShardWriter(fs::path directory, std::string name, const ShardLayout
   if (state_.tokens > 0) start_shard();
 }
 
-// Shards that were begun behind the state, of which other input may make fewer.
+// Removes shards that were started after the state; other input may make fewer.
 void ShardWriter::remove_what_is_behind() const {
   std::set<std::string> kept;
   for (const auto& shard : shards_)
@@ -59,7 +59,7 @@ void ShardWriter::remove_what_is_behind() const {
     if (!path.filename().string().starts_with(name_ + "_") || kept.contains(path.stem())) continue;
     std::error_code error;
     fs::remove(path, error);
-    if (error) fail_io(path, "cannot remove it", error.value());
+    if (error) fail_io(path, "cannot remove", error.value());
   }
 }
 
@@ -105,7 +105,7 @@ void ShardWriter::add_mask(std::span<const std::uint8_t> mask) {
   open_->mask->write(mask_bytes_);
 }
 
-// The hashes are those of the files as they are now: of the last shard the header changes yet.
+// The hashes are those of the current files; the header of the last shard still changes.
 void ShardWriter::end_shard() {
   OpenShard& shard = *open_;
   if (shard.mask && state_.tokens % 8 != 0) {
@@ -124,7 +124,7 @@ void ShardWriter::end_shard() {
   state_.tokens = state_.documents = state_.mask_byte = 0;
   full_.push_back(std::move(open_));
   if (full_.size() < kMostFull) return;
-  background_.wait();  // it may be syncing one of them
+  background_.wait();  // it may be syncing one of the shards
   for (const auto& full : take_full())
     full->commit();
 }

@@ -17,8 +17,8 @@ void append_hex(std::string& out, std::string_view bytes) {
   }
 }
 
-// U+0080 to U+009F are control characters too; U+200E, U+200F, U+202A to U+202E and U+2066 to
-// U+2069 turn the direction; U+2028 and U+2029 end lines.
+// U+0080 to U+009F are control characters too. U+200E, U+200F, U+202A to U+202E and U+2066 to
+// U+2069 change the writing direction. U+2028 and U+2029 end lines.
 bool steers(std::string_view character) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(character[i]); };
   if (character.size() == 1)

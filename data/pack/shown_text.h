@@ -1,5 +1,5 @@
-// ShownText: tokens as text that a terminal may be given: nothing in it steers one, or turns the
-// direction of writing.
+// ShownText converts tokens to text that is safe for a terminal: no control sequences and no
+// changes of the writing direction.
 #pragma once
 
 #include <string>
@@ -7,14 +7,16 @@
 
 namespace lockstep {
 
-// Valid UTF-8 as it is; control characters, what turns the direction, and bytes that are no UTF-8
-// as \xHH of each byte. Line feeds and tabs stay.
+// Keeps valid UTF-8, line feeds and tabs. Control characters, characters that change the writing
+// direction, and bytes that are not UTF-8 become \xHH for each byte.
 std::string shown(std::string_view text);
 
 class ShownText {
  public:
-  void add(std::string_view bytes) { waiting_ += bytes; }  // of a token: maybe half a character
-  void mark(std::string_view text);                        // of ours, behind all that was added
+  void add(std::string_view bytes) {
+    waiting_ += bytes;
+  }                                  // bytes of a token, possibly part of a character
+  void mark(std::string_view text);  // appends a mark after all added bytes
   std::string take();
 
  private:

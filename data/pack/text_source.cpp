@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kCompressedBytes = std::size_t{1} << 18;  // read at once
+constexpr std::size_t kCompressedBytes = std::size_t{1} << 18;  // bytes per read
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what,
                        const std::error_code& error) {
@@ -28,14 +28,14 @@ bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
 
-// A directory on the way to what is read.
+// A directory above the one that is read.
 struct Place {
   dev_t device;
   ino_t file;
   bool operator==(const Place&) const = default;
 };
 
-// `above`: those that it lies in.
+// `above`: the directories that contain it.
 void append_files_below(const fs::path& directory, std::vector<Place>& above,
                         std::vector<fs::path>& files) {
   struct stat about {};
@@ -43,9 +43,8 @@ void append_files_below(const fs::path& directory, std::vector<Place>& above,
     fail(directory, "cannot read the directory", {errno, std::generic_category()});
   const Place here{about.st_dev, about.st_ino};
   if (std::ranges::find(above, here) != above.end())
-    throw DataError(str(directory.string(),
-                        ": a link to a directory that it lies in; remove it, or name what is to be "
-                        "packed"));
+    throw DataError(
+        str(directory.string(), ": symbolic link loop; remove it, or list the files to pack"));
   above.push_back(here);
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
@@ -58,11 +57,10 @@ void append_files_below(const fs::path& directory, std::vector<Place>& above,
     else if (fs::is_regular_file(status))
       files.push_back(path);
     else if (!fs::exists(status))
-      fail(path, fs::is_symlink(path, unknown) ? "a link that leads nowhere" : "cannot open",
-           missing);
+      fail(path, fs::is_symlink(path, unknown) ? "broken symbolic link" : "cannot open", missing);
     else
       throw DataError(
-          str(path.string(), ": no regular file; remove it, or name it where it is to be read"));
+          str(path.string(), ": not a regular file; remove it, or list it as an input to read it"));
   }
   if (error) fail(directory, "cannot read the directory", error);
   above.pop_back();
@@ -80,7 +78,7 @@ void append_files(const fs::path& path, std::vector<fs::path>& files) {
   std::sort(files.begin() + first, files.end());
 }
 
-// What a pattern means, sorted.
+// Returns the names that match a pattern, sorted.
 std::vector<fs::path> matches_of(const fs::path& pattern) {
   if (pattern.string().find_first_of("*?[") == std::string::npos) return {};
   glob_t found{};
@@ -88,7 +86,7 @@ std::vector<fs::path> matches_of(const fs::path& pattern) {
   std::vector<fs::path> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
   globfree(&found);
   if (code != 0 && code != GLOB_NOMATCH)
-    fail(pattern, "cannot look for files", std::make_error_code(std::errc::io_error));
+    fail(pattern, "cannot search for files", std::make_error_code(std::errc::io_error));
   return matches;
 }
 
@@ -134,7 +132,7 @@ std::int64_t total_bytes(const std::vector<fs::path>& files) {
 TextSource::TextSource(fs::path path) : path_(std::move(path)) {
   descriptor_ = path_ == "-" ? STDIN_FILENO : open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) fail(path_, "cannot open", {errno, std::generic_category()});
-  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint; a pipe has none
+  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint; fails for a pipe
   bytes_.resize(kMagicBytes);
   bytes_.resize(read_file(bytes_));
   decompressor_ = decompressor_for({bytes_.data(), bytes_.size()});
@@ -149,7 +147,7 @@ std::size_t TextSource::read(std::span<char> out) {
   if (decompressor_) {
     done = decompress(out);
   } else {
-    done = std::min(out.size(), bytes_.size() - next_);  // by which it was recognised
+    done = std::min(out.size(), bytes_.size() - next_);  // read to recognize the format
     std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(next_), done, out.begin());
     next_ += done;
     done += read_file(out.subspan(done));
@@ -185,13 +183,13 @@ std::size_t TextSource::decompress(std::span<char> out) {
       next_ = 0;
       if (bytes_.empty() && !within_) break;
     }
-    try {  // of no bytes, at the end of the file, what the decompressor still has
+    try {  // with no bytes at the end of the file, to get the remaining output
       const auto step = decompressor_->step(std::span(bytes_).subspan(next_), out.subspan(done));
       next_ += step.taken;
       done += step.made;
       within_ = !step.ended;
       if (bytes_.empty() && within_ && step.made == 0)
-        throw DataError("the compressed text is cut off");
+        throw DataError("the compressed text is truncated");
     } catch (const DataError& error) {
       refuse(error.what());
     }
@@ -207,7 +205,7 @@ void TextSource::skip_to(std::int64_t offset) {
     if (!unknown && static_cast<std::uintmax_t>(offset) > bytes)
       throw DataError(str(path_.string(), ": ends at byte ", bytes, ", expected ", offset));
     if (lseek(descriptor_, offset, SEEK_SET) != offset)
-      fail(path_, str("cannot go to byte ", offset), {errno, std::generic_category()});
+      fail(path_, str("cannot seek to byte ", offset), {errno, std::generic_category()});
     next_ = bytes_.size();
     offset_ = taken_ = offset;
     return;

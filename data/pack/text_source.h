@@ -1,5 +1,5 @@
-// TextSource: text files read one behind the other, in order, in one pass, so that pipes will do;
-// those that gzip or zstd compressed, as what they were.
+// TextSource reads a text file in one pass from start to end, so that pipes work. It decompresses
+// gzip and zstd.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@
 
 namespace lockstep {
 
-// `paths`, but in place of what is not there and holds one of * ? [ the names that it matches, as
-// in a shell. "-" is standard input. Throws DataError naming what is not there.
+// Returns `paths` with patterns expanded: a path that does not exist and contains one of * ? [ is
+// replaced by the matching names, as in a shell. "-" is standard input. Throws DataError naming a
+// missing path.
 std::vector<std::filesystem::path> matching_paths(const std::vector<std::filesystem::path>& paths);
 
-// The files that matching_paths() are: of a directory every file below it in the order of their
-// paths, through links too, hidden ones left out. Throws DataError naming what is not there, and
-// what in a directory is no file: links that lead nowhere or in a circle, pipes.
+// Returns the files of matching_paths(). A directory stands for all files below it, sorted by path,
+// through links, without hidden ones. Throws DataError naming a missing path, and entries of a
+// directory that are not files: broken or circular links, pipes.
 std::vector<std::filesystem::path> text_files(const std::vector<std::filesystem::path>& paths);
 
-// The bytes of regular files; 0 when one is a pipe, whose length nobody knows.
+// Returns the total size of regular files; 0 if one is a pipe, whose length is unknown.
 std::int64_t total_bytes(const std::vector<std::filesystem::path>& files);
 
 class TextSource {
@@ -31,16 +32,16 @@ class TextSource {
   TextSource& operator=(const TextSource&) = delete;
   ~TextSource();
 
-  // Fills `out` from the front and returns how many bytes; fewer than asked for only at the end.
-  // Throws DataError naming file and byte.
+  // Fills `out` from the start and returns the number of bytes, less than requested only at the
+  // end. Throws DataError naming file and byte.
   std::size_t read(std::span<char> out);
 
-  // The next byte to be read is byte `offset` of the text, behind what was read.
+  // Skips forward to byte `offset` of the text.
   void skip_to(std::int64_t offset);
 
-  std::int64_t offset() const { return offset_; }  // of the next byte of the text
+  std::int64_t offset() const { return offset_; }  // offset of the next byte of the text
   bool is_compressed() const { return decompressor_ != nullptr; }
-  std::int64_t bytes_taken() const { return taken_; }  // of the file
+  std::int64_t bytes_taken() const { return taken_; }  // bytes read of the file
 
  private:
   std::size_t read_file(std::span<char> out);
@@ -48,10 +49,10 @@ class TextSource {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
-  std::int64_t offset_ = 0, taken_ = 0;  // in the text; in the file
+  std::int64_t offset_ = 0, taken_ = 0;  // position in the text; bytes read of the file
   std::unique_ptr<Decompressor> decompressor_;
-  bool within_ = false;      // a member or frame that has not ended
-  std::vector<char> bytes_;  // of the file; those from `next_` on are not yet text
+  bool within_ = false;      // inside a member or frame
+  std::vector<char> bytes_;  // bytes of the file; those from `next_` on are not decompressed yet
   std::size_t next_ = 0;
 };
 

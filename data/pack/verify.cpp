@@ -54,14 +54,14 @@ template <class Check>
 void note(std::vector<std::string>& damages, const Check& check) {
   try {
     check();
-  } catch (const AccessError&) {  // says nothing of the bytes
+  } catch (const AccessError&) {  // says nothing about the bytes
     throw;
   } catch (const DataError& error) {
     damages.emplace_back(error.what());
   }
 }
 
-// What dataset.json says of the hashes, in the order of the list.
+// Returns the entries of dataset.json with the hashes, in the order of the list.
 std::vector<Manifest::Shard> hashes_of(const ShardList& list, ShardFiles& files) {
   constexpr std::int64_t kMostBytes = 1'000'000'000;
   const auto path = (list.directory / kManifestName).string();
@@ -75,7 +75,7 @@ std::vector<Manifest::Shard> hashes_of(const ShardList& list, ShardFiles& files)
   return hashes;
 }
 
-// about: what dataset.json says, where there is one.
+// about: the entry of dataset.json, if there is one.
 void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& progress,
                   std::vector<std::string>& damages) {
   note(damages, [&] {
@@ -84,7 +84,7 @@ void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& pr
   });
   if (shard.ends)
     note(damages, [&] {
-      shard.ends->for_each([](std::int64_t) {});  // refuses what does not rise
+      shard.ends->for_each([](std::int64_t) {});  // throws if the ends do not increase
       if (about != nullptr) check_hash(shard.ends->file(), about->ends_hash);
     });
   if (shard.mask)
@@ -94,11 +94,11 @@ void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& pr
     });
 }
 
-// The tokenizer that lies beside a dataset is the one that made it.
+// The tokenizer beside a dataset must be the one that made it.
 void check_tokenizer(const ShardList& list, ShardFiles& files) {
   if (list.tokenizer_hash.empty() || list.tokenizer_hash == ByteTokenizer().about().hash) return;
   std::string why;
-  bool refused = false;  // as S3 does where an object is not there, or may not be read
+  bool refused = false;  // S3 also refuses if an object does not exist
   for (const char* name : kTokenizers) {
     const auto path = list.directory / name;
     const bool remote = is_remote(path.string());
@@ -112,14 +112,14 @@ void check_tokenizer(const ShardList& list, ShardFiles& files) {
     } catch (const AccessError&) {
       throw;
     } catch (const DataError& error) {
-      if (why.empty()) why = str(", or cannot be had (", error.what(), ")");
+      if (why.empty()) why = str(", or cannot be read (", error.what(), ")");
     }
     if (file) return check_hash(*file, list.tokenizer_hash);
   }
   if (refused) return;
   throw DataError(str((list.directory / kTokenizers[0]).string(), ": is missing", why, "; ",
-                      kManifestName, " says that the tokens are of ", list.format.name, " (",
-                      list.tokenizer_hash, "): copy that tokenizer's file there"));
+                      kManifestName, " names the tokenizer ", list.format.name, " (",
+                      list.tokenizer_hash, "); copy its file there"));
 }
 
 void look_at(const std::filesystem::path& path, ShardFiles& files, Verification& result) {

@@ -1,4 +1,4 @@
-// verify: reads every byte of a dataset and compares it with what its files say of themselves.
+// verify reads every byte of a dataset and compares it with its headers, lists and hashes.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ namespace lockstep {
 
 struct Verification {
   std::int64_t shards = 0, tokens = 0;
-  bool hashed = false;               // false: no dataset.json says what the hashes should be
-  std::vector<std::string> damages;  // each names a file; empty: whole
-  // Why not all was looked at, an AccessError, which says nothing of the bytes; null: all was.
+  bool hashed = false;               // false: no dataset.json with hashes
+  std::vector<std::string> damages;  // each names a file; empty: no damage
+  // The AccessError that ended the verification early and says nothing about the bytes; null: all
+  // was verified.
   std::exception_ptr ended;
 };
 
-// Of the shards that `path` means (see list_shards): size, header, range of tokens, XXH3-128, list
-// of document ends, loss mask; and of the tokenizer that must lie beside them, where
-// dataset.json names another than `bytes`. Throws DataError when it is not known what should be
-// there. `files` opens them; null: as usual.
+// Verifies the shards of `path` (see list_shards): size, header, range of tokens, XXH3-128,
+// document ends, loss mask. Also verifies the tokenizer beside them if dataset.json names another
+// one than `bytes`. Throws DataError if the expected content is unknown. `files` opens them; null:
+// local files.
 Verification verify(const std::filesystem::path& path, ShardFiles* files = nullptr);
 
 }  // namespace lockstep

@@ -25,8 +25,8 @@ class Zstd final : public Decompressor {
     const auto left = ZSTD_decompressStream(context_, &into, &from);
     if (ZSTD_getErrorCode(left) == ZSTD_error_dictionary_wrong)
       throw DataError(
-          "zstd that was compressed with a dictionary, which is not in the file; decompress it "
-          "first: zstd -D DICTIONARY -dc FILE | lockstep data pack - ...");
+          "zstd with a dictionary, which is not in the file; decompress it first: zstd -D "
+          "DICTIONARY -dc FILE | lockstep data pack - ...");
     if (ZSTD_isError(left) != 0) throw DataError(str("damaged zstd: ", ZSTD_getErrorName(left)));
     return {from.pos, into.pos, left == 0};
   }

@@ -17,9 +17,8 @@ namespace {
 constexpr std::int64_t kMostFileBytes = 1 << 20;
 constexpr auto kEarly = std::chrono::minutes(5);
 constexpr const char* kRemedy =
-    "; `eval \"$(aws configure export-credentials --format env)\"` puts what it stands for into "
-    "the "
-    "environment";
+    "; run `eval \"$(aws configure export-credentials --format env)\"` to put its credentials into "
+    "the environment";
 
 std::map<std::string, Profile> read_profiles(const std::filesystem::path& path) {
   std::error_code unknown;
@@ -34,7 +33,7 @@ void merge(Profile& profile, const std::map<std::string, Profile>& sections,
       profile.emplace(key, value);
 }
 
-// "2026-11-22T22:31:59Z", with or without a fraction of the second.
+// Parses "2026-11-22T22:31:59Z", with or without a fraction of the second.
 AwsKeys::Time parse_time(const std::string& text) {
   std::array<int, 6> part{};
   int read = 0;
@@ -45,11 +44,11 @@ AwsKeys::Time parse_time(const std::string& text) {
       std::chrono::year(part[0]), std::chrono::month(static_cast<unsigned>(std::max(part[1], 0))),
       std::chrono::day(static_cast<unsigned>(std::max(part[2], 0)))};
   if (parts != 6 || !day.ok() || !text.ends_with('Z'))
-    throw DataError("Expiration is no time such as 2026-01-31T23:59:59Z");
+    throw DataError("Expiration is not a time such as 2026-01-31T23:59:59Z");
   const std::chrono::sys_seconds time = std::chrono::sys_days(day) + std::chrono::hours(part[3]) +
                                         std::chrono::minutes(part[4]) +
                                         std::chrono::seconds(part[5]);
-  // The clock counts nanoseconds, and ends in the year 2262.
+  // The clock counts nanoseconds and ends in the year 2262.
   const auto seconds = [](AwsKeys::Time at) {
     return std::chrono::time_point_cast<std::chrono::seconds>(at);
   };
@@ -63,7 +62,8 @@ std::string host_of(std::string_view url) {
   return std::string(url.substr(0, url.find(':')));
 }
 
-// Of a service that is busy at times. is_there: no answer does not mean that there is none.
+// Requests a service that may be busy. is_there: a missing reply does not mean that the service is
+// absent.
 HttpReply ask(HttpRequest request, bool is_there, std::string& text) {
   static constexpr std::size_t kMostBytes = 1 << 16;
   const std::atomic<bool> stop = false;
@@ -75,7 +75,7 @@ HttpReply ask(HttpRequest request, bool is_there, std::string& text) {
     text.clear();
     reply = connection.send(request, [&](std::span<const std::byte> bytes) {
       if (text.size() + bytes.size() > kMostBytes)
-        throw DataError(str(host_of(request.url), ": an answer of more than 64 KiB"));
+        throw DataError(str(host_of(request.url), ": the reply exceeds 64 KiB"));
       text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     });
     if (reply.end != HttpReply::End::broken || (reply.status == 0 && !is_there)) break;
@@ -85,11 +85,12 @@ HttpReply ask(HttpRequest request, bool is_there, std::string& text) {
 
 void require_whole(const HttpReply& reply, const std::string& what) {
   if (reply.end == HttpReply::End::broken)
-    throw UnreachableError(str(what, ": ", reply.what, "; later the same command may go on"));
+    throw UnreachableError(str(what, ": ", reply.what, "; rerun the same command later"));
   if (reply.end != HttpReply::End::whole) throw RefusedError(str(what, ": ", reply.what));
 }
 
-// Over plain HTTP a token goes to this machine alone, or to the agents of ECS and EKS.
+// Whether a token may be sent to `url`: over plain HTTP only to this host, or to the agents of ECS
+// and EKS.
 bool may_have_token(const std::string& url) {
   if (url.starts_with("https://")) return true;
   const auto host = host_of(url);
@@ -117,7 +118,7 @@ std::map<std::string, Profile> parse_profiles(std::string_view text, const std::
   for (int line_number = 1; !text.empty(); ++line_number) {
     auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    // What is indented belongs to the key above it, and to no key that is read here.
+    // Indented lines belong to the key above, and no such key is read here.
     if (line.starts_with(' ') || line.starts_with('\t')) continue;
     line = stripped(line);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
@@ -147,9 +148,10 @@ AwsKeys parse_keys(std::string_view text, const std::string& what) {
     if (const auto* expires = json.find("Expiration"))
       keys.expires = parse_time(expires->as_string());
     if (!keys.id.empty() && !keys.secret.empty()) return keys;
-  } catch (const DataError&) {  // which may quote a secret
+  } catch (const DataError&) {  // its text may contain a secret
   }
-  throw DataError(str(what, ": the answer has no AccessKeyId, SecretAccessKey and Expiration"));
+  throw DataError(
+      str(what, ": the reply lacks a valid AccessKeyId, SecretAccessKey or Expiration"));
 }
 
 AwsCredentials::AwsCredentials(const Environment& environment, Clock::duration pause)
@@ -193,7 +195,7 @@ void AwsCredentials::read_profile() {
   merge(profile_, config, profile_name_ == "default" ? "default" : "profile " + profile_name_);
   if (profile_.empty() && !named.empty())
     throw DataError(str("AWS_PROFILE is ", named,
-                        ", and neither ~/.aws/credentials nor ~/.aws/config has that profile"));
+                        ", but neither ~/.aws/credentials nor ~/.aws/config has that profile"));
 }
 
 std::optional<AwsKeys> AwsCredentials::keys() {
@@ -205,15 +207,15 @@ std::optional<AwsKeys> AwsCredentials::keys() {
   if (serve && Clock::now() - searched_ < pause_) return had;
   try {
     auto found = find();
-    if (had && !found.keys) throw AccessError("nobody gives any, where there were some");
+    if (had && !found.keys) throw AccessError("no credential source is available any more");
     found_ = std::move(found);
     is_found_ = true;
   } catch (const DataError& error) {
     if (!had) throw;
     if (!serve)
-      throw_like(error, str("the credentials for S3 have expired, and new ones cannot be had: ",
+      throw_like(error, str("the S3 credentials have expired, and no new ones are available: ",
                             error.what()));
-    log_own_warning("the credentials for S3 expire soon, and new ones cannot be had yet: ",
+    log_own_warning("the S3 credentials expire soon, and no new ones are available yet: ",
                     error.what());
   }
   searched_ = Clock::now();
@@ -223,8 +225,8 @@ std::optional<AwsKeys> AwsCredentials::keys() {
 bool AwsCredentials::renew(const std::string& id) {
   const std::scoped_lock lock(mutex_);
   if (found_.source == Source::environment || found_.source == Source::none) return false;
-  if (!found_.keys || found_.keys->id != id) return true;  // there are others already
-  if (found_.source == Source::profile) read_profile();    // a tool may have written new ones
+  if (!found_.keys || found_.keys->id != id) return true;  // the keys were already replaced
+  if (found_.source == Source::profile) read_profile();    // a tool may have written new keys
   found_.keys->expires = AwsKeys::Time();
   return true;
 }
@@ -246,19 +248,18 @@ AwsCredentials::Found AwsCredentials::find() const {
                variable("AWS_SESSION_TOKEN"), AwsKeys::Time::max()};
   if (!keys.id.empty() && !keys.secret.empty()) return {Source::environment, keys};
   if (!keys.id.empty() || !keys.secret.empty())
-    throw DataError("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set");
-  if (!variable("AWS_WEB_IDENTITY_TOKEN_FILE").empty())
     throw DataError(
-        str("AWS_WEB_IDENTITY_TOKEN_FILE is set, and such tokens are not exchanged "
-            "here",
-            kRemedy));
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong together, but only one is set");
+  if (!variable("AWS_WEB_IDENTITY_TOKEN_FILE").empty())
+    throw DataError(str(
+        "AWS_WEB_IDENTITY_TOKEN_FILE is set, but web identity tokens are not supported", kRemedy));
   keys = {entry("aws_access_key_id"), entry("aws_secret_access_key"), entry("aws_session_token"),
           AwsKeys::Time::max()};
   if (!keys.id.empty() && !keys.secret.empty()) return {Source::profile, keys};
   for (const char* kind : {"role_arn", "credential_process", "sso_session", "sso_start_url"})
     if (profile_.count(kind) != 0)
       throw DataError(str("the AWS profile ", profile_name_, " has ", kind,
-                          ", which is not read here", kRemedy));
+                          ", which is not supported", kRemedy));
   if (auto found = ask_container()) return {Source::container, found};
   if (auto found = ask_instance()) return {Source::instance, found};
   return {};
@@ -272,8 +273,8 @@ std::optional<AwsKeys> AwsCredentials::ask_container() const {
                                  : "http://169.254.170.2" + relative;
   if (request.url.empty()) return std::nullopt;
   if (!may_have_token(request.url))
-    throw DataError(str("AWS_CONTAINER_CREDENTIALS_FULL_URI names ", host_of(request.url),
-                        ", expected https:// or this machine"));
+    throw DataError(str("AWS_CONTAINER_CREDENTIALS_FULL_URI points to ", host_of(request.url),
+                        ", expected https:// or this host"));
   auto token = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
   if (const auto file = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty())
     token = read_text(file, kMostFileBytes);
@@ -284,11 +285,12 @@ std::optional<AwsKeys> AwsCredentials::ask_container() const {
   if (!token.empty()) request.headers.push_back("Authorization: " + token);
   std::string text;
   require_whole(ask(request, true, text),
-                str("the container's credentials cannot be had from ", host_of(request.url)));
+                str("cannot get the container's credentials from ", host_of(request.url)));
   return parse_keys(text, host_of(request.url));
 }
 
-// The instance metadata service, version 2: a token by PUT, then the role's name and its keys.
+// Uses version 2 of the instance metadata service: gets a token by PUT, then the name of the role
+// and its keys.
 std::optional<AwsKeys> AwsCredentials::ask_instance() const {
   auto disabled = variable("AWS_EC2_METADATA_DISABLED");
   std::transform(disabled.begin(), disabled.end(), disabled.begin(),
@@ -303,24 +305,24 @@ std::optional<AwsKeys> AwsCredentials::ask_instance() const {
   request.headers = {"X-aws-ec2-metadata-token-ttl-seconds: 21600"};
   request.put = true;
   std::string token, role, keys;
-  // Elsewhere than on EC2 nobody answers.
+  // Outside EC2 there is no reply.
   const bool is_there = found_.source == Source::instance;
   const auto greeting = ask(request, is_there, token);
   if (is_there && greeting.end == HttpReply::End::broken)
-    require_whole(greeting, "the instance's metadata service cannot be asked");
+    require_whole(greeting, "cannot reach the instance metadata service");
   if (greeting.end != HttpReply::End::whole) return std::nullopt;
   if (token.find_first_of("\r\n") != std::string::npos) return std::nullopt;
   request.put = false;
   request.headers = {"X-aws-ec2-metadata-token: " + token};
   request.url = base + "/latest/meta-data/iam/security-credentials/";
   const auto named = ask(request, true, role);
-  if (named.end == HttpReply::End::refused) return std::nullopt;  // it has no role
-  require_whole(named, "the name of the instance's role cannot be had");
+  if (named.end == HttpReply::End::refused) return std::nullopt;  // the instance has no role
+  require_whole(named, "cannot get the name of the instance role");
   role = role.substr(0, role.find_first_of("\r\n"));
   request.url += role;
   require_whole(ask(request, true, keys),
-                str("the credentials of the instance's role ", role, " cannot be had"));
-  return parse_keys(keys, str("the instance's role ", role));
+                str("cannot get the credentials of the instance role ", role));
+  return parse_keys(keys, str("the instance role ", role));
 }
 
 }  // namespace lockstep

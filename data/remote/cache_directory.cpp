@@ -25,8 +25,8 @@ constexpr const char* kPart = ".part";
 }
 
 [[noreturn]] void fail_to_lock(const fs::path& path, int error) {
-  throw_io_error(error, str(path.string(), ": cannot be locked: ", reason(error),
-                            "; data.cache_directory should be on a local disk"));
+  throw_io_error(error, str(path.string(), ": cannot lock: ", reason(error),
+                            "; put data.cache_directory on a local disk"));
 }
 
 std::int64_t marks_of(std::int64_t bytes) {
@@ -34,14 +34,14 @@ std::int64_t marks_of(std::int64_t bytes) {
   return (blocks + 7) / 8;
 }
 
-// Waits for nobody: false where another one has the lock.
+// Does not wait: returns false if another process has the lock.
 bool try_lock(const Descriptor& file, int kind, const fs::path& path) {
   if (flock(file.number(), kind | LOCK_NB) == 0) return true;
   if (errno != EWOULDBLOCK) fail_to_lock(path, errno);
   return false;
 }
 
-// Of the names in the directory. Waits for who has it, which is not long.
+// Locks the names in the directory. Waits for the current owner, which holds it only briefly.
 Descriptor lock_names(const fs::path& directory) {
   const auto path = directory / "lock";
   Descriptor all(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -53,7 +53,7 @@ Descriptor lock_names(const fs::path& directory) {
 
 struct stat status_of(const Descriptor& file, const fs::path& path) {
   struct stat status {};
-  if (fstat(file.number(), &status) != 0) fail(path, "cannot look at it", errno);
+  if (fstat(file.number(), &status) != 0) fail(path, "cannot read its status", errno);
   return status;
 }
 
@@ -71,7 +71,7 @@ PartFile::PartFile(fs::path whole, Descriptor part, std::int64_t bytes)
       bytes_(bytes),
       present_(static_cast<std::size_t>(marks_of(bytes))) {
   const auto size = status_of(file_, path_).st_size;
-  if (size == bytes_) {  // killed between the two last steps
+  if (size == bytes_) {  // a process was killed between the last two steps
     std::fill(present_.begin(), present_.end(), 0xff);
     return;
   }
@@ -143,15 +143,15 @@ void PartFile::forget() {
 }
 
 Descriptor PartFile::keep() {
-  // On the disk before it has the name: a power cut leaves no other bytes, and no more, under it.
-  if (ftruncate(file_.number(), bytes_) != 0) fail(path_, "cannot cut to its size", errno);
+  // Sync before the rename, so that a power cut cannot leave wrong or extra bytes under the name.
+  if (ftruncate(file_.number(), bytes_) != 0) fail(path_, "cannot truncate", errno);
   if (fdatasync(file_.number()) != 0) fail(path_, "cannot sync", errno);
   const auto names = lock_names(whole_.parent_path());
   if (rename(path_.c_str(), whole_.c_str()) != 0) fail(path_, "cannot rename", errno);
-  // Who gets it cannot write.
+  // The returned descriptor cannot write.
   Descriptor opened(open(whole_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!opened) fail(whole_, "cannot open", errno);
-  // Nobody removes it between the two, for want of the lock of names.
+  // No process can remove it between these two calls, because that needs the lock of names.
   flock(file_.number(), LOCK_UN);
   if (!try_lock(opened, LOCK_SH, whole_)) fail(whole_, "cannot lock", EWOULDBLOCK);
   return opened;
@@ -174,7 +174,7 @@ CacheDirectory::CacheDirectory(fs::path path, std::int64_t most_bytes)
   make_directories(path_);
   const auto name = path_ / "lock";
   const Descriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!file) fail(name, "cannot create; data.cache_directory should be writable", errno);
+  if (!file) fail(name, "cannot create (data.cache_directory must be writable)", errno);
   if (flock(file.number(), LOCK_SH) != 0) fail_to_lock(name, errno);
   if (most_bytes_ != 0) return;
   std::int64_t held = 0;
@@ -182,7 +182,7 @@ CacheDirectory::CacheDirectory(fs::path path, std::int64_t most_bytes)
     held += entry.bytes;
   std::error_code error;
   const auto space = fs::space(path_, error);
-  if (error) fail(path_, "cannot look at it", error.value());
+  if (error) fail(path_, "cannot read the free space", error.value());
   most_bytes_ = (static_cast<std::int64_t>(space.available) + held) / 2;
 }
 
@@ -196,7 +196,7 @@ Descriptor CacheDirectory::open(const std::string& hash, std::int64_t bytes) con
   if (status_of(file, path).st_size != bytes) return {};  // take() removes it
   if (!try_lock(file, LOCK_SH, path)) return {};          // it is being removed
   if (status_of(file, path).st_nlink == 0) return {};
-  futimens(file.number(), nullptr);  // used now
+  futimens(file.number(), nullptr);  // marks it as used now
   return file;
 }
 
@@ -217,7 +217,7 @@ std::vector<CacheDirectory::Entry> CacheDirectory::entries() const {
   return found;
 }
 
-// Under the lock of names.
+// Requires the lock of names.
 bool CacheDirectory::remove(const Entry& entry, MayGo may_go) {
   if (!may_go(entry.hash)) return false;
   const Descriptor file(::open(entry.path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -239,17 +239,17 @@ bool CacheDirectory::make_room(std::int64_t bytes, MayGo may_go, const std::stri
   return total <= most_bytes_;
 }
 
-// Blocks on the disk, so that a disk that is full says so before anything is fetched.
+// Reserves the blocks, so that a full disk is detected before fetching.
 void CacheDirectory::reserve(const Descriptor& part, std::int64_t bytes, MayGo may_go,
                              const std::string& hash) {
   if (ftruncate(part.number(), 0) != 0 || ftruncate(part.number(), bytes) != 0)
-    fail(path_ / (hash + kPart), "cannot be given its size", errno);
+    fail(path_ / (hash + kPart), "cannot set its size", errno);
   auto all = entries();
   for (auto entry = all.begin();; ++entry) {
     if (fallocate(part.number(), 0, 0, bytes) == 0 || errno == EOPNOTSUPP) return;
     const int error = errno;
     if (error != ENOSPC && error != EDQUOT) fail(path_ / (hash + kPart), "cannot reserve", error);
-    // Others fill the disk: the cache gives way as far as it can.
+    // Other programs fill the disk: evict as much as possible.
     while (entry != all.end() && (entry->hash == hash || !remove(*entry, may_go)))
       ++entry;
     if (entry == all.end()) {
@@ -260,7 +260,7 @@ void CacheDirectory::reserve(const Descriptor& part, std::int64_t bytes, MayGo m
   }
 }
 
-// Under the lock of names. One of another size goes.
+// Requires the lock of names. Removes a file of another size.
 bool CacheDirectory::is_whole(const std::string& hash, std::int64_t bytes) const {
   const auto path = path_ / hash;
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -270,9 +270,9 @@ bool CacheDirectory::is_whole(const std::string& hash, std::int64_t bytes) const
   if (size == bytes) return true;
   if (!try_lock(file, LOCK_EX, path))
     throw AccessError(str(path.string(), ": has ", size, " bytes, expected ", bytes,
-                          ", and somebody has it open"));
+                          ", and cannot be replaced while it is open"));
   log_own_warning(path.string(), ": has ", size, " bytes, expected ", bytes,
-                  "; it is removed, and fetched again");
+                  "; removing it and fetching it again");
   unlink(path.c_str());
   return false;
 }
@@ -284,8 +284,8 @@ CacheDirectory::Taken CacheDirectory::take(const std::string& hash, std::int64_t
   const auto needed = PartFile::file_bytes(bytes);
   if (needed > most_bytes_)
     throw AccessError(str(path_.string(), ": a shard has ", bytes,
-                          " bytes, and the cache may hold ", most_bytes_,
-                          "; raise data.cache_bytes"));
+                          " bytes, but the cache limit is ", most_bytes_,
+                          " bytes; raise data.cache_bytes"));
   const auto names = lock_names(path_);
   if (is_whole(hash, bytes)) return Taken::whole;
   const auto path = path_ / (hash + kPart);

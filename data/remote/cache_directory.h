@@ -1,15 +1,16 @@
-// CacheDirectory: shards on a local disk, each in a file named by its XXH3-128, so that whoever
-// wants the same bytes shares them. What is there under that name is whole. Processes and runs of
-// one machine share a directory; its state is on the disk and in flock(2) alone, so that nothing is
-// left by one that is killed:
+// CacheDirectory stores shards on a local disk, each in a file named by its XXH3-128. All users of
+// the same bytes share one file, and a file with that name is complete. Processes and runs of a
+// host may share a directory. Its state is only on the disk and in flock(2), so a killed process
+// leaves no stale locks:
 //
-//   lock       held while room is made, and while names are given, changed and taken away
-//   HASH       a shard; whoever has it open holds a shared lock, and it is not removed
-//   HASH.part  one that is coming; whoever brings it holds the lock. Behind the shard's bytes
-//   stands
-//              which blocks of 1 MiB are there, so that another process may go on with it
+//   lock       held while room is made, and while files are named, renamed or removed
+//   HASH       a shard; each process that has it open holds a shared lock, and it is not removed
+//   HASH.part  a shard that is being fetched; the fetching process holds the lock. The bytes of the
+//              shard are followed by a list of the 1 MiB blocks that are present, so that another
+//              process may resume it
 //
-// What was not used for the longest time goes first, .part too. Other names are left alone.
+// The least recently used file is removed first, including .part files. Files with other names are
+// not touched.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@
 
 namespace lockstep {
 
-// HASH.part, locked by this process. Threads may write different ranges of it.
+// PartFile is HASH.part, locked by this process. Threads may write different ranges of it.
 class PartFile {
  public:
   static constexpr std::int64_t kBlockBytes = std::int64_t{1} << 20;
@@ -35,16 +36,17 @@ class PartFile {
   PartFile(const PartFile&) = delete;
   PartFile& operator=(const PartFile&) = delete;
 
-  // The bytes that the file takes with its list of blocks.
+  // Returns the size of the file with its list of blocks.
   static std::int64_t file_bytes(std::int64_t bytes);
 
-  std::vector<ByteRange> missing() const;  // whole blocks, in order, next to each other joined
-  // Of a range that begins with a block and is written in order. Throws as fail_io(), as when the
-  // disk is full.
+  std::vector<ByteRange> missing() const;  // whole blocks, in order; adjacent ones are joined
+  // Writes bytes of a range that starts at a block and is written in order. Throws as fail_io()
+  // does, for example if the disk is full.
   void write(std::span<const std::byte> bytes, std::int64_t offset);
   void read(std::span<std::byte> out, std::int64_t offset) const;
-  void forget();  // all is missing again
-  // All is there and right: it gets its name, and a lock as CacheDirectory::open.
+  void forget();  // marks all blocks as missing
+  // Completes the file after all blocks were written and verified: renames it and returns a
+  // descriptor with a lock, as CacheDirectory::open does.
   Descriptor keep();
   void remove();
 
@@ -56,28 +58,29 @@ class PartFile {
   Descriptor file_;
   std::int64_t bytes_;
   mutable std::mutex mutex_;
-  std::vector<std::uint8_t> present_;  // a bit a block
+  std::vector<std::uint8_t> present_;  // one bit per block
 };
 
 class CacheDirectory {
  public:
-  // Whether a shard may be removed now; who answers yes has closed it.
+  // Returns whether a shard may be removed now. Before it returns true it closes the shard.
   using MayGo = FunctionRef<bool(const std::string& hash)>;
 
-  // Makes the directory. most_bytes of 0: half of what is free now and of what the cache holds.
-  // Throws AccessError where it cannot be made or written, or has no flock.
+  // Creates the directory. most_bytes of 0 means half of the free space and of the bytes in the
+  // cache. Throws AccessError if the directory cannot be created or written, or does not support
+  // flock.
   CacheDirectory(std::filesystem::path path, std::int64_t most_bytes);
 
   const std::filesystem::path& path() const { return path_; }
   std::int64_t most_bytes() const { return most_bytes_; }
 
-  // The shard, marked as used now, and kept while it is open. None: it is not there, or has another
-  // size.
+  // Opens a shard, marks it as used now, and keeps it while it is open. Returns an empty descriptor
+  // if it is missing or has another size.
   Descriptor open(const std::string& hash, std::int64_t bytes) const;
 
   enum class Taken : std::uint8_t { here, elsewhere, whole, no_room };
-  // Begins or goes on to bring a shard; one of another size is removed. elsewhere: another process
-  // does. Throws AccessError where the disk is full, or the shard is larger than the cache.
+  // Starts or resumes fetching a shard; removes one of another size. elsewhere: another process is
+  // fetching it. Throws AccessError if the disk is full, or if the shard is larger than the cache.
   Taken take(const std::string& hash, std::int64_t bytes, MayGo may_go,
              std::unique_ptr<PartFile>& part);
 
@@ -85,7 +88,7 @@ class CacheDirectory {
 
  private:
   struct Entry;
-  std::vector<Entry> entries() const;  // the least recently used first
+  std::vector<Entry> entries() const;  // least recently used first
   bool make_room(std::int64_t bytes, MayGo may_go, const std::string& besides);
   bool remove(const Entry& entry, MayGo may_go);
   bool is_whole(const std::string& hash, std::int64_t bytes) const;

@@ -16,13 +16,13 @@ namespace {
 
 constexpr long kMostRedirects = 5, kReceiveBytes = 512 << 10, kLeastBytesPerSecond = 1024;
 constexpr std::size_t kMostErrorBytes = 4096;
-constexpr unsigned kLeastVersion = 0x075800;  // 7.88 is the first whose signatures S3 takes
+constexpr unsigned kLeastVersion = 0x075800;  // 7.88 is the first whose signatures S3 accepts
 
 bool is_whole(int status) {
   return status == 200 || status == 206;
 }
 
-bool may_pass(int status) {  // by waiting
+bool may_pass(int status) {  // whether the error may be temporary
   return status == 408 || status == 425 || status == 429 ||
          (status >= 500 && status != 501 && status != 505);
 }
@@ -40,7 +40,7 @@ bool may_pass(CURLcode code) {
   }
 }
 
-// A number that stands alone, or -1.
+// Parses a number that is the whole text, or returns -1.
 std::int64_t number(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -63,14 +63,13 @@ struct HttpConnection::Library {
       if (handle == nullptr) handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);  // never unloaded
     if (handle == nullptr)
       throw AccessError(
-          "reading s3://, https:// and http:// needs libcurl, which is not on this machine; on "
-          "Debian: apt-get install libcurl4");
+          "reading s3://, https:// and http:// needs libcurl, which is not installed; on Debian "
+          "run: apt-get install libcurl4");
     find(handle, "curl_version_info", version_info);
     const auto* version = version_info(CURLVERSION_NOW);
     if (version->version_num < kLeastVersion)
       throw AccessError(
-          str("reading s3://, https:// and http:// needs libcurl 7.88 or later, and "
-              "this machine has ",
+          str("reading s3://, https:// and http:// needs libcurl 7.88 or later, found ",
               version->version));
     find(handle, "curl_easy_init", init);
     find(handle, "curl_easy_setopt", setopt);
@@ -81,8 +80,8 @@ struct HttpConnection::Library {
     find(handle, "curl_easy_cleanup", cleanup);
     find(handle, "curl_slist_append", append);
     find(handle, "curl_slist_free_all", free_all);
-    easy = init();  // which does curl_global_init, safely among threads in these versions
-    LOCKSTEP_CHECK(easy != nullptr, "libcurl has no memory");
+    easy = init();  // calls curl_global_init, which is thread-safe in these versions
+    LOCKSTEP_CHECK(easy != nullptr, "libcurl cannot be initialized");
   }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
@@ -91,7 +90,7 @@ struct HttpConnection::Library {
   template <class Function>
   static void find(void* handle, const char* name, Function& function) {
     function = reinterpret_cast<Function>(dlsym(handle, name));
-    LOCKSTEP_CHECK(function != nullptr, "this machine's libcurl has no ", name);
+    LOCKSTEP_CHECK(function != nullptr, "the libcurl of this host has no ", name);
   }
   template <class Value>
   void set(CURLoption option, Value value) {
@@ -113,7 +112,8 @@ struct HttpConnection::Library {
   CURL* easy = nullptr;
 };
 
-// A request on its way. Headers come before the body; those of a redirect before its target's.
+// A request in progress. Headers come before the body; headers of a redirect come before those of
+// its target.
 struct HttpConnection::Transfer {
   Transfer(const HttpRequest& asked, Sink into, Library& with, const std::atomic<bool>& flag)
       : request(asked), sink(into), library(with), stop(flag) {}
@@ -122,7 +122,7 @@ struct HttpConnection::Transfer {
   ~Transfer() { library.free_all(headers); }
 
   void take_header(std::string_view line);
-  bool begin_body();                      // false: it is not wanted
+  bool begin_body();                      // false: the body is not wanted
   bool take(std::span<const std::byte>);  // false: enough
   void end(CURLcode code, const char* text);
 
@@ -132,7 +132,7 @@ struct HttpConnection::Transfer {
     is_decided = true;
     return false;
   }
-  std::int64_t wanted_bytes() const {  // -1: not known
+  std::int64_t wanted_bytes() const {  // -1: unknown
     const auto last = request.end >= 0 ? request.end : reply.object_bytes;
     return last < 0 ? -1 : last - request.first;
   }
@@ -164,7 +164,7 @@ ContentRange parse_content_range(std::string_view text) {
 }
 
 void HttpConnection::Transfer::take_header(std::string_view line) {
-  if (line.starts_with("HTTP/")) {  // of another answer than those before
+  if (line.starts_with("HTTP/")) {  // a new reply starts
     range = ContentRange{};
     length = -1;
     reply.retry_after_seconds = 0;
@@ -178,7 +178,7 @@ void HttpConnection::Transfer::take_header(std::string_view line) {
   const auto value = stripped(line.substr(colon + 1));
   if (name == "content-range") range = parse_content_range(value);
   if (name == "content-length") length = number(value);
-  // As a date it is not read: the wait grows by itself.
+  // A date is ignored: the wait increases anyway.
   if (name == "retry-after")
     reply.retry_after_seconds =
         static_cast<double>(std::clamp<std::int64_t>(number(value), 0, 86400));
@@ -190,31 +190,32 @@ bool HttpConnection::Transfer::begin_body() {
   long status = 0;
   library.getinfo(library.easy, CURLINFO_RESPONSE_CODE, &status);
   reply.status = static_cast<int>(status);
-  if (!is_whole(reply.status)) return true;  // the body of an error, or none
+  if (!is_whole(reply.status)) return true;  // body of an error, or no body
   const bool is_range = request.first > 0 || request.end >= 0;
   if (reply.status == 206) {
-    if (!is_range) return give_up(HttpReply::End::broken, "the server sent a part of the whole");
+    if (!is_range)
+      return give_up(HttpReply::End::broken,
+                     "the server sent a range, but the whole object was requested");
     if (range.first != request.first || range.end <= range.first ||
         (request.end >= 0 && range.end > request.end))
-      return give_up(
-          HttpReply::End::broken,
-          str("asked for bytes [", request.first, ", ", request.end,
-              "), and the server says that it sends [", range.first, ", ", range.end, ")"));
+      return give_up(HttpReply::End::broken,
+                     str("requested bytes [", request.first, ", ", request.end,
+                         "), but the server sends [", range.first, ", ", range.end, ")"));
     if (length >= 0 && length != range.end - range.first)
       return give_up(HttpReply::End::broken,
-                     str("the server says that it sends bytes [", range.first, ", ", range.end,
-                         "), and that these are ", length));
+                     str("the server announces bytes [", range.first, ", ", range.end,
+                         "), but a length of ", length, " bytes"));
   }
   reply.object_bytes = reply.status == 206 ? range.object_bytes : length;
   if (request.object_bytes >= 0 && reply.object_bytes >= 0 &&
       reply.object_bytes != request.object_bytes) {
     reply.is_other = true;
     return give_up(HttpReply::End::broken, str("expected an object of ", request.object_bytes,
-                                               " bytes, the server says ", reply.object_bytes));
+                                               " bytes, the server reports ", reply.object_bytes));
   }
   if (reply.status == 206) return true;
   if (request.first > 0 && !request.may_skip)
-    return give_up(HttpReply::End::ranges_ignored, "the server does not send ranges");
+    return give_up(HttpReply::End::ranges_ignored, "the server does not support ranges");
   to_skip = request.first;
   return true;
 }
@@ -248,15 +249,15 @@ void HttpConnection::Transfer::end(CURLcode code, const char* text) {
     give_up(may_pass(reply.status) ? HttpReply::End::broken : HttpReply::End::refused,
             str("HTTP status ", reply.status));
   } else if ((reply.received_bytes == wanted && (code == CURLE_OK || has_too_much)) ||
-             (wanted < 0 && code == CURLE_OK)) {  // chunked: its end was marked
+             (wanted < 0 && code == CURLE_OK)) {  // chunked: the end was marked
     reply.end = HttpReply::End::whole;
   } else if (code == CURLE_OK) {
     give_up(HttpReply::End::broken,
-            str("the answer ended behind ", reply.received_bytes, " of ", wanted, " bytes"));
+            str("the reply ended after ", reply.received_bytes, " of ", wanted, " bytes"));
   } else {
     give_up(may_pass(code) ? HttpReply::End::broken : HttpReply::End::refused,
             str(error_text[0] != '\0' ? error_text.data() : text,
-                reply.received_bytes > 0 ? str(", behind ", reply.received_bytes, " bytes") : ""));
+                reply.received_bytes > 0 ? str(", after ", reply.received_bytes, " bytes") : ""));
   }
 }
 
@@ -304,7 +305,7 @@ HttpConnection::~HttpConnection() = default;
 
 void HttpConnection::set_options(const HttpRequest& request, Transfer& transfer) {
   auto& curl = *library_;
-  curl.reset(curl.easy);  // connections stay
+  curl.reset(curl.easy);  // keeps connections
   curl.set(CURLOPT_URL, request.url.c_str());
   curl.set(CURLOPT_PATH_AS_IS, 1L);
   curl.set(CURLOPT_NOSIGNAL, 1L);
@@ -314,7 +315,7 @@ void HttpConnection::set_options(const HttpRequest& request, Transfer& transfer)
   curl.set(CURLOPT_LOW_SPEED_LIMIT, kLeastBytesPerSecond);
   curl.set(CURLOPT_LOW_SPEED_TIME, limits_.stall_seconds);
   curl.set(CURLOPT_BUFFERSIZE, kReceiveBytes);
-  curl.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // a connection for each of many ranges
+  curl.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);  // one connection for each of many ranges
   curl.set(CURLOPT_WRITEFUNCTION, &on_body<Transfer>);
   curl.set(CURLOPT_WRITEDATA, &transfer);
   curl.set(CURLOPT_HEADERFUNCTION, &on_header<Transfer>);

@@ -1,7 +1,7 @@
-// Http: one request by libcurl, whose answer is checked against what was asked for. Trying again is
-// Remote's (data/remote/remote.h). TLS is verified by the system's certificates; proxies and
-// ~/.netrc are those that curl takes. libcurl is loaded at the first use: a program that reads
-// local files does not need it.
+// HttpConnection sends requests with libcurl and checks each reply against the request. Remote
+// (data/remote/remote.h) retries. TLS is verified with the certificates of the system; proxies and
+// ~/.netrc work as in curl. libcurl is loaded at the first use, so programs that read local files
+// do not need it.
 #pragma once
 
 #include <atomic>
@@ -20,55 +20,55 @@ namespace lockstep {
 
 struct HttpRequest {
   std::string url;
-  std::vector<std::string> headers;    // "name: value"
-  std::int64_t first = 0, end = -1;    // bytes [first, end) of the object; end < 0: all of it
-  std::int64_t object_bytes = -1;      // of all of it, which the answer must agree with; -1: any
-  bool may_skip = false;               // where the server ignores ranges, read what lies before
-  bool put = false;                    // PUT without a body
-  bool follows = true;                 // redirects
-  bool is_local = false;               // no proxy, no redirects, and one second to connect
-  std::string region, user, password;  // user: signed for S3 of the region (SigV4); "": not signed
+  std::vector<std::string> headers;  // "name: value"
+  std::int64_t first = 0, end = -1;  // bytes [first, end) of the object; end < 0: all of it
+  std::int64_t object_bytes = -1;  // size of the whole object, which the reply must match; -1: any
+  bool may_skip = false;           // if the server ignores ranges, read and skip the bytes before
+  bool put = false;                // PUT without a body
+  bool follows = true;             // follow redirects
+  bool is_local = false;           // no proxy, no redirects, and one second to connect
+  std::string region, user, password;  // user: signed for S3 in the region (SigV4); "": not signed
 };
 
 struct HttpReply {
-  // refused: the same request would have the same end. ranges_ignored: the server sends the object
-  // from its first byte whatever is asked for.
+  // refused: the same request would fail again. ranges_ignored: the server always sends the object
+  // from its first byte.
   enum class End : std::uint8_t { whole, broken, refused, ranges_ignored };
   End end = End::broken;
-  int status = 0;                   // 0: no answer came
-  bool is_other = false;            // the object has another size than it should have
-  std::string what;                 // where it is not whole: why
-  std::int64_t received_bytes = 0;  // that the sink got
-  std::int64_t object_bytes = -1;   // as the server says; -1: it does not
+  int status = 0;                   // 0: no reply
+  bool is_other = false;            // the object has an unexpected size
+  std::string what;                 // reason if it is not whole
+  std::int64_t received_bytes = 0;  // bytes passed to the sink
+  std::int64_t object_bytes = -1;   // as reported by the server; -1: not reported
   double retry_after_seconds = 0;
-  std::string error_body;     // of an answer that is an error: its first bytes
-  std::string bucket_region;  // where S3 says that the bucket is
+  std::string error_body;     // first bytes of an error reply
+  std::string bucket_region;  // region of the bucket as reported by S3
 };
 
-// Of "bytes 0-99/1234": [0, 100) of 1234. What is not said, or no number, is -1.
+// Parsed "bytes 0-99/1234": [0, 100) of 1234. Parts that are missing or not a number are -1.
 struct ContentRange {
   std::int64_t first = -1, end = -1, object_bytes = -1;
 };
 ContentRange parse_content_range(std::string_view text);
 
-// How long a connection may do nothing.
+// Timeouts of a connection.
 struct HttpLimits {
   long connect_milliseconds = 10'000;
   long stall_seconds = 10;  // below 1 KiB/s
 };
 
-// One connection after the other, kept open between requests to the same server. Of one thread.
+// Keeps its connection open between requests to the same server. Not thread-safe.
 class HttpConnection {
  public:
   using Sink = FunctionRef<void(std::span<const std::byte>)>;
 
-  // Throws AccessError where there is no libcurl. `stop`, set by another thread, ends a request.
+  // Throws AccessError without libcurl. `stop`, set by another thread, aborts a request.
   HttpConnection(const HttpLimits& limits, const std::atomic<bool>& stop);
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
   ~HttpConnection();
 
-  // Never gives the sink a byte that was not asked for. What the sink throws comes through.
+  // Sends a request. The sink gets only requested bytes. Exceptions of the sink are passed on.
   HttpReply send(const HttpRequest& request, Sink sink);
 
  private:
@@ -81,6 +81,6 @@ class HttpConnection {
   std::unique_ptr<Library> library_;
 };
 
-std::string_view stripped(std::string_view text);  // without blanks and ends of lines around it
+std::string_view stripped(std::string_view text);  // without surrounding blanks and line ends
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostLocal = 256;
 constexpr std::int64_t kMostPlainBytes = std::int64_t{1}
-                                         << 30;  // a dataset.json of a million shards
+                                         << 30;  // fits a dataset.json of a million shards
 
 std::string_view directory_name(std::string_view path) {
   return path.substr(0, path.rfind('/'));
@@ -49,7 +49,7 @@ Descriptor in_memory(std::string_view text) {
 
 }  // namespace
 
-// A distant dataset.json: its text, and where each shard stands in it.
+// A remote dataset.json: its text, and the place of each shard in it.
 class NodeFiles::Directory {
  public:
   Directory(std::string address, const std::string& text)
@@ -63,7 +63,7 @@ class NodeFiles::Directory {
 
   const Descriptor& text() const { return text_; }
 
-  // What a name is of; nothing where dataset.json does not list it.
+  // Returns the cached shard of a name; nullopt if dataset.json does not list it.
   std::optional<CachedShard> find(std::string_view name) const {
     const auto dot = name.rfind('.');
     if (dot == std::string_view::npos) return std::nullopt;
@@ -82,7 +82,8 @@ class NodeFiles::Directory {
 
   const Manifest& manifest() const { return manifest_; }
 
-  // In the cache, of each shard with what lies beside it; of the one of this name, or "": of all.
+  // Returns the bytes in the cache of each shard with the files beside it; `name`: only that shard,
+  // "": all.
   void add_rooms(std::string_view name, std::vector<std::int64_t>& rooms) const {
     for (const auto& shard : manifest_.shards) {
       if (!name.empty() && name != shard.file) continue;
@@ -106,7 +107,7 @@ class NodeFiles::Directory {
   std::string address_;
   Descriptor text_;
   Manifest manifest_;
-  std::vector<std::uint32_t> by_name_;  // shards in the order of their names
+  std::vector<std::uint32_t> by_name_;  // shards sorted by name
 };
 
 NodeFiles::NodeFiles(const ShardCache::Config& cache, const Environment& environment,
@@ -125,11 +126,11 @@ std::filesystem::path NodeFiles::default_directory(const Environment& environmen
     return found == environment.end() ? std::string() : found->second;
   };
   const std::filesystem::path below("lockstep/shards");
-  // A relative one is ignored, as the specification of these directories says.
+  // A relative path is ignored, as the XDG Base Directory Specification requires.
   if (const auto cache = variable("XDG_CACHE_HOME"); cache.starts_with('/')) return cache / below;
   if (const auto home = variable("HOME"); !home.empty())
     return std::filesystem::path(home) / ".cache" / below;
-  throw ConfigError("neither HOME nor XDG_CACHE_HOME is set; name data.cache_directory");
+  throw ConfigError("neither HOME nor XDG_CACHE_HOME is set; set data.cache_directory");
 }
 
 void NodeFiles::stop() {
@@ -155,12 +156,12 @@ Descriptor NodeFiles::open_local(const std::string& path) {
   const std::scoped_lock lock(opening_);
   auto found = local_.find(path);
   if (found == local_.end()) {
-    // O_NONBLOCK: as ReadFile does.
+    // O_NONBLOCK, as in ReadFile.
     Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file) {
-      const ReadFile again(path);  // whose error says why
+      const ReadFile again(path);  // throws the error with the reason
       throw StorageError(
-          str(path, ": could not be opened, but a second try succeeded; start again"));
+          str(path, ": opening it failed once and then succeeded; rerun the command"));
     }
     ++opened_local_;
     if (local_.size() >= kMostLocal)
@@ -189,7 +190,7 @@ ShardCache& NodeFiles::cache() {
   return *cache_;
 }
 
-// Read once: all ranks see the same dataset.json.
+// Reads it once, so that all ranks have the same dataset.json.
 const NodeFiles::Directory& NodeFiles::directory_of(const std::string& path) {
   std::string address(directory_name(path));
   while (address.ends_with('/'))
@@ -209,9 +210,8 @@ const NodeFiles::Directory& NodeFiles::directory_of(const std::string& path) {
       throw;
     } catch (const DataError& error) {
       throw DataError(
-          str(error.what(), "; a distant dataset needs its ", kManifestName,
-              ", which `lockstep data pack` and `data convert` write: upload it with the "
-              "shards"));
+          str(error.what(), "; a remote dataset needs its ", kManifestName,
+              ", which `lockstep data pack` and `data convert` write; upload it with the shards"));
     }
   }();
   const std::scoped_lock lock(mutex_);
@@ -254,11 +254,11 @@ void NodeFiles::set_ahead(const void* reader, const std::vector<std::string>& pa
         if (turn < list.size()) ahead.push_back(list[turn]);
     if (!ahead.empty() || has_cache()) cache().set_ahead(ahead);
   } catch (const DataError& error) {
-    log_own_warning("shards that come next cannot be fetched ahead: ", error.what());
+    log_own_warning("cannot prefetch the next shards: ", error.what());
   }
 }
 
-// The largest first.
+// Returns the sizes in descending order.
 std::vector<std::int64_t> NodeFiles::rooms_of(const std::vector<std::string>& paths) {
   std::vector<std::int64_t> rooms;
   for (const auto& path : paths) {
@@ -290,8 +290,8 @@ void NodeFiles::need_room(const std::vector<Need>& needs) {
   }
   if (parts.empty() || bytes <= cache().directory().most_bytes()) return;
   const auto& path = cache().directory().path();
-  throw ConfigError(str(parts, ", ", human_bytes(static_cast<double>(bytes)),
-                        " together, should fit into the cache of shards, which may hold ",
+  throw ConfigError(str(parts, "; together they need ", human_bytes(static_cast<double>(bytes)),
+                        " of the shard cache, but its limit is ",
                         human_bytes(static_cast<double>(cache().directory().most_bytes())), " in ",
                         path.string(),
                         "; raise data.cache_bytes, lower data.shuffle_shards (0 reads all shards "

@@ -1,6 +1,6 @@
-// NodeFiles: opens shards for all ranks of a machine: each local file once, each distant one
-// through the cache, which knows from the dataset.json beside it what is in it. The machine's first
-// rank has one, and the others ask it (data/remote/shard_server.h).
+// NodeFiles opens shards for all ranks of a host. It opens each local file once, and each remote
+// file through the cache, with the hash in the dataset.json beside it. The first rank of the host
+// has a NodeFiles; the others request files from it (data/remote/shard_server.h).
 #pragma once
 
 #include <atomic>
@@ -20,36 +20,37 @@ namespace lockstep {
 
 class NodeFiles final : public ShardFiles {
  public:
-  // The cache's directory, the default one where none is named, is made, and libcurl looked for,
-  // when the first distant shard is asked for.
+  // Creates the cache directory and loads libcurl when the first remote shard is requested. Without
+  // a configured directory it uses the default one.
   NodeFiles(const ShardCache::Config& cache, const Environment& environment,
             const Patience& patience = {});
   ~NodeFiles() override;
 
-  // `path`: a local file; a shard, its ends or its mask at a distant address, whose directory holds
-  // a dataset.json; or another file there, which is not kept. Throws DataError.
+  // Opens `path`: a local file; a remote shard, its ends or its mask, beside a dataset.json; or
+  // another remote file beside it, which is not cached. Throws DataError.
   ReadFile open(const std::string& path) override;
   Descriptor open_descriptor(const std::string& path);
 
-  // Readers by turns, where there are several; local files are left out. What is wrong is a warning
-  // of the log: opening says it again.
+  // Several readers take turns; local files are ignored. Errors are only logged as warnings,
+  // because opening the file reports them again.
   void set_ahead(const void* reader, const std::vector<std::string>& paths) override;
 
   const Manifest* manifest(const std::string& path) override;
 
-  // The bytes in a cache of the `shards` largest shards of those that paths mean (see list_shards),
-  // with all that lies beside them. Local ones have none. Reads the datasets' dataset.json alone.
+  // Returns the bytes that the `shards` largest shards of `paths` (see list_shards) need in a
+  // cache, with the files beside them. Local shards need none. Reads only the dataset.json of each
+  // dataset.
   std::int64_t room_of(const std::vector<std::string>& paths, std::int64_t shards);
 
-  // Throws ConfigError, with the numbers, where the cache cannot hold what should be in it at once:
-  // of each source so many of its shards.
+  // Throws ConfigError with the numbers if the cache is too small for all `needs` at once. A need
+  // is a number of shards of one source.
   struct Need {
-    std::vector<std::string> paths;  // of one source
+    std::vector<std::string> paths;  // paths of one source
     std::int64_t shards = 0;
   };
   void need_room(const std::vector<Need>& needs);
 
-  void stop() override;  // as ShardCache::stop
+  void stop() override;  // as ShardCache::stop does
   ShardCache::Counts counts() const;
   std::int64_t opened_local() const { return opened_local_; }
 
@@ -57,7 +58,7 @@ class NodeFiles final : public ShardFiles {
   static std::filesystem::path default_directory(const Environment& environment);
 
  private:
-  class Directory;  // a distant one
+  class Directory;  // a remote directory
   struct Local {
     Descriptor file;
     std::int64_t used = 0;
@@ -73,16 +74,16 @@ class NodeFiles final : public ShardFiles {
   Environment environment_;
   Remote remote_;
   std::atomic<bool> stop_{false};
-  mutable std::mutex mutex_;  // of what follows, but not while something is fetched or made
-  std::mutex fetching_;       // of directories
-  std::mutex making_;         // of the cache, which may wait for a disk
+  mutable std::mutex mutex_;  // protects the members below; not held while fetching or creating
+  std::mutex fetching_;       // held while a directory is fetched
+  std::mutex making_;         // held while the cache is created, which may wait for a disk
   std::map<std::string, std::unique_ptr<Directory>> directories_;
   std::unique_ptr<ShardCache> cache_;
-  std::mutex opening_;  // of local files: one that does not open is in nobody else's way
+  std::mutex opening_;  // held while a local file is opened; a slow one blocks no other users
   std::map<std::string, Local> local_;
   std::int64_t uses_ = 0;
   std::mutex ahead_mutex_;
-  std::map<const void*, std::vector<CachedShard>> ahead_;  // of each reader
+  std::map<const void*, std::vector<CachedShard>> ahead_;  // by reader
   std::atomic<std::int64_t> opened_local_{0};
 };
 

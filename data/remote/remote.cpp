@@ -12,15 +12,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kLeastProgressBytes = 64 << 10;
-constexpr int kMostLearned = 3;   // a region, new credentials
-constexpr int kSaidAttempts = 3;  // after which the log says what breaks
+constexpr int kMostLearned = 3;   // the region, new credentials
+constexpr int kSaidAttempts = 3;  // then the log reports the error
 
 double seconds_since(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
 }
 
-// "https://HOST/A/B" for files "https://HOST/A/" and "B": the file's name as in a path, the rest as
-// a person wrote it.
+// Returns the URL with its last part, the file name, encoded as in a path. The rest stays as
+// written.
 std::string http_url(const std::string& url) {
   const auto authority = url.find("://") + 3;
   const auto slash = url.rfind('/');
@@ -28,8 +28,7 @@ std::string http_url(const std::string& url) {
   const auto prefix =
       slash < authority ? std::string_view(url) : std::string_view(url).substr(0, slash + 1);
   if (prefix.find('@') < host_end)
-    throw DataError(
-        str("an address with a password in it: leave it out, and put it into ~/.netrc"));
+    throw DataError(str("the address contains a password; remove it and put it into ~/.netrc"));
   if (host_end == std::string::npos || host_end == authority ||
       prefix.find_first_of("?# ") != std::string_view::npos)
     throw DataError(str(url, ": expected https://HOST/PREFIX/NAME, without ?, # and spaces"));
@@ -41,7 +40,7 @@ std::string http_url(const std::string& url) {
 void require_local(const std::string& path) {
   if (path.find("://") != std::string::npos)
     throw UsageError(str(path,
-                         ": expected a path on this machine; `aws s3 cp --recursive` copies from "
+                         ": expected a local path; `aws s3 cp --recursive` copies from "
                          "and to S3"));
 }
 
@@ -60,7 +59,7 @@ void Remote::warn_of_plain_http(const std::string& url) {
   const std::scoped_lock lock(mutex_);
   if (warned_.insert(host).second)
     log_warning("http://", host,
-                " is read without TLS: whoever is on the way can read and change what comes");
+                " is read without TLS: others on the network can read and change the data");
 }
 
 HttpRequest Remote::request(const std::string& url) {
@@ -72,7 +71,7 @@ HttpRequest Remote::request(const std::string& url) {
       request.url = http_url(url);
   } catch (const AccessError&) {
     throw;
-  } catch (const DataError& error) {  // nothing of it tells of the object
+  } catch (const DataError& error) {  // the error says nothing about the object
     throw AccessError(error.what());
   }
   warn_of_plain_http(request.url);
@@ -87,16 +86,16 @@ std::string Remote::advice(const std::string& url, const HttpReply& reply) {
   if (reply.status == 416) return "; the object is shorter than dataset.json says";
   if (url.starts_with("s3://")) return s3().advice(reply);
   if (reply.status == 401 || reply.status == 403)
-    return "; a name and password for the host are read from ~/.netrc";
-  if (reply.status == 404) return "; there is no such file: is the address right?";
+    return "; put the user name and password of the host into ~/.netrc";
+  if (reply.status == 404) return "; the file does not exist; check the address";
   return "";
 }
 
 namespace {
 
-// By an answer that waiting does not change.
+// Throws for a reply that a retry does not change.
 [[noreturn]] void refuse(int status, const std::string& what) {
-  if (status == 404 || status == 410 || status == 416) throw DataError(what);  // of the object
+  if (status == 404 || status == 410 || status == 416) throw DataError(what);
   if (status >= 400 && status < 500) throw RefusedError(what);
   throw AccessError(what);
 }
@@ -108,7 +107,7 @@ class RemoteReader::Attempts {
   Attempts(RemoteReader& reader, const std::string& url)
       : reader_(reader), url_(url), wait_seconds_(reader.remote_.patience().first_wait_seconds) {}
 
-  // Behind a reply that was not whole: returns when the next attempt is due, or throws.
+  // After an incomplete reply: returns when the next attempt is due, or throws.
   void next(const HttpRequest& request, const HttpReply& reply) {
     if (reader_.stop_.load()) throw AccessError(str(url_, ": reading was stopped"));
     if (reply.end == HttpReply::End::refused) {
@@ -131,14 +130,14 @@ class RemoteReader::Attempts {
       throw DataError(str(url_, ": ", reply.what, ", after ", attempts_, " attempts"));
     if (left <= 0)
       throw UnreachableError(
-          str(url_, ": ", reply.what, "; given up after ", attempts_, " attempts, ",
+          str(url_, ": ", reply.what, "; aborted after ", attempts_, " attempts, ",
               human_seconds(seconds_since(progress_)), " without progress",
               reply.retry_after_seconds > 0
                   ? str("; the server asks to wait ", reply.retry_after_seconds, " s")
                   : std::string(),
-              "; the same command goes on when the server answers again"));
+              "; rerun the same command when the server responds again"));
     if (attempts_ == kSaidAttempts)
-      log_own_warning(url_, ": ", reply.what, "; it is tried again for ",
+      log_own_warning(url_, ": ", reply.what, "; retrying for ",
                       human_seconds(patience.give_up_seconds));
     nap(wait);
   }
@@ -185,7 +184,7 @@ std::string RemoteReader::read_all(const std::string& url, std::int64_t most_byt
     const auto request = remote_.request(url);
     const auto reply = connection_.send(request, [&](std::span<const std::byte> bytes) {
       if (static_cast<std::int64_t>(text.size() + bytes.size()) > most_bytes)
-        throw DataError(str(url, ": more than ", most_bytes, " bytes"));
+        throw DataError(str(url, ": the object exceeds ", most_bytes, " bytes"));
       text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     });
     if (reply.end == HttpReply::End::whole) return text;

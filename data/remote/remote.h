@@ -1,5 +1,5 @@
-// Remote: objects at s3://BUCKET/KEY, https:// and http:// addresses, read with patience: what
-// breaks is tried again from the byte where it broke, after waits that grow.
+// Remote reads objects at s3://BUCKET/KEY, https:// and http:// addresses. It retries a broken read
+// from the byte where it broke, after increasing waits.
 #pragma once
 
 #include <atomic>
@@ -16,27 +16,27 @@
 
 namespace lockstep {
 
-// Throws UsageError for an address, where only local files are read or written.
+// Throws UsageError if `path` is an address; for commands that only read or write local files.
 void require_local(const std::string& path);
 
 struct Patience {
   HttpLimits limits;
   double first_wait_seconds = 0.25,
-         most_wait_seconds = 8;  // doubled each time; half of it by chance
-  // When so long less than 64 KiB came, a last attempt is made, whatever the server asks to wait.
-  // With that one's own limits it ends before train.stall_seconds does.
+         most_wait_seconds = 8;  // doubled each time; half of it is random
+  // After this time with less than 64 KiB received, a last attempt is made, whatever wait the
+  // server requests. With the limits of that attempt it ends before train.stall_seconds.
   double give_up_seconds = 30;
 };
 
-// What all connections share. Of any thread.
+// Remote has the state that all connections share. Thread-safe.
 class Remote {
  public:
   Remote(Environment environment, const Patience& patience)
       : environment_(std::move(environment)), patience_(patience) {}
 
   const Patience& patience() const { return patience_; }
-  // Throws AccessError where the address is none or there are no credentials to be had,
-  // UnreachableError where those do not answer who gives them.
+  // Returns a request for an address. Throws AccessError for an invalid address or without
+  // credentials, UnreachableError if the credentials service does not respond.
   HttpRequest request(const std::string& url);
   // See S3::learn.
   bool learn(const std::string& url, const HttpRequest& request, const HttpReply& reply);
@@ -59,28 +59,31 @@ struct ByteRange {
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
-// One connection. Of one thread.
+// RemoteReader reads over one connection. Not thread-safe.
 class RemoteReader {
  public:
   using Sink = FunctionRef<void(std::span<const std::byte> bytes, std::int64_t offset)>;
 
-  // `stop`, set by another thread, ends what goes on by an AccessError.
+  // `stop`, set by another thread, aborts a read with an AccessError.
   RemoteReader(Remote& remote, const std::atomic<bool>& stop)
       : remote_(remote), stop_(stop), connection_(remote.patience().limits, stop) {}
 
-  // Gives the sink the bytes of the range in order, each once. Throws UnreachableError where
-  // patience ends, RefusedError where the server refuses it, AccessError where else nothing was
-  // learned of the object; and DataError where there is none, or one of other than `object_bytes`.
-  // false: the server sends objects only from their first byte; with `may_skip` what lies before is
-  // read over.
+  // Passes the bytes of the range to the sink in order, each once. Throws:
+  // - UnreachableError after the retry time is over.
+  // - RefusedError if the server refuses the read.
+  // - AccessError for other failures that say nothing about the object.
+  // - DataError if the object does not exist or does not have `object_bytes` bytes.
+  // Returns false if the server sends objects only from their first byte. With `may_skip`, the
+  // bytes before the range are then read and skipped instead.
   bool read(const std::string& url, ByteRange range, std::int64_t object_bytes, bool may_skip,
             Sink sink);
 
-  // All of an object of unknown size; begun anew where it breaks. Throws as read does.
+  // Reads an object of unknown size, from the start again if the connection breaks. Throws as read
+  // does.
   std::string read_all(const std::string& url, std::int64_t most_bytes);
 
  private:
-  // Of a read: whether it may go on after the last reply, having waited.
+  // Decides whether a read continues after the last reply, and waits before the next attempt.
   class Attempts;
 
   Remote& remote_;

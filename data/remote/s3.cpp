@@ -5,7 +5,8 @@
 namespace lockstep {
 namespace {
 
-// The SHA-256 of an empty body, which S3 wants signed, and libcurl 7.88 signs when it is given.
+// The SHA-256 of an empty body, which S3 requires to be signed; libcurl 7.88 signs it if it is
+// given.
 constexpr const char* kHashOfNothing =
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -20,7 +21,7 @@ bool is_bucket(std::string_view name) {
          name.front() != '-';
 }
 
-// https://HOST in front of /KEY. A name with dots would not match AWS's certificates.
+// Returns the URL before /KEY. A bucket name with dots would not match the certificates of AWS.
 std::string host_of(const std::string& endpoint, const std::string& region,
                     const std::string& bucket) {
   if (!endpoint.empty()) return str(endpoint, '/', bucket);
@@ -90,7 +91,7 @@ HttpRequest S3::request(const std::string& url) {
   request.region = region_of(address.bucket);
   request.url = str(host_of(credentials_.endpoint(), request.region, address.bucket), '/',
                     s3_path(address.key));
-  request.follows = false;  // a signature is for one host
+  request.follows = false;  // a signature is valid for one host
   if (const auto keys = credentials_.keys()) {
     request.user = keys->id;
     request.password = keys->secret;
@@ -108,7 +109,7 @@ bool S3::learn(const std::string& url, const HttpRequest& request, const HttpRep
   if (region.empty() || !std::all_of(region.begin(), region.end(), is_plain)) return false;
   const std::scoped_lock lock(mutex_);
   regions_[S3Address::parse(url).bucket] = region;
-  return region != request.region;  // which another thread may have learned meanwhile
+  return region != request.region;  // another thread may have set it meanwhile
 }
 
 std::string S3::advice(const HttpReply& reply) const {
@@ -116,18 +117,18 @@ std::string S3::advice(const HttpReply& reply) const {
   auto said = code.empty() ? std::string() : str(" (", code, ")");
   const auto source = credentials_.source();
   if (is_expiry(code)) return str(said, "; the credentials of ", source, " have expired");
-  if (code == "RequestTimeTooSkewed") return str(said, "; set this machine's clock");
+  if (code == "RequestTimeTooSkewed") return str(said, "; set the clock of this host");
   if (reply.status == 404)
-    return str(said, "; there is no such object: `aws s3 ls` shows what the bucket holds");
+    return str(said, "; the object does not exist; list the bucket with `aws s3 ls`");
   if (reply.status == 301 || reply.status == 307 || reply.status == 400)
-    return str(said, "; is AWS_REGION the bucket's region?");
+    return str(said, "; check that AWS_REGION is the bucket's region");
   if (reply.status != 401 && reply.status != 403) return said;
   if (source == "none")
     return str(said,
-               "; the request was not signed, since no credentials were found: set "
+               "; the request was not signed, because no credentials were found; set "
                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (docs/streaming.md)");
-  return str(said, "; the request was signed by the credentials of ", source,
-             ", which may not read the object, or it is not there");
+  return str(said, "; the request was signed with the credentials of ", source,
+             ", which lack permission, or the object does not exist");
 }
 
 }  // namespace lockstep

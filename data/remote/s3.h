@@ -1,5 +1,5 @@
-// S3: what an s3:// address means to HTTP, and by whom the request is signed. SigV4 itself is
-// libcurl's. A bucket's region is learned from S3's own answers.
+// S3 maps s3:// addresses to HTTP requests and chooses the credentials that sign them. libcurl
+// implements SigV4. The region of a bucket is learned from replies of S3.
 #pragma once
 
 #include <map>
@@ -14,25 +14,26 @@ namespace lockstep {
 struct S3Address {
   std::string bucket, key;
 
-  // Of "s3://BUCKET/KEY"; throws DataError for another form.
+  // Parses "s3://BUCKET/KEY"; throws DataError for another form.
   static S3Address parse(const std::string& url);
 };
 
-// Of a key in a path: all but letters, digits and -_.~/ as %XX, which is what S3 signs.
+// Encodes a key as a URL path: all characters except letters, digits and -_.~/ become %XX, the form
+// that S3 signs.
 std::string s3_path(std::string_view key);
 
 class S3 {
  public:
   explicit S3(const Environment& environment) : credentials_(environment) {}
 
-  // A request for the whole object. Of any thread.
+  // Returns a request for the whole object. Thread-safe.
   HttpRequest request(const std::string& url);
 
-  // S3 refused the request for `url` by `reply`: true when another one may end better, since it
-  // told where the bucket is, or credentials that had expired are found anew.
+  // Handles a refusal by S3. Returns true if another request may succeed, because the reply reports
+  // the region of the bucket, or because expired credentials were renewed.
   bool learn(const std::string& url, const HttpRequest& request, const HttpReply& reply);
 
-  // What to do about a refusal: a sentence that begins with ": " or "; ".
+  // Returns advice about a refusal, which starts with ": " or "; ".
   std::string advice(const HttpReply& reply) const;
 
  private:
@@ -40,11 +41,11 @@ class S3 {
 
   AwsCredentials credentials_;
   std::mutex mutex_;
-  std::map<std::string, std::string> regions_;  // of buckets, where S3 said them
+  std::map<std::string, std::string> regions_;  // by bucket, as reported by S3
 };
 
-// What stands between <NAME> and </NAME> in an error of S3, as "NoSuchKey" of Code; "" where there
-// is none, or it is no plain word.
+// Returns the text between <NAME> and </NAME> in an error of S3, such as "NoSuchKey" for Code.
+// Returns "" if it is missing or not a plain word.
 std::string s3_error_part(std::string_view body, std::string_view name);
 
 }  // namespace lockstep

@@ -13,10 +13,10 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kRangeBytes = 8 * PartFile::kBlockBytes;  // of one request
-constexpr auto kSoon = std::chrono::milliseconds(50);            // another process brings it
-constexpr auto kLater = std::chrono::seconds(1);                 // there is no room
-constexpr auto kMuchLater = std::chrono::seconds(30);  // it failed, and nobody waits for it
+constexpr std::int64_t kRangeBytes = 8 * PartFile::kBlockBytes;  // bytes of a request
+constexpr auto kSoon = std::chrono::milliseconds(50);  // retry: another process fetches it
+constexpr auto kLater = std::chrono::seconds(1);       // retry: no room
+constexpr auto kMuchLater = std::chrono::seconds(30);  // retry: failed, no thread waits for it
 
 Descriptor copy_of(const Descriptor& file) {
   Descriptor copy(fcntl(file.number(), F_DUPFD_CLOEXEC, 0));
@@ -26,20 +26,20 @@ Descriptor copy_of(const Descriptor& file) {
 
 }  // namespace
 
-// A shard on its way. The lock of the cache protects all but what `part` does itself and the
-// hasher, which belongs to whoever set is_hashing.
+// A shard that is being fetched. mutex_ of the cache protects all members except the work of `part`
+// and the hasher, which belongs to the thread that set is_hashing.
 struct ShardCache::Job {
   enum class State : std::uint8_t { queued, beginning, fetching, finishing, done };
 
   CachedShard shard;
   State state = State::queued;
   Clock::time_point not_before{}, no_room_since{};
-  int waiting = 0;  // threads, in open()
+  int waiting = 0;  // threads in open()
   std::unique_ptr<PartFile> part;
-  std::vector<ByteRange> left;  // to be asked for, the last one first
+  std::vector<ByteRange> left;  // still to be requested, last one first
   int running = 0;              // connections
   bool one_stream = false;      // the server ignores ranges
-  bool was_wrong = false;       // its hash, once
+  bool was_wrong = false;       // its hash was wrong once
   bool is_hashing = false;
   Hasher hasher;
   std::int64_t hashed = 0;  // bytes
@@ -55,7 +55,7 @@ struct ShardCache::Job {
           left.push_back({first, std::min(first + kRangeBytes, range.end)});
     std::reverse(left.begin(), left.end());
   }
-  std::int64_t front() const {  // bytes without a gap
+  std::int64_t front() const {  // bytes before the first gap
     const auto missing = part->missing();
     return missing.empty() ? shard.bytes : missing.front().first;
   }
@@ -64,7 +64,7 @@ struct ShardCache::Job {
 ShardCache::ShardCache(const Config& config, Remote& remote)
     : config_(config), remote_(remote), directory_(config.directory, config.most_bytes) {
   LOCKSTEP_CHECK(config.connections > 0, "a cache of ", config.connections, " connections");
-  const RemoteReader probe(remote_, stop_);  // refuses a machine without libcurl here
+  const RemoteReader probe(remote_, stop_);  // throws here if libcurl is missing
   try {
     for (int i = 0; i < config.connections; ++i)
       threads_.push_back(start_thread([this] { work(); }));
@@ -113,7 +113,7 @@ Descriptor ShardCache::open(const CachedShard& shard) {
   const auto begin = Clock::now();
   bool was_there = true;
   for (;;) {
-    if (stop_) throw AccessError(str(shard.url, ": the cache of shards has stopped"));
+    if (stop_) throw AccessError(str(shard.url, ": the shard cache has stopped"));
     auto file = copy_of_held(shard.hash);
     if (!file) {
       file = directory_.open(shard.hash, shard.bytes);
@@ -128,7 +128,7 @@ Descriptor ShardCache::open(const CachedShard& shard) {
     was_there = false;
     there_.erase(shard.hash);
     auto& job = job_of(shard);
-    if (job.state == Job::State::done) {  // what it brought is gone already
+    if (job.state == Job::State::done) {  // the shard was already removed
       job.state = Job::State::queued;
       job.error = nullptr;
     }
@@ -170,13 +170,13 @@ bool ShardCache::is_ahead(const std::string& hash) const {
   return places_.count(hash) != 0;
 }
 
-// Where there are too many, one is closed: of those that are not ahead the least recently used,
-// else the farthest ahead; not this one, where it is wanted now.
+// If too many are open, closes one: the least recently used one that is not ahead, else the one
+// farthest ahead. Does not close this one if it is needed now.
 void ShardCache::hold(const std::string& hash, Descriptor file, bool is_wanted) {
   if (is_ahead(hash)) there_.insert(hash);
   held_[hash] = {std::move(file), ++uses_};
   if (held_.size() <= kMostHeld) return;
-  const auto rank = [&](const auto& held) {  // the smallest is closed
+  const auto rank = [&](const auto& held) {  // the smallest rank is closed
     const auto place = places_.find(held.first);
     if (is_wanted && held.first == hash) return std::pair(2, std::int64_t{0});
     return place == places_.end() ? std::pair(0, held.second.used)
@@ -191,11 +191,11 @@ Descriptor ShardCache::copy_of_held(const std::string& hash) {
   if (found == held_.end()) return {};
   found->second.used = ++uses_;
   auto copy = copy_of(found->second.file);
-  futimens(copy.number(), nullptr);  // used now
+  futimens(copy.number(), nullptr);  // marks it as used now
   return copy;
 }
 
-// All but what is fetched and the first `kept` ahead.
+// Whether a shard may be removed: all except those being fetched and the first `kept` ahead.
 bool ShardCache::may_go(const std::string& hash, std::size_t kept) {
   const std::scoped_lock lock(mutex_);
   const auto place = places_.find(hash);
@@ -227,7 +227,7 @@ void ShardCache::work() {
   }
 }
 
-// Something of the job, where there is something to do now; then the job may be gone.
+// Does some work of the job if possible; returns whether it did. The job may be gone then.
 bool ShardCache::step(Job& job, RemoteReader& reader, std::unique_lock<std::mutex>& lock) {
   if (job.state == Job::State::queued && job.not_before <= Clock::now()) {
     begin(job, lock);
@@ -250,7 +250,7 @@ void ShardCache::begin(Job& job, std::unique_lock<std::mutex>& lock) {
   std::exception_ptr error;
   lock.unlock();
   try {
-    // What somebody waits for displaces what lies ahead, the last first.
+    // A shard that a thread waits for displaces shards ahead, last one first.
     for (;;) {
       taken = directory_.take(
           job.shard.hash, job.shard.bytes,
@@ -279,8 +279,8 @@ void ShardCache::begin(Job& job, std::unique_lock<std::mutex>& lock) {
     if (now - job.no_room_since > std::chrono::duration<double>(config_.room_seconds))
       return fail(job, std::make_exception_ptr(AccessError(str(
                            directory_.path().string(), ": no room for a shard of ", job.shard.bytes,
-                           " bytes: the cache may hold ", directory_.most_bytes(),
-                           " bytes, and all that it holds is in use; raise data.cache_bytes"))));
+                           " bytes: the cache limit is ", directory_.most_bytes(),
+                           " bytes, and all cached shards are in use; raise data.cache_bytes"))));
     job.not_before = now + (wanted ? Clock::duration(kSoon) : Clock::duration(kLater));
   } else {
     job.not_before = now + kSoon;
@@ -317,7 +317,7 @@ void ShardCache::fetch(Job& job, RemoteReader& reader, std::unique_lock<std::mut
   check(job, lock);
 }
 
-// What to do when a connection has come to the end of its range, or none is needed.
+// Continues the job after a connection has finished its range, or if none is needed.
 void ShardCache::check(Job& job, std::unique_lock<std::mutex>& lock) {
   if (job.running > 0 || !job.left.empty()) return;
   if (job.error) return fail(job, std::exchange(job.error, nullptr));
@@ -325,7 +325,7 @@ void ShardCache::check(Job& job, std::unique_lock<std::mutex>& lock) {
   if (job.left.empty()) finish(job, lock);
 }
 
-// All that lies in front of the first gap, while others fetch.
+// Hashes the bytes before the first gap while other threads fetch.
 void ShardCache::hash_front(Job& job, std::unique_lock<std::mutex>& lock) {
   if (job.is_hashing) return;
   job.is_hashing = true;
@@ -364,8 +364,8 @@ void ShardCache::finish(Job& job, std::unique_lock<std::mutex>& lock) {
       job.part->remove();
       throw DataError(str(job.shard.url, ": the XXH3-128 of its bytes is ", found,
                           ", dataset.json says ", job.shard.hash,
-                          "; it was fetched twice: is the object of the same dataset as "
-                          "dataset.json?"));
+                          "; it was fetched twice. Check that the object belongs to the same "
+                          "dataset as dataset.json"));
     }
     if (!error && !is_right) job.part->forget();
   } catch (...) {
@@ -374,9 +374,9 @@ void ShardCache::finish(Job& job, std::unique_lock<std::mutex>& lock) {
   lock.lock();
   if (error) return fail(job, error);
   if (!is_right) {
-    log_own_warning(job.shard.url,
-                    ": what came has another XXH3-128 than dataset.json says; it is "
-                    "fetched again");
+    log_own_warning(
+        job.shard.url,
+        ": the XXH3-128 of the fetched bytes differs from dataset.json; fetching again");
     job.was_wrong = true;
     job.state = Job::State::fetching;
     job.hasher = Hasher();
@@ -391,7 +391,7 @@ void ShardCache::finish(Job& job, std::unique_lock<std::mutex>& lock) {
   has_changed_.notify_all();
 }
 
-// The end of a job; who waits for it finds the file still there.
+// Ends a job; threads that wait for it still find the file.
 void ShardCache::keep_whole(Job& job, Descriptor file) {
   hold(job.shard.hash, std::move(file), job.waiting > 0);
   job.state = Job::State::done;
@@ -399,7 +399,7 @@ void ShardCache::keep_whole(Job& job, Descriptor file) {
 }
 
 void ShardCache::fail(Job& job, std::exception_ptr error) {
-  job.part.reset();  // what came stays, for the next attempt
+  job.part.reset();  // received bytes stay for the next attempt
   job.left.clear();
   job.was_wrong = false;
   if (job.waiting > 0) {
@@ -411,7 +411,7 @@ void ShardCache::fail(Job& job, std::exception_ptr error) {
     if (!stop_) try {
         std::rethrow_exception(error);
       } catch (const std::exception& reason) {
-        log_own_warning("a shard that comes next could not be fetched yet: ", reason.what());
+        log_own_warning("cannot prefetch a shard yet: ", reason.what());
       }
     job.state = Job::State::queued;
     job.not_before = Clock::now() + kMuchLater;

@@ -1,6 +1,6 @@
-// ShardCache: shards of distant datasets on the local disk (data/remote/cache_directory.h), brought
-// there by several connections at once, the ones that somebody waits for first, then those ahead in
-// their order. Each is checked by its XXH3-128 before it can be opened.
+// ShardCache fetches shards of remote datasets to the local disk (data/remote/cache_directory.h),
+// over several connections at once. Shards that a thread waits for come first, then those ahead in
+// their order. Each shard is verified by its XXH3-128 before it can be opened.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 namespace lockstep {
 
 struct CachedShard {
-  std::string url, hash;  // hash: XXH3-128, as dataset.json has it
+  std::string url, hash;  // hash: XXH3-128 in dataset.json
   std::int64_t bytes = 0;
 };
 
@@ -33,38 +33,38 @@ class ShardCache {
  public:
   struct Config {
     std::filesystem::path directory;
-    std::int64_t most_bytes = 0;  // 0: half of the free disk
+    std::int64_t most_bytes = 0;  // 0: half of the free space
     int connections = 8;
-    double room_seconds = 20;  // to wait for room while all that is there is in use
+    double room_seconds = 20;  // wait for room while all cached shards are in use
   };
   struct Counts {
-    std::int64_t hits = 0, misses = 0;  // files that were there when they were opened, and not
-    std::int64_t fetched = 0;           // files
+    std::int64_t hits = 0, misses = 0;  // files that were present when opened, and others
+    std::int64_t fetched = 0;           // number of files
     std::int64_t fetched_bytes = 0, evicted = 0;
-    double fetching_seconds = 0;  // with at least one connection at work
-    double waited_seconds = 0;    // for files that were not there when they were opened
+    double fetching_seconds = 0;  // time with at least one active connection
+    double waited_seconds = 0;    // time spent waiting for missing files
   };
 
-  // `remote` outlives it. Throws AccessError where the directory cannot be used or there is no
-  // libcurl, TransientError where threads cannot be started.
+  // `remote` must outlive the cache. Throws AccessError if the directory is not usable or libcurl
+  // is missing, TransientError if threads cannot be started.
   ShardCache(const Config& config, Remote& remote);
   ShardCache(const ShardCache&) = delete;
   ShardCache& operator=(const ShardCache&) = delete;
   ~ShardCache();
 
-  // From any thread. Waits until the shard is there, which it stays while the descriptor, or a copy
-  // of it, is open. Throws DataError where it cannot be had or is not what its hash says.
+  // Opens a shard, from any thread. Waits until it is present; it stays while the descriptor or a
+  // copy of it is open. Throws DataError if it is not available or does not match its hash.
   Descriptor open(const CachedShard& shard);
 
-  // What is opened next, in order: fetched as far as there is room, and not removed by this cache;
-  // nor by others of the directory, what is among the first kMostHeld. An error here is a line of
-  // the log; open() tries again.
+  // Sets the shards that are opened next, in order. They are fetched as far as there is room, and
+  // this cache does not remove them. Other users of the directory do not remove the first kMostHeld
+  // of them. An error here is only logged; open() retries.
   void set_ahead(const std::vector<CachedShard>& ahead);
 
-  // Who waits in open() gets an AccessError, from now on.
+  // From now on, threads that wait in open() get an AccessError.
   void stop();
 
-  static constexpr std::size_t kMostHeld = 256;  // descriptors that are open in here
+  static constexpr std::size_t kMostHeld = 256;  // most descriptors that the cache holds open
 
   Counts counts() const;
   const CacheDirectory& directory() const { return directory_; }
@@ -100,13 +100,13 @@ class ShardCache {
   mutable std::mutex mutex_;
   std::condition_variable has_work_, has_changed_;
   std::map<std::string, std::unique_ptr<Job>> jobs_;  // by hash
-  std::map<std::string, Held> held_;                  // by hash: open, so that they stay
-  std::unordered_set<std::string> there_;  // hashes in ahead_ that were whole in the directory
+  std::map<std::string, Held> held_;                  // by hash; open, so that they are not removed
+  std::unordered_set<std::string> there_;  // hashes in ahead_ that are complete in the directory
   std::vector<CachedShard> ahead_;
-  std::unordered_map<std::string, std::size_t> places_;  // of hashes in ahead_
+  std::unordered_map<std::string, std::size_t> places_;  // position of each hash in ahead_
   std::int64_t uses_ = 0;
   Counts counts_;
-  int busy_ = 0;  // connections
+  int busy_ = 0;  // active connections
   Clock::time_point busy_since_;
   std::atomic<std::int64_t> fetched_bytes_{0};
   std::atomic<bool> stop_{false};

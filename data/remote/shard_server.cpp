@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostMessageBytes = 64 << 10;  // of a message
+constexpr std::size_t kMostMessageBytes = 64 << 10;  // limit of a message
 constexpr int kProgressMilliseconds = 1000;
 
 std::string random_name() {
@@ -33,7 +33,7 @@ std::string random_name() {
   return name;
 }
 
-// In the abstract namespace: a zero byte in front.
+// An address in the abstract namespace starts with a zero byte.
 struct Address {
   explicit Address(const std::string& name) {
     LOCKSTEP_CHECK(name.size() < sizeof to.sun_path, "a socket named \"", name, '"');
@@ -53,7 +53,7 @@ bool is_of_this_user(const Descriptor& socket) {
          peer.uid == geteuid();
 }
 
-// A packet, and the descriptor that came with it. Empty: the other end is gone.
+// A packet and its descriptor. Empty: the other end has closed.
 struct Packet {
   std::string text;
   Descriptor descriptor;
@@ -83,7 +83,7 @@ Packet receive(const Descriptor& socket) {
   return packet;
 }
 
-// false: the other end is gone.
+// Returns false if the other end has closed.
 bool send_packet(const Descriptor& socket, std::string_view text, int descriptor, int flags = 0) {
   std::string bytes(text);
   iovec part{bytes.data(), bytes.size()};
@@ -117,7 +117,7 @@ ShardServer::ShardServer(NodeFiles& files)
   const Address address(name_);
   if (!listening_ || !wake_ || bind(listening_.number(), address.get(), address.bytes) != 0 ||
       listen(listening_.number(), SOMAXCONN) != 0)
-    throw Error(str("no socket for the ranks of this machine: ", reason(errno)));
+    throw Error(str("cannot create a socket for the ranks of this host: ", reason(errno)));
   thread_ = start_thread([this] { accept_peers(); });
 }
 
@@ -157,13 +157,13 @@ void ShardServer::add_peer(Descriptor socket) {
   try {
     peer.thread = start_thread([this, &peer] { serve(peer); });
   } catch (const TransientError& error) {
-    log_own_warning("a rank of this machine cannot be served: ", error.what());
-    peers_.pop_back();  // who asks sees that nobody answers
+    log_own_warning("cannot serve a rank of this host: ", error.what());
+    peers_.pop_back();  // the client gets no reply
   }
 }
 
-// To those who wait: that what they wait for comes nearer. Who is being answered, or does not read,
-// is left out.
+// Reports progress to the waiting peers. Skips peers whose reply is being sent, or that do not
+// read.
 void ShardServer::say_of_progress() {
   const auto bytes = files_.counts().fetched_bytes;
   const std::scoped_lock lock(mutex_);
@@ -185,12 +185,12 @@ void ShardServer::serve(Peer& peer) {
   peer.is_gone = true;
 }
 
-// By the thread of the peer, which may wait until that one reads.
+// Called by the thread of the peer, which may block until the peer reads.
 void ShardServer::send(Peer& peer, std::string_view text, int descriptor) {
   const std::scoped_lock lock(peer.sending);
   peer.is_waiting = false;
   send_packet(peer.socket, text.substr(0, kMostMessageBytes),
-              descriptor);  // a rank that is gone asks no more
+              descriptor);  // a rank that has ended sends no more requests
 }
 
 void ShardServer::answer(Peer& peer, std::string_view request) {
@@ -220,18 +220,17 @@ ShardClient::ShardClient(const std::string& name) : name_(name) {
 
 ShardClient::Connection& ShardClient::take() {
   const std::scoped_lock lock(mutex_);
-  if (is_stopped_) throw AccessError("shards are not read any more");
+  if (is_stopped_) throw AccessError("reading of shards was stopped");
   for (auto& connection : connections_)
     if (!std::exchange(connection.is_busy, true)) return connection;
   Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const Address address(name_);
   if (!made || connect(made.number(), address.get(), address.bytes) != 0)
     throw UnreachableError(
-        str("the first rank of this machine, which opens shards for the others, "
-            "cannot be reached: ",
+        str("cannot reach the first rank of this host, which opens shards for the others: ",
             reason(errno)));
   if (!is_of_this_user(made))
-    throw AccessError("the socket that should be of this machine's first rank is another user's");
+    throw AccessError("the socket of the first rank of this host belongs to another user");
   connections_.push_back({std::move(made), true});
   return connections_.back();
 }
@@ -246,7 +245,7 @@ void ShardClient::give_back(Connection& connection, bool is_broken) {
 ReadFile ShardClient::open(const std::string& path) {
   LOCKSTEP_CHECK(path.size() <= kMostMessageBytes, "a path of ", path.size(), " bytes");
   auto& connection = take();
-  send_packet(connection.socket, path, -1);  // where that fails, receiving does
+  send_packet(connection.socket, path, -1);  // if this fails, receiving fails too
   auto reply = receive(connection.socket);
   while (reply.text.starts_with('w')) {
     made_progress();
@@ -255,8 +254,8 @@ ReadFile ShardClient::open(const std::string& path) {
   give_back(connection, /*is_broken=*/reply.text.empty());
   if (reply.text.empty())
     throw UnreachableError(str(path,
-                               ": the first rank of this machine, which opens shards for the "
-                               "others, does not answer; has it ended?"));
+                               ": the first rank of this host, which opens shards for the others, "
+                               "does not respond; it may have exited"));
   const auto what = reply.text.substr(1);
   if (reply.text.front() == 'u') throw UnreachableError(what);
   if (reply.text.front() == 'r') throw RefusedError(what);

@@ -1,11 +1,12 @@
-// ShardServer: the first rank of a machine opens shards for the others, which ask for them by path
-// over a Unix socket and are handed descriptors (SCM_RIGHTS), so that each shard is opened, and
-// fetched, once a machine. The socket has a random name in the abstract namespace: nothing is left
-// of it when the process ends, however it does. Both ends check that the other is of the same user.
+// ShardServer runs in the first rank of a host and opens shards for the other ranks. They request a
+// path over a Unix socket and get a descriptor (SCM_RIGHTS), so each shard is opened and fetched
+// once per host. The socket has a random name in the abstract namespace, so nothing remains when
+// the process ends. Both ends check that the other has the same user.
 //
-// A message is one packet: to the server a path; back 'f' with a descriptor, 'e' (a DataError),
-// 'x' (an AccessError), 's' (a StorageError), 'r' (a RefusedError) or 'u' (an UnreachableError) and
-// its text. In front of that 'w' may come, some times: the wait goes on, and bytes came meanwhile.
+// A message is one packet. A request is a path. A reply is 'f' with a descriptor, or one of these
+// with the text of the error: 'e' (DataError), 'x' (AccessError), 's' (StorageError), 'r'
+// (RefusedError), 'u' (UnreachableError). Packets 'w' may precede the reply: the wait continues,
+// and bytes arrived in the meantime.
 #pragma once
 
 #include <condition_variable>
@@ -24,21 +25,21 @@ namespace lockstep {
 
 class ShardServer {
  public:
-  // `files` outlives it, and is stopped when it ends. Throws Error where there are no sockets,
-  // TransientError where no thread can be started.
+  // `files` must outlive the server, whose destructor stops it. Throws Error if there are no
+  // sockets, TransientError if no thread can be started.
   explicit ShardServer(NodeFiles& files);
   ShardServer(const ShardServer&) = delete;
   ShardServer& operator=(const ShardServer&) = delete;
   ~ShardServer();
 
-  const std::string& name() const { return name_; }  // for ShardClient, in the same machine
+  const std::string& name() const { return name_; }  // for ShardClient, on the same host
 
  private:
   struct Peer {
     Descriptor socket;
-    std::mutex sending;       // of what it is sent
-    bool is_waiting = false;  // under `sending`: for an answer that was not begun
-    bool is_gone = false;     // under the server's lock
+    std::mutex sending;       // held while sending to it
+    bool is_waiting = false;  // protected by `sending`; true until its reply starts
+    bool is_gone = false;     // protected by mutex_ of the server
     std::thread thread;
   };
   void accept_peers();
@@ -50,8 +51,8 @@ class ShardServer {
 
   NodeFiles& files_;
   std::string name_;
-  Descriptor listening_, wake_;  // wake_: ends the thread that listens
-  std::mutex mutex_;             // of peers_; nobody waits for a peer while he has it
+  Descriptor listening_, wake_;  // wake_: stops the listening thread
+  std::mutex mutex_;             // protects peers_; never held while waiting for a peer
   std::list<Peer> peers_;
   std::int64_t said_bytes_ = 0;
   std::thread thread_;
@@ -59,12 +60,12 @@ class ShardServer {
 
 class ShardClient final : public ShardFiles {
  public:
-  // Throws UnreachableError where nobody of this name answers, AccessError where it is of another
-  // user.
+  // Throws UnreachableError if no server has this name, AccessError if it belongs to another user.
   explicit ShardClient(const std::string& name);
 
-  // Of any thread, each on a connection of its own: who waits for a shard to be fetched is in
-  // nobody's way. Throws what the server met, and UnreachableError at once where it has ended.
+  // Opens a file, from any thread. Each thread uses its own connection, so that waiting for one
+  // shard does not block others. Throws the error of the server, and UnreachableError at once if
+  // the server has ended.
   ReadFile open(const std::string& path) override;
 
   void stop() override;

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kShort = 48;  // bytes: below, looking at all pairs each time is faster
+constexpr std::size_t kShort = 48;  // bytes; up to here a search of all pairs is faster
 
 std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
@@ -23,7 +23,7 @@ std::size_t place_of(std::uint64_t pair) {
   return static_cast<std::size_t>((pair * 0x9e3779b97f4a7c15) >> 32);
 }
 
-// The bytes of a character, at most four, as a number.
+// Returns the bytes of a character, at most four, as a number.
 std::uint32_t code_of(std::string_view character) {
   std::uint32_t number = 0;
   for (const char c : character)
@@ -31,13 +31,13 @@ std::uint32_t code_of(std::string_view character) {
   return number;
 }
 
-// A merge that waits: by rank, of equal ones the leftmost.
+// Returns a waiting merge as a number, ordered by rank, then from left to right.
 std::uint64_t number_of(std::uint32_t rank, std::int32_t place) {
   return std::uint64_t{rank} << 32 | static_cast<std::uint32_t>(place);
 }
 
-// Numbers, the least first. Those that come in rising order, as of a long run of one letter, only
-// queue up; a heap has the others.
+// RisingQueue returns numbers in ascending order. Numbers that arrive in ascending order, as for a
+// long run of one letter, are only appended; a heap has the others.
 class RisingQueue {
  public:
   explicit RisingQueue(std::vector<std::uint64_t> numbers) : rising_(std::move(numbers)) {
@@ -64,7 +64,7 @@ class RisingQueue {
 
  private:
   std::vector<std::uint64_t> rising_;
-  std::size_t first_ = 0;  // of those that are still there
+  std::size_t first_ = 0;  // first one that is left
   std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> others_;
 };
 
@@ -94,13 +94,13 @@ Bpe::Bpe(const std::unordered_map<std::string, std::int32_t>& tokens,
     auto place = place_of(pair) & (slots_.size() - 1);
     while (slots_[place].pair != UINT64_MAX && slots_[place].pair != pair)
       place = (place + 1) & (slots_.size() - 1);
-    // Of a pair that is there twice the last, as in `tokenizers`.
+    // If a pair appears twice, the last one counts, as in `tokenizers`.
     slots_[place] = {pair, {rank, merged}};
   }
   if (whole_words) whole_ = tokens;
 }
 
-// The tokens that a word begins as, at most one for each byte; returns how many.
+// Writes the first tokens of a word, at most one per byte, and returns their number.
 std::size_t Bpe::begin(std::string_view word, std::int32_t* tokens) const {
   if (of_character_.empty()) {
     std::transform(word.begin(), word.end(), tokens, [&](char c) { return token_of(c); });
@@ -157,7 +157,7 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& 
   const auto missing = memory.missing;
   encode_anew(word, ids, memory);
   const auto count = ids.size() - before;
-  // Bytes that were dropped are counted each time.
+  // Dropped bytes are counted each time.
   if (count > Memory::kMostIds || memory.missing != missing) return;
   entry.bytes = static_cast<std::uint8_t>(word.size());
   entry.count = static_cast<std::uint8_t>(count);
@@ -165,7 +165,7 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& 
   std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), entry.ids.begin());
 }
 
-// Encodes a word that the memory does not hold.
+// Encodes a word that is not in the memory.
 void Bpe::encode_anew(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const {
   if (const auto whole = whole_.find(std::string(word)); whole != whole_.end()) {
     ids.push_back(whole->second);
@@ -185,7 +185,7 @@ void Bpe::encode_anew(std::string_view word, std::vector<std::int32_t>& ids, Mem
 
 void Bpe::encode_short(std::string_view word, std::vector<std::int32_t>& ids) const {
   std::array<std::int32_t, kShort> tokens;
-  std::array<Found, kShort> pairs;  // of a token and the next
+  std::array<Found, kShort> pairs;  // pair of a token and the next one
   std::size_t n = begin(word, tokens.data());
   for (std::size_t i = 0; i + 1 < n; ++i)
     pairs[i] = find(tokens[i], tokens[i + 1]);
@@ -209,8 +209,8 @@ void Bpe::encode_short(std::string_view word, std::vector<std::int32_t>& ids) co
   ids.insert(ids.end(), tokens.begin(), tokens.begin() + n);
 }
 
-// Merges wait by rank and place. One that a merge beside it made stale is known by its rank, which
-// is another by then.
+// Merges wait by rank and place. If a neighbouring merge made one stale, its rank no longer
+// matches.
 void Bpe::encode_long(std::string_view word, std::vector<std::int32_t>& ids) const {
   struct Token {
     std::int32_t id, next, previous;  // -1: none
@@ -242,7 +242,7 @@ void Bpe::encode_long(std::string_view word, std::vector<std::int32_t>& ids) con
     auto& left = at(place);
     auto& right = at(left.next);
     left.id = found.merged;
-    right.id = -1;  // gone
+    right.id = -1;  // removed
     left.next = right.next;
     if (left.next >= 0) at(left.next).previous = place;
     if (left.previous >= 0) wait(left.previous);

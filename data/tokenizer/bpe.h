@@ -1,7 +1,6 @@
-// Bpe: byte pair encoding of words. A word begins as its bytes, or as its characters, each a token;
-// then, while any two neighbours may be merged, the pair with the lowest rank (of equal ones the
-// leftmost) becomes one token. Sennrich et al. 2016, arXiv:1508.07909; on bytes Radford et al. 2019
-// (GPT-2).
+// Bpe is byte pair encoding of words. A word starts as its bytes or its characters, each a token.
+// While two neighbours can be merged, the pair with the lowest rank (if equal, the leftmost)
+// becomes one token. Sennrich et al. 2016, arXiv:1508.07909; on bytes Radford et al. 2019 (GPT-2).
 #pragma once
 
 #include <array>
@@ -27,25 +26,25 @@ class Bpe {
     std::int32_t left = 0, right = 0, merged = 0;
     std::uint32_t rank = 0;
   };
-  // `tokens`: bytes and id of each. `merges`: of a pair that is there twice the last counts.
-  //   whole_words: a word that is a token is that token, whatever the merges make of it
+  // `tokens`: bytes and id of each. `merges`: if a pair appears twice, the last one counts.
+  //   whole_words: a word that is a token becomes that token, whatever the merges are
   //                (tokenizer.json: ignore_merges)
-  //   byte_tokens: 256 ids, or none. If given, a word begins as characters, and a character without
-  //                a token becomes these tokens of its bytes
+  //   byte_tokens: 256 ids, or empty. If given, a word starts as characters, and a character
+  //                without a token becomes the tokens of its bytes
   Bpe(const std::unordered_map<std::string, std::int32_t>& tokens, const std::vector<Merge>& merges,
       bool whole_words, const std::vector<std::int32_t>& byte_tokens = {});
 
-  // The place of a text in its document: at the front, after a special token, or after other text.
+  // The place of a text in its document: at the start, after a special token, or after other text.
   enum class Place : std::uint8_t { front, behind_token, behind_text };
-  // What a thread keeps between words: what lately seen ones became.
+  // State that a thread keeps between words: the tokens of recent words.
   class Memory;
 
-  // Appends the tokens of `word` in O(n log n) of its bytes. If words begin as characters, `word`
-  // must be valid UTF-8. Throws MissingByte where one of them
-  // has no token, unless `memory` says that these are dropped; then it counts them.
+  // Appends the tokens of `word` in O(n log n) of its bytes. If words start as characters, `word`
+  // must be valid UTF-8. Throws MissingByte if a byte has no token, unless `memory` drops such
+  // bytes; then it counts them.
   void encode(std::string_view word, std::vector<std::int32_t>& ids, Memory& memory) const;
 
-  const std::string& missing_bytes() const { return missing_; }  // those without a token, rising
+  const std::string& missing_bytes() const { return missing_; }  // in ascending order
 
  private:
   struct Found {
@@ -64,8 +63,8 @@ class Bpe {
     std::uint64_t pair = UINT64_MAX;
     Found found{};
   };
-  std::array<std::int32_t, 256> of_byte_{};  // of a word of this byte; -1: no token
-  // Of characters beyond ASCII, by their bytes; empty where words begin as bytes.
+  std::array<std::int32_t, 256> of_byte_{};  // token of each byte; -1: none
+  // Tokens of characters beyond ASCII, by their bytes; empty if words start as bytes.
   std::unordered_map<std::uint32_t, std::int32_t> of_character_;
   std::string missing_;                                  // bytes without a token
   std::vector<Slot> slots_;                              // open addressing, a power of two
@@ -78,8 +77,8 @@ class Bpe::Memory {
       : missing_bytes(how), entries_(kEntries) {}
 
   MissingBytes missing_bytes;
-  Place place = Place::front;  // of the next text; a tokenizer may put a space in front of it
-  std::int64_t missing = 0;    // bytes that were dropped, or characters that were replaced
+  Place place = Place::front;  // place of the next text; a tokenizer may put a space before it
+  std::int64_t missing = 0;    // number of dropped bytes, or of replaced characters
 
  private:
   friend class Bpe;
@@ -89,7 +88,7 @@ class Bpe::Memory {
     std::array<char, kMostBytes> word{};
     std::array<std::int32_t, kMostIds> ids{};
   };
-  std::vector<Entry> entries_;  // by the hash of the word; the newer takes the place
+  std::vector<Entry> entries_;  // by the hash of the word; a newer word replaces an older one
 };
 
 }  // namespace lockstep

@@ -18,11 +18,12 @@ using Normalizer = BpeDefinition::Normalizer;
 using Step = BpeDefinition::Step;
 using Kind = Step::Kind;
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, which stands for a space
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581, which represents a space
 
-// Patterns that part text in front of a space with a letter behind it, and behind a line's end
-// between what is no space and a letter, whatever else is there: no match spans such a place, and
-// none of those before it looks beyond it.
+// Patterns that always split text at two kinds of places:
+// - before a space that precedes a letter
+// - after a line end that is between a character other than a space and a letter
+// No match spans such a place, and no earlier match looks beyond it.
 constexpr std::string_view kKnownPatterns[] = {kGpt2Words, kLlama3Words, kQwenWords};
 
 bool is_known(const Step& step) {
@@ -31,12 +32,12 @@ bool is_known(const Step& step) {
              std::end(kKnownPatterns);
 }
 
-// By which nothing is cut at such a place, and nothing put together.
+// A pattern of digits neither splits nor joins text at such a place.
 bool is_of_digits(const Step& step) {
   return step.kind == Kind::isolate && (step.pattern == R"(\p{N})" || step.pattern == R"(\p{N}+)");
 }
 
-// One pattern at least parts text there; digits alone leave words whole.
+// At least one pattern splits text there; digits alone do not.
 bool parts_words(const BpeDefinition& definition) {
   const auto& [normalizers, steps] = std::tie(definition.normalizers, definition.steps);
   return std::any_of(steps.begin(), steps.end(), is_known) &&
@@ -46,8 +47,8 @@ bool parts_words(const BpeDefinition& definition) {
                      [](const auto& one) { return one.kind == Normalizer::Kind::form; });
 }
 
-// Whether a word may begin at each run of marks. It may if no token that a merge makes has a mark
-// after another character. No merge joins two words then.
+// Whether a word may start at each run of marks. This holds if no token that a merge makes has a
+// mark after another character, because then no merge joins two words.
 bool marks_begin_words(const BpeDefinition& definition) {
   if (definition.byte_tokens.empty() || definition.whole_words ||
       !definition.tokens.contains(std::string(kSpaceMark)))
@@ -63,7 +64,7 @@ bool marks_begin_words(const BpeDefinition& definition) {
   });
 }
 
-// The byte of "<0x0A>"; -1: it is no token of a byte.
+// Returns the byte of "<0x0A>"; -1 if it is not a byte token.
 int byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
   int byte = -1;
@@ -71,7 +72,7 @@ int byte_of(std::string_view token) {
   return std::from_chars(token.data() + 3, end, byte, 16).ptr == end ? byte : -1;
 }
 
-// Whether an added token, as it is looked for, may reach over such a place.
+// Whether a match of an added token may span such a place.
 bool may_span_a_cut(const AddedToken& token) {
   return token.lstrip || token.rstrip || token.content.find_first_of(" \n") != std::string::npos;
 }
@@ -113,7 +114,7 @@ BpeTokenizer::BpeTokenizer(const BpeDefinition& definition, About about)
   plain_ = added_of(plain);
 }
 
-// Splits the tokens into those that are looked for before normalizing, and after.
+// Separates the tokens that are searched before normalization from those searched after.
 BpeTokenizer::Added BpeTokenizer::added_of(const std::vector<AddedToken>& tokens) {
   std::vector<AddedToken> before, behind;
   for (const auto& token : tokens)
@@ -161,7 +162,7 @@ void BpeTokenizer::encode_with(const Added& added, std::string_view text,
   });
 }
 
-// U+FFFD in place of each character with a byte that has no token.
+// Replaces each character with a byte without a token by U+FFFD.
 std::string BpeTokenizer::with_replacements(std::string_view text, Memory& memory) const {
   std::string kept;
   while (!text.empty()) {
@@ -201,7 +202,7 @@ void BpeTokenizer::encode_part(std::string_view text, std::size_t step, Place pl
     return pattern->split(text, [&](std::string_view part, bool matches) {
       if (matches == (kind == Kind::keep_matches)) visit(part);
     });
-  // A match and its neighbour on one side are one word.
+  // A match and its neighbour on one side form one word.
   std::string_view word;
   bool matched = false;  // `word` ends with a match
   pattern->split(text, [&](std::string_view part, bool matches) {
@@ -218,7 +219,7 @@ void BpeTokenizer::encode_part(std::string_view text, std::size_t step, Place pl
   if (!word.empty()) visit(word);
 }
 
-// What the steps leave is a word, or several where marks begin them.
+// Each remaining part is a word, or several words if marks start them.
 void BpeTokenizer::encode_words(std::string_view text, std::vector<std::int32_t>& ids,
                                 Memory& memory) const {
   if (!marks_begin_words_) return bpe_.encode(text, ids, memory);
@@ -239,7 +240,8 @@ std::size_t BpeTokenizer::last_cut(std::string_view text) const {
     if ((before != ' ' && before != '\n') || !is_letter(text.substr(i))) continue;
     if (i == 1) break;
     const bool behind_space = is_space(last_character(text.substr(0, i - 1)));
-    // In front of an added token all spaces are one word, elsewhere the last one is the word's.
+    // Before an added token all spaces are one word; elsewhere the last space belongs to the next
+    // word.
     if (before == ' ' && !(behind_space && has_letter_tokens_)) return i - 1;
     if (before == '\n' && !behind_space) return i;
   }

@@ -1,5 +1,5 @@
-// BpeTokenizer: byte pair encoding of texts. Its ids are those of the packages `tokenizers`,
-// tiktoken and mistral-common, without the tokens that they add at the start or the end of a text.
+// BpeTokenizer is byte pair encoding of texts. Its ids are those of the packages `tokenizers`,
+// tiktoken and mistral-common, without the tokens that these add around a text.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace lockstep {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  // Throws DataError naming what cannot be used.
+  // Throws DataError naming an unsupported part of the definition.
   BpeTokenizer(const BpeDefinition& definition, About about);
 
   using Tokenizer::encode;
   void encode(std::string_view text, std::vector<std::int32_t>& ids, Memory& memory) const override;
   void encode_plain(std::string_view text, std::vector<std::int32_t>& ids,
                     Memory& memory) const override;
-  // Known of the patterns that GPT-2, Llama 3 and Qwen cut words by, and of digits.
+  // Supports the word patterns of GPT-2, Llama 3 and Qwen, and digits.
   std::size_t last_cut(std::string_view text) const override;
   std::string_view bytes_of(std::int32_t id) const override;
   bool is_special(std::int32_t id) const override;
@@ -52,12 +52,12 @@ class BpeTokenizer final : public Tokenizer {
   Normalizers normalizers_;
   std::vector<Step> steps_;
   Bpe bpe_;
-  bool marks_begin_words_ = false;     // no merge spans the place in front of a run of kMark
-  Added added_, plain_;                // all; without the special ones
+  bool marks_begin_words_ = false;     // no merge spans the place before a run of kMark
+  Added added_, plain_;                // all tokens; those without the special ones
   std::vector<std::string> bytes_of_;  // by id; empty: no token
   std::vector<bool> is_special_;
   bool can_cut_ = false;
-  bool has_letter_tokens_ = false;  // added ones that begin with a letter
+  bool has_letter_tokens_ = false;  // added tokens that start with a letter
 };
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@ void check_markers(const std::string& name, std::string_view text, const Tokeniz
   }
 }
 
-// How many bytes of white space stand at the begin of a text, or at its end.
+// Returns the number of bytes of white space at the start of a text, or at its end.
 std::size_t space_at(std::string_view text, bool end) {
   using namespace std::string_view_literals;
   static constexpr std::string_view kSpaces[] = {
@@ -62,7 +62,8 @@ ChatTemplate ChatTemplate::parse(std::string_view text, const std::string& where
         for (const auto& [role, texts] : json.at("roles").as_object())
           made.roles[role] = {text_at(texts, "prefix"), text_at(texts, "suffix")};
         if (!made.roles.contains(kAssistant))
-          throw DataError(str("\"roles\" has no \"", kAssistant, "\", who is to be learnt from"));
+          throw DataError(
+              str("\"roles\" has no \"", kAssistant, "\", the role that is trained on"));
         return made;
       },
       where);

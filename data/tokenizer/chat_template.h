@@ -1,5 +1,5 @@
-// ChatTemplate: the texts that stand before and behind what each role says. Markers of one role
-// after the other, without a language: not the Jinja templates of Hugging Face.
+// ChatTemplate has the texts before and after the message of each role. It has only markers per
+// role and no template language; it does not read the Jinja templates of Hugging Face.
 #pragma once
 
 #include <map>
@@ -16,25 +16,25 @@ struct ChatTemplate {
   };
   std::string name;
   std::map<std::string, Role, std::less<>> roles;
-  bool trims = false;  // white space around what is said is left out
+  bool trims = false;  // true: white space around messages is removed
 
-  // Throws DataError naming `where` for what is not
+  // Throws DataError naming `where` unless `text` has the form
   //   {"roles": {"user": {"prefix": "User: ", "suffix": "\n"}, "assistant": ...}}
   static ChatTemplate parse(std::string_view text, const std::string& where);
 
-  // Throws DataError where a text holds <|NAME|>, and the tokenizer no special token of that name:
-  // it would become the letters of it.
+  // Throws DataError if a text contains <|NAME|> and the tokenizer has no special token of that
+  // name, because it would be encoded as letters.
   void check(const Tokenizer& tokenizer) const;
 };
 
-// What is said, as it stands in the text: of a template that trims without white space at both
-// ends, by what Python's str.strip(), and so Jinja's `trim`, takes for such.
+// Returns the message as it appears in the text. If the template trims, white space is removed at
+// both ends, as defined by str.strip() of Python and `trim` of Jinja.
 std::string_view content_of(const ChatTemplate& chat_template, std::string_view content);
 
-// "chatml" and "llama3", which trims as Meta's own does, or a file. Throws DataError naming what is
-// wrong.
+// Returns "chatml", "llama3" (which trims as Meta's template does), or the template in a file.
+// Throws DataError naming the problem.
 ChatTemplate chat_template(const std::string& what);
 
-inline constexpr const char* kAssistant = "assistant";  // who is to be learnt from
+inline constexpr const char* kAssistant = "assistant";  // the role that is trained on
 
 }  // namespace lockstep

@@ -16,9 +16,9 @@ Normalizers::Normalizers(const std::vector<BpeDefinition::Normalizer>& all, cons
           if (what.kind != Normalizing::replace) continue;
           pattern.emplace(what.pattern);
           if (pattern->may_match_nothing())
-            throw DataError(str("Replace: the pattern ", what.pattern,
-                                " may match nothing; expected one that matches a character at "
-                                "least"));
+            throw DataError(
+                str("Replace: the pattern ", what.pattern,
+                    " may match nothing; expected one that matches at least one character"));
         }
       },
       member);
@@ -32,7 +32,7 @@ std::string Normalizers::apply(std::string text, Bpe::Place place) const {
       text = normalized(text, what.form);
     else if (what.kind == Normalizing::replace && is_behind_text &&
              what.pattern.starts_with(R"(\A)"))
-      continue;  // it does not begin here
+      continue;  // the text does not start here
     else if (what.kind == Normalizing::replace)
       text = in_context([&] { return replaced(text, *pattern, what.content, most); }, member_);
     else if (!is_behind_text && !text.empty())

@@ -1,5 +1,5 @@
-// Normalizers: the changes of a text before it is cut into words, and those of a token's text when
-// it is decoded.
+// Normalizers change a text before it is split into words, and the text of a token when it is
+// decoded.
 #pragma once
 
 #include <optional>
@@ -16,14 +16,14 @@ namespace lockstep {
 class Normalizers {
  public:
   Normalizers() = default;
-  // `member`: that of the file, for errors. Throws DataError for a pattern that cannot be used, or
-  // that may match nothing.
+  // `member`: the member of the file, for errors. Throws DataError for an unsupported pattern, or
+  // one that may match nothing.
   Normalizers(const std::vector<BpeDefinition::Normalizer>& all, const char* member);
 
   bool empty() const { return all_.empty(); }
-  // Applies all changes in their order. A text that follows other text gets no prefix, and a
-  // pattern that begins with \A matches nothing in it. Throws DataError where the text becomes more
-  // than 64 times as long and 1 KiB.
+  // Applies all changes in order. A text that follows other text gets no prefix, and a pattern that
+  // starts with \A matches nothing in it. Throws DataError if the text becomes longer than 64 times
+  // its length plus 1 KiB.
   std::string apply(std::string text, Bpe::Place place) const;
 
  private:
@@ -35,8 +35,8 @@ class Normalizers {
   const char* member_ = "";
 };
 
-// `text` with the pattern's matches replaced by `content`. Throws DataError where it becomes longer
-// than `most` bytes.
+// Returns `text` with the matches of the pattern replaced by `content`. Throws DataError if it
+// becomes longer than `most` bytes.
 std::string replaced(std::string_view text, const SplitPattern& pattern, std::string_view content,
                      std::size_t most);
 inline std::size_t most_bytes_of(std::size_t bytes) {

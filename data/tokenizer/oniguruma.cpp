@@ -16,26 +16,28 @@
 namespace lockstep {
 namespace {
 
-// Sets, as they stand within a class. White_Space, which is \s; PCRE2's has U+180E too.
+// Sets in the syntax of a class. kSpaces is White_Space, which is \s; that of PCRE2 also has
+// U+180E.
 constexpr std::string_view kSpaces =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNoSpaces =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff})"
     R"(\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
-// To \w alone, but in no class, these belong too: superscripts and fractions of Latin-1.
+// Superscripts and fractions of Latin-1, which belong to \w outside of classes only.
 constexpr std::string_view kWordAlone = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view kHex = "0-9A-Fa-f";
 constexpr std::string_view kNoHex = R"(\x{0}-\x{2f}\x{3a}-\x{40}\x{47}-\x{60}\x{67}-\x{10ffff})";
 
-constexpr std::size_t kMostOnigurumaBytes = std::size_t{1} << 16, kMostLevels = 16;  // of classes
+constexpr std::size_t kMostOnigurumaBytes = std::size_t{1} << 16,
+                      kMostLevels = 16;  // of nested classes
 
 constexpr std::string_view kCategories[] = {
     "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
     "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf", "Pi",
     "Po", "Ps", "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs"};
 
-// Letters that Oniguruma takes for one character too, where it ignores case: sharp s, ligatures.
+// Letters that Oniguruma also matches as one character if it ignores case: sharp s, ligatures.
 constexpr std::string_view kFoldedPairs[] = {"ff", "fi", "fl", "ss", "st"};
 
 bool is_ascii(char c) {
@@ -48,7 +50,7 @@ char lower(char c) {
   return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// The range as a class has it.
+// Returns the range in the syntax of a class.
 std::string range_text(std::uint32_t first, std::uint32_t last) {
   const auto code = [](std::uint32_t value) {
     std::array<char, 8> digits{};
@@ -66,8 +68,8 @@ std::string newer_ranges(const Matches& matches) {
   return text;
 }
 
-// The general category of Unicode 16, or its complement, as a class has it: what PCRE2 has of
-// Unicode 14 and the newer characters.
+// Returns the general category of Unicode 16, or its complement, in the syntax of a class: that of
+// PCRE2 (Unicode 14) and the newer characters.
 std::string category_set(std::string_view name, bool complement) {
   const auto matches = [&](std::string_view category) {
     return category.starts_with(name) != complement;
@@ -85,7 +87,7 @@ std::string category_set(std::string_view name, bool complement) {
   return text + newer_ranges([&](const auto& newer) { return matches(newer.category); });
 }
 
-// The script as a class has it. Its name may have capitals and underscores.
+// Returns the script in the syntax of a class. Its name may have capitals and underscores.
 std::string script_set(std::string_view name, bool newer) {
   std::string plain;
   for (const char c : name)
@@ -118,21 +120,21 @@ class Translator {
     }
     while (!rest_.empty())
       read_one();
-    if (!groups_.empty()) refuse("a group has no end");
+    if (!groups_.empty()) refuse("unclosed group");
     return std::move(out_);
   }
 
  private:
   struct Group {
-    std::size_t begin = 0;  // in out_
+    std::size_t begin = 0;  // position in out_
     bool asserts = false, ignored_case = false;
-    bool consumed_before = false;  // what stands in front of it, a character at least
-    bool may_be_empty = false;     // one of its branches, up to now
+    bool consumed_before = false;  // the text before it has at least one character
+    bool may_be_empty = false;     // one of its branches so far may match nothing
   };
-  // Of a class, or alone.
+  // A character or a set, in a class or alone.
   struct Member {
     std::string text;
-    bool is_set = false, is_complement = false;  // complement: of `text`
+    bool is_set = false, is_complement = false;  // is_complement: complement of `text`
     bool is_word = false;
   };
 
@@ -152,7 +154,7 @@ class Translator {
     return taken;
   }
   std::string_view take_character() {
-    if (rest_.empty()) refuse("it is cut off");
+    if (rest_.empty()) refuse("the pattern ends early");
     return take_bytes(std::max<std::size_t>(utf8_at(rest_).bytes, 1));
   }
 
@@ -170,7 +172,7 @@ class Translator {
       if (c == '|') end_branch();
       return;
     }
-    if (take(R"(\A)")) {  // the begin of a text
+    if (take(R"(\A)")) {  // start of a text
       out_ += R"(\A)";
       atom_.reset();
       return;
@@ -180,14 +182,14 @@ class Translator {
       out_ += R"([^\n])";
     } else if (take("[")) {
       const bool complement = take("^");
-      if (complement) refuse_ignored_case("a class of what is not");
+      if (complement) refuse_ignored_case("a negated class");
       out_ += str(complement ? "[^" : "[", members(1), ']');
     } else {
       if (is_ascii(c)) letter_ = lower(c);
       const auto pair = {before, letter_};
       if (ignores_case_ && std::find(std::begin(kFoldedPairs), std::end(kFoldedPairs),
                                      std::string(pair)) != std::end(kFoldedPairs))
-        refuse("the letters ", std::string(pair), " where case is ignored");
+        refuse("the letters ", std::string(pair), " cannot be combined with (?i)");
       const auto member = read_member();
       if (member.text == kNoSpaces)  // faster
         out_ += str("[^", kSpaces, ']');
@@ -211,7 +213,7 @@ class Translator {
   }
 
   void refuse_ignored_case(std::string_view what) const {
-    if (ignores_case_) refuse(what, " where case is ignored; expected ASCII");
+    if (ignores_case_) refuse(what, " cannot be combined with (?i); expected ASCII");
   }
 
   void open_group() {
@@ -226,10 +228,10 @@ class Translator {
         if (text == "(?i:") ignores_case_ = true;
         return;
       }
-    if (rest_.starts_with("(?")) refuse("a group that begins with ", rest_.substr(0, 4));
+    if (rest_.starts_with("(?")) refuse("unsupported group ", rest_.substr(0, 4));
     take("(");
     begin_group(false);
-    out_ += "(?:";  // what it matched is never asked for
+    out_ += "(?:";  // its match is never used
   }
 
   void begin_group(bool asserts) {
@@ -237,7 +239,7 @@ class Translator {
   }
 
   void close_group() {
-    if (groups_.empty()) refuse("a group ends that never began");
+    if (groups_.empty()) refuse("unmatched )");
     take(")");
     out_ += ')';
     end_branch();
@@ -248,10 +250,10 @@ class Translator {
     if (!group.asserts) begin_atom(group.begin, group.may_be_empty);
   }
 
-  // Where a repeated group matches nothing Oniguruma ends the loop, and PCRE2 goes on.
+  // If a repeated group matches nothing, Oniguruma ends the loop and PCRE2 continues.
   void check_atom(bool at_most_once) const {
     if (!atom_) refuse("nothing to repeat");
-    if (atom_may_be_empty_ && !at_most_once) refuse("a repeated group that may match nothing");
+    if (atom_may_be_empty_ && !at_most_once) refuse("a repeated group may match nothing");
   }
 
   void read_repeat() {
@@ -262,7 +264,7 @@ class Translator {
     atom_.reset();
   }
 
-  // {n}, {n,}, {n,m} or {,m}. A + behind it repeats that again.
+  // Reads {n}, {n,}, {n,m} or {,m}. A + after it repeats that again.
   void read_interval() {
     check_atom(false);
     const auto begin = rest_;
@@ -272,7 +274,7 @@ class Translator {
     const auto most = comma ? take_number() : least;
     if (!take("}") || (least.empty() && most.empty())) {
       rest_ = begin;
-      refuse("{ that repeats nothing; write it \\{");
+      refuse("{ repeats nothing; write \\{ for the character");
     }
     out_ += str('{', least.empty() ? "0" : least, comma ? "," : "", comma ? most : "", '}');
     if (least.find_first_not_of('0') == std::string_view::npos) consumed_ = consumed_before_atom_;
@@ -280,7 +282,7 @@ class Translator {
       out_.insert(*atom_, "(?:");
       out_ += ")+";
     } else if (rest_.starts_with('?')) {
-      if (least == most) refuse("? behind {", least, "}, which Oniguruma takes for none or all");
+      if (least == most) refuse("? after {", least, "}, which Oniguruma reads as none or all");
       out_ += take_bytes(1);
     }
     atom_.reset();
@@ -290,34 +292,34 @@ class Translator {
     return take_bytes(std::min(rest_.find_first_not_of("0123456789"), rest_.size()));
   }
 
-  // Up to the end of a class.
+  // Reads up to the end of a class.
   std::string members(std::size_t level) {
-    if (level > kMostLevels) refuse("classes within classes, more than ", kMostLevels);
+    if (level > kMostLevels) refuse("more than ", kMostLevels, " nested classes");
     std::string out;
     for (bool first = true;; first = false) {
-      if (rest_.empty()) refuse("a class has no end");
+      if (rest_.empty()) refuse("unclosed class");
       if (!first && take("]")) return out;
-      if (rest_.starts_with("&&")) refuse("&& in a class");
-      if (rest_.starts_with("[:")) refuse("[: in a class; write \\p{...}");
-      if (rest_.starts_with("[^")) refuse("[^ in a class");
+      if (rest_.starts_with("&&")) refuse("&& in a class is not supported");
+      if (rest_.starts_with("[:")) refuse("[: in a class is not supported; write \\p{...}");
+      if (rest_.starts_with("[^")) refuse("[^ in a class is not supported");
       if (take("[")) {
         out += members(level + 1);
         continue;
       }
       if (rest_.starts_with('-') && (!first || rest_.starts_with("--")) && !rest_.starts_with("-]"))
-        refuse("- in a class that is no range; write it \\-");
+        refuse("- in a class is not a range; write \\- for the character");
       const auto from = read_member();
-      if (from.is_complement) refuse("\\W or a script's \\P in a class");
+      if (from.is_complement) refuse("\\W or \\P of a script in a class is not supported");
       out += from.text;
       if (!rest_.starts_with('-') || rest_.starts_with("-]")) continue;
       take("-");
       const auto to = rest_.starts_with('[') ? Member{"", true} : read_member();
-      if (from.is_set || to.is_set) refuse("a range of what is no character");
+      if (from.is_set || to.is_set) refuse("a range needs a character at each end");
       out += str('-', to.text);
     }
   }
 
-  // A character, or a set by its escape.
+  // Reads a character, or an escape of a set.
   Member read_member() {
     if (rest_.starts_with('\\')) return read_escape();
     const auto character = take_character();
@@ -353,11 +355,11 @@ class Translator {
       case 'H': return {std::string(kNoHex), true};
       case 'p':
       case 'P': return read_property(c == 'P');
-      default: rest_ = before; refuse("\\", c, ", which is not read");
+      default: rest_ = before; refuse("\\", c, " is not supported");
     }
   }
 
-  // \xHH of ASCII, \x{H...}, \uHHHH.
+  // Reads \xHH for ASCII, \x{H...}, \uHHHH.
   Member read_code(char kind) {
     const bool braces = kind == 'x' && take("{");
     const auto is_hex = [](char c) {
@@ -372,23 +374,23 @@ class Translator {
     std::uint32_t code = 0;
     std::from_chars(rest_.data(), rest_.data() + digits, code, 16);
     if (digits == 0 || (kind == 'u' && digits < 4) || (kind == 'x' && !braces && code >= 0x80))
-      refuse("\\", kind, " without a character's number");
-    if (code >= 0x80) refuse_ignored_case("a character's number");
+      refuse("\\", kind, " needs the hexadecimal code of a character");
+    if (code >= 0x80) refuse_ignored_case("a character code");
     const auto number = take_bytes(digits);
-    if (braces && !take("}")) refuse("\\x{ has no end");
+    if (braces && !take("}")) refuse("unclosed \\x{");
     return {str(R"(\x{)", number, '}')};
   }
 
-  // Of a general category, or a script.
+  // Reads a general category or a script.
   Member read_property(bool complement) {
-    if (!take("{")) refuse("\\p without {");
+    if (!take("{")) refuse("expected { after \\p");
     if (take("^")) complement = !complement;
     const auto name = take_bytes(std::min(rest_.find('}'), rest_.size()));
     const bool is_category =
         std::find(std::begin(kCategories), std::end(kCategories), name) != std::end(kCategories);
     const bool is_name = std::all_of(name.begin(), name.end(),
                                      [](char c) { return is_letter_or_digit(c) || c == '_'; });
-    if (!take("}") || name.empty() || !is_name) refuse("\\p without the name of a property");
+    if (!take("}") || name.empty() || !is_name) refuse("\\p needs the name of a property");
     if (is_category) return category(name, complement);
     return {script_set(name, newer_), true, complement};
   }
@@ -401,13 +403,13 @@ class Translator {
   const std::string& whole_;
   std::string_view rest_;
   std::string out_;
-  // Whether the branch has matched a character at least, with the last atom and without.
+  // Whether the branch has matched at least one character, with the last atom and without it.
   bool consumed_ = false, consumed_before_atom_ = false, atom_may_be_empty_ = false;
-  std::vector<Group> groups_;        // that have no end yet
-  std::optional<std::size_t> atom_;  // where in out_ begins what could be repeated
+  std::vector<Group> groups_;        // open groups
+  std::optional<std::size_t> atom_;  // position in out_ of the last atom, which can be repeated
   bool ignores_case_ = false;
-  bool newer_ = false;  // by Unicode 16
-  char letter_ = 0;     // that was read last; 0: something else
+  bool newer_ = false;  // use Unicode 16
+  char letter_ = 0;     // last letter that was read; 0: something else
 };
 
 }  // namespace
@@ -415,7 +417,7 @@ class Translator {
 std::string pcre2_of(const std::string& pattern, bool newer) {
   if (pattern.size() > kMostOnigurumaBytes)
     throw DataError(
-        str("a pattern of ", pattern.size(), " bytes, expected ", kMostOnigurumaBytes, " at most"));
+        str("a pattern of ", pattern.size(), " bytes, expected at most ", kMostOnigurumaBytes));
   return Translator(pattern, newer).translated();
 }
 

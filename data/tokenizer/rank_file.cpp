@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMostTokenBytes = 256;                  // published tokens have at most 128
 constexpr std::int64_t kMostSpecial = std::int64_t{1} << 16;  // a published tekken.json has 1000
 
-// -1: it is no character of base64.
+// Returns the value of a base64 character, or -1.
 int value_of(char c) {
   constexpr std::string_view kDigits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -24,9 +24,9 @@ int value_of(char c) {
   return found == std::string_view::npos ? -1 : static_cast<int>(found);
 }
 
-// RFC 4648, with the padding that completes four characters. Throws DataError.
+// Decodes RFC 4648 with padding to four characters. Throws DataError.
 std::string from_base64(std::string_view text) {
-  const auto refuse = [&] { throw DataError(str('"', text, "\" is no token in base64")); };
+  const auto refuse = [&] { throw DataError(str('"', text, "\" is not a token in base64")); };
   if (text.empty() || text.size() % 4 != 0) refuse();
   const auto padding = text.size() - text.find_last_not_of('=') - 1;
   if (padding > 2) refuse();
@@ -44,7 +44,7 @@ std::string from_base64(std::string_view text) {
   return bytes;
 }
 
-// A decimal number without a sign; -1: it is none.
+// Parses a decimal number without a sign; returns -1 for other text.
 std::int64_t rank_in(std::string_view text) {
   std::int64_t rank = -1;
   const auto* end = text.data() + text.size();
@@ -55,7 +55,7 @@ std::int64_t rank_in(std::string_view text) {
 struct Line {
   std::string_view token, rank;
 };
-// Its two words; empty ones where there are not two.
+// Returns the two words of a line; empty ones unless there are two.
 Line words_of(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
   const auto space = line.find(' ');
@@ -63,7 +63,7 @@ Line words_of(std::string_view line) {
   return {line.substr(0, space), line.substr(space + 1)};
 }
 
-// All pairs that make one of `tokens`, whose index is their rank.
+// Returns all pairs that make one of `tokens`, whose index is the rank.
 std::vector<Bpe::Merge> merges_of(const std::vector<std::string>& tokens, std::int32_t first_id) {
   std::unordered_map<std::string_view, std::int32_t> ids;
   for (std::size_t rank = 0; rank < tokens.size(); ++rank)
@@ -81,7 +81,7 @@ std::vector<Bpe::Merge> merges_of(const std::vector<std::string>& tokens, std::i
   return merges;
 }
 
-// Tokens in the order of their ranks, which begin at 0.
+// Ranks collects tokens in the order of their ranks, which start at 0.
 class Ranks {
  public:
   void add(std::string token, std::int64_t rank) {
@@ -96,7 +96,7 @@ class Ranks {
   }
   std::int64_t count() const { return std::ssize(tokens_); }
 
-  // Makes tokens and merges of the ranks, whose ids begin at `first_id`.
+  // Makes tokens and merges of the ranks; ids start at `first_id`.
   void give(BpeDefinition& out, std::int32_t first_id) const {
     out.whole_words = true;
     for (std::size_t rank = 0; rank < tokens_.size(); ++rank)
@@ -114,7 +114,7 @@ void add_special(BpeDefinition& out, std::string name, std::int64_t id) {
       {.id = static_cast<std::int32_t>(id), .content = std::move(name), .special = true});
 }
 
-// Meta's list for Llama 3.1 and later: github.com/meta-llama/llama-models,
+// List of Meta for Llama 3.1 and later: github.com/meta-llama/llama-models,
 // models/llama3/tokenizer.py.
 void add_llama3(BpeDefinition& out, std::int64_t first) {
   constexpr std::array kNames = {"<|begin_of_text|>",
@@ -141,7 +141,7 @@ void add_llama3(BpeDefinition& out, std::int64_t first) {
   out.end_token = kNames[1];
 }
 
-// github.com/QwenLM/Qwen, tokenization_qwen.py.
+// Source: github.com/QwenLM/Qwen, tokenization_qwen.py.
 void add_qwen(BpeDefinition& out, std::int64_t first) {
   constexpr std::int64_t kExtras = 205;
   for (const char* name : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"})
@@ -153,7 +153,7 @@ void add_qwen(BpeDefinition& out, std::int64_t first) {
   out.begin_token = out.end_token = "<|endoftext|>";
 }
 
-// Of files without special_tokens: github.com/mistralai/mistral-common, tekken.py.
+// Special tokens of files without special_tokens: github.com/mistralai/mistral-common, tekken.py.
 constexpr std::array kTekkenSpecials = {"<unk>",
                                         "<s>",
                                         "</s>",
@@ -175,7 +175,7 @@ constexpr std::array kTekkenSpecials = {"<unk>",
                                         "[/SYSTEM_PROMPT]",
                                         "[TOOL_CONTENT]"};
 
-// The number of a version "v7"; 0: it is none.
+// Returns the number of a version such as "v7"; 0 for other text.
 std::int64_t version_of(const Json& config) {
   const Json* version = config.find("version");
   if (version == nullptr || !version->is_string() || !version->as_string().starts_with('v'))
@@ -183,7 +183,7 @@ std::int64_t version_of(const Json& config) {
   return std::max(rank_in(std::string_view(version->as_string()).substr(1)), std::int64_t{0});
 }
 
-// By id: those that the file names, and <SPECIAL_i> for the other ids below `count`.
+// Adds special tokens by id: those in the file, and <SPECIAL_i> for other ids below `count`.
 void add_tekken_specials(const Json& json, std::int64_t count, BpeDefinition& out) {
   constexpr std::int64_t kLastWithout = 7;
   std::vector<std::string> names(static_cast<std::size_t>(count));
@@ -202,9 +202,8 @@ void add_tekken_specials(const Json& json, std::int64_t count, BpeDefinition& ou
   } else {
     const auto version = version_of(json.at("config"));
     if (version == 0 || version > kLastWithout)
-      throw DataError(str("no special_tokens, which files of version v", kLastWithout + 1,
-                          " and later have; expected them, or config.version v1 to v",
-                          kLastWithout));
+      throw DataError(str("special_tokens is missing; expected it from version v", kLastWithout + 1,
+                          " on, or config.version v1 to v", kLastWithout));
     for (std::size_t id = 0; id < std::min(kTekkenSpecials.size(), names.size()); ++id)
       names[id] = kTekkenSpecials[id];
   }
@@ -247,10 +246,10 @@ BpeDefinition parse_rank_file(std::string_view text, const std::string& where) {
         else if (ranks.count() == kQwen)
           add_qwen(out, kQwen);
         else
-          throw DataError(
-              str("a rank file of ", ranks.count(), " tokens; expected ", kLlama3, " (Llama 3) or ",
-                  kQwen, " (Qwen). Lockstep knows the pattern and the special tokens of these two ",
-                  "only. Give the tokenizer.json of the same model"));
+          throw DataError(str("a rank file of ", ranks.count(), " tokens; expected ", kLlama3,
+                              " (Llama 3) or ", kQwen,
+                              " (Qwen). Lockstep supports the pattern and the special tokens of "
+                              "these two only. Use the tokenizer.json of the same model"));
         ranks.give(out, 0);
         return out;
       },

@@ -13,14 +13,14 @@
 namespace lockstep {
 namespace {
 
-// How many steps back a match may take: some for each byte, and many for a pattern that looks at
-// each stretch of a text again. Without an end one of nested repeats would run for ever.
+// Limit of backtracking steps of a match: some for each byte, and many for a pattern that scans the
+// text repeatedly. Without a limit, a pattern of nested repeats would run forever.
 std::uint32_t most_steps(std::size_t bytes) {
   constexpr std::size_t kMost = UINT32_MAX;
   return static_cast<std::uint32_t>(std::min(kMost, (std::size_t{1} << 27) + 32 * bytes));
 }
 
-// What a match needs beside the pattern; one of each thread.
+// Memory of a match; one per thread.
 struct Workspace {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
@@ -59,7 +59,7 @@ Code compiled(const std::string& pattern, const std::string& text) {
                           PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr));
   if (code == nullptr)
     throw DataError(str("the pattern ", pattern, " cannot be used: ", text_of(error)));
-  // Without it matching is slower, and the same.
+  // Without it matching is slower, with the same result.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
   return code;
 }
@@ -69,7 +69,7 @@ Code compiled(const std::string& pattern, const std::string& text) {
 struct SplitPattern::Compiled {
   std::string pattern;
   Code code;
-  Code newer;  // for texts with newer characters; null: `code` serves them too
+  Code newer;  // for texts with newer characters; null: use `code`
 };
 
 SplitPattern::SplitPattern(const std::string& pattern) : compiled_(std::make_unique<Compiled>()) {
@@ -111,7 +111,7 @@ void SplitPattern::split(std::string_view text,
     if (end > begin) {
       visit(text.substr(begin, end - begin), true);
       from = end;
-    } else {  // of nothing: on behind the next character
+    } else {  // an empty match: continue after the next character
       from = end + 1;
       while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xc0) == 0x80)
         ++from;

@@ -1,5 +1,5 @@
-// SplitPattern: a regular expression by which a tokenizer cuts text into words, as Hugging Face's
-// `tokenizers` reads it (Oniguruma), by PCRE2 with its just-in-time compiler.
+// SplitPattern is a regular expression that splits text into words. It has the syntax of Oniguruma,
+// as in `tokenizers` of Hugging Face, and runs in PCRE2 with its just-in-time compiler.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ namespace lockstep {
 
 class SplitPattern {
  public:
-  // Throws DataError, naming the place, where it is no regular expression, or one that PCRE2 would
-  // read otherwise (data/tokenizer/oniguruma.h).
+  // Throws DataError naming the place for an invalid expression, or one that PCRE2 would read
+  // differently (data/tokenizer/oniguruma.h).
   explicit SplitPattern(const std::string& pattern);
   SplitPattern(SplitPattern&&) noexcept;
   SplitPattern& operator=(SplitPattern&&) noexcept;
@@ -22,8 +22,8 @@ class SplitPattern {
 
   bool may_match_nothing() const;
 
-  // Calls visit(part, matches) of all parts of `text`, which is valid UTF-8, in their order: what
-  // the pattern matches, and what is between. From any thread.
+  // Calls visit(part, matches) for all parts of `text`, which is valid UTF-8, in order: the matches
+  // and the text between them. From any thread.
   void split(std::string_view text, FunctionRef<void(std::string_view, bool)> visit) const;
 
  private:

@@ -28,13 +28,14 @@ constexpr const char* kConfigFile = "tokenizer_config.json";
 constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr std::int64_t kMostTokenizerBytes = std::int64_t{256} << 20;
 
-// "gpt2" of gpt2/tokenizer.json.
+// Returns "gpt2" for gpt2/tokenizer.json.
 std::string name_of(const fs::path& file) {
   const auto directory = fs::absolute(file).lexically_normal().parent_path().filename().string();
   return directory.empty() ? file.filename().string() : directory;
 }
 
-// By tokenizer_config.json beside it, or by the file's kind, or as is usual; empty: none is known.
+// Special tokens from tokenizer_config.json beside it, or from the kind of file, or by convention;
+// "" if unknown.
 struct Ends {
   std::string document, end, prefix;
 };
@@ -47,8 +48,7 @@ Ends ends_of(const fs::path& file, const BpeDefinition& definition) {
   if (config.end_token.empty()) config.end_token = definition.end_token;
   Ends ends{config.document_token, config.end_token,
             config.document_token.empty() ? config.end_token : config.document_token};
-  // Models that were instructed may end what they say by another token than stands between
-  // documents.
+  // Instructed models may end their text with another token than the one between documents.
   if (ends.document.empty() && !ends.end.empty())
     ends.document = definition.find(kEndOfText) >= 0 ? kEndOfText : ends.end;
   for (const char* usual : {"<|begin_of_text|>", kEndOfText})
@@ -57,7 +57,7 @@ Ends ends_of(const fs::path& file, const BpeDefinition& definition) {
   return ends;
 }
 
-// "; it has <s>, </s>, ...", a few.
+// Lists a few special tokens: "; it has <s>, </s>, ...".
 std::string special_tokens(const BpeDefinition& tokenizer) {
   constexpr std::size_t kMost = 5;
   std::string names;
@@ -115,7 +115,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
   const auto text = read_text(file, kMostTokenizerBytes);
   const auto definition = parse_tokenizer(text, file.string());
   if (!document_token.empty() && definition.find(document_token) < 0)
-    throw UsageError(str(file.string(), ": no special token is called ", document_token,
+    throw UsageError(str(file.string(), ": no special token is named ", document_token,
                          special_tokens(definition)));
   const auto ends = ends_of(file, definition);
   Tokenizer::About about{.name = name_of(file),

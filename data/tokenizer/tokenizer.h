@@ -1,4 +1,4 @@
-// Tokenizer: text becomes tokens, and tokens text: `bytes`, or the byte pair encoding of a file
+// Tokenizer converts text to tokens and back: `bytes`, or the byte pair encoding of a file
 // (docs/tokenizers.md).
 #pragma once
 
@@ -16,17 +16,17 @@ namespace lockstep {
 
 class Tokenizer {
  public:
-  // What a thread keeps from call to call.
+  // State that a thread keeps between calls.
   using Memory = Bpe::Memory;
 
   struct About {
     std::string name;                  // "bytes", "gpt2"
-    std::string hash;                  // XXH3-128 of what defines it
-    std::int32_t vocabulary = 0;       // ids are below
-    std::int32_t document_token = -1;  // stands in front of a document; -1: none is known
-    std::int32_t end_token = -1;       // a model that writes it has ended its text; -1: none
-    std::int32_t prefix_token = -1;    // lm_eval's, of a text behind nothing; -1: none is known
-    bool drops_first_space = false;    // decode() drops the space that encode() puts in front
+    std::string hash;                  // XXH3-128 of its definition
+    std::int32_t vocabulary = 0;       // ids are below this
+    std::int32_t document_token = -1;  // is before each document; -1: unknown
+    std::int32_t end_token = -1;       // a model writes it to end its text; -1: none
+    std::int32_t prefix_token = -1;  // prefix of a text without context, as in lm_eval; -1: unknown
+    bool drops_first_space = false;  // decode() drops the space that encode() puts before a text
   };
   explicit Tokenizer(About about) : about_(std::move(about)) {}
   virtual ~Tokenizer() = default;
@@ -35,28 +35,28 @@ class Tokenizer {
 
   const About& about() const { return about_; }
 
-  // Appends the tokens of `text`, without document tokens. Except for `bytes`, what is no UTF-8
-  // counts as U+FFFD, and the name of a special token in the text is that token. From any thread.
-  // Throws MissingByte for a byte without a token, unless `memory` says what becomes of it.
+  // Appends the tokens of `text`, without document tokens. Except for `bytes`, invalid UTF-8 is
+  // read as U+FFFD, and the name of a special token becomes that token. From any thread. Throws
+  // MissingByte for a byte without a token, unless `memory` defines how to handle it.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids,
                       Memory& memory) const = 0;
   std::vector<std::int32_t> encode(std::string_view text) const;
 
-  // The same, but the name of a special token is text like any other: of what is not to be trusted.
+  // The same for untrusted text: the name of a special token is plain text.
   virtual void encode_plain(std::string_view text, std::vector<std::int32_t>& ids,
                             Memory& memory) const = 0;
 
-  // The last place at which `text` may be cut in two, whatever follows it, that become the same
-  // tokens apart as together; 0: none is known.
+  // Returns the last place at which `text` can be split so that both parts together have the same
+  // tokens, whatever text follows; 0 if unknown.
   virtual std::size_t last_cut(std::string_view text) const = 0;
 
-  // The bytes that a token stands for, of a special one its name; none where no token has the id.
+  // Returns the bytes of a token; for a special token its name; empty if no token has the id.
   virtual std::string_view bytes_of(std::int32_t id) const = 0;
   virtual bool is_special(std::int32_t id) const = 0;
-  // The bytes that have no token, rising: none, as a rule.
+  // Returns the bytes that have no token, in ascending order; usually none.
   virtual std::string_view missing_bytes() const { return {}; }
 
-  // The bytes of tokens, of special ones their names, or nothing; of a whole text.
+  // Returns the bytes of all tokens of a text. Special tokens are left out, or become their names.
   enum class Specials : std::uint8_t { left_out, named };
   std::string decode(std::span<const std::int32_t> ids,
                      Specials specials = Specials::left_out) const;
@@ -65,8 +65,8 @@ class Tokenizer {
   About about_;
 };
 
-// Ids 0 to 255 are bytes, 256 starts a document. Nothing is lost: any file, valid UTF-8 or not, is
-// its own tokens.
+// ByteTokenizer has the ids 0 to 255 for bytes, and 256 to start a document. It is lossless for any
+// file, valid UTF-8 or not.
 class ByteTokenizer final : public Tokenizer {
  public:
   static constexpr std::int32_t kDocumentToken = 256;
@@ -84,11 +84,12 @@ class ByteTokenizer final : public Tokenizer {
   bool is_special(std::int32_t id) const override { return id == kDocumentToken; }
 };
 
-// `what`: "bytes", the file of a tokenizer, or a directory that holds one. The document token is
-// the one called `document_token`; where that is empty, the bos_token of tokenizer_config.json
-// beside it; where it has none but an eos_token, <|endoftext|> if there is one, else that; where it
-// names neither <|begin_of_text|> or <|endoftext|>. Throws DataError naming what is wrong,
-// UsageError where no token is called `document_token`.
+// Opens `what`: "bytes", the file of a tokenizer, or a directory with one. The document token is
+// `document_token`, or if that is empty the first of:
+// - bos_token in tokenizer_config.json beside it
+// - if that file has an eos_token: <|endoftext|> if it exists, else the eos_token
+// - <|begin_of_text|> or <|endoftext|>
+// Throws DataError naming the problem, UsageError if no token is named `document_token`.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
                                           const std::string& document_token = "");
 

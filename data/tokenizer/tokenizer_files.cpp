@@ -17,19 +17,19 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kMostTokenizerFileBytes = std::int64_t{1} << 30;
 constexpr int kDepth = 16;
 
-// The command that makes a tokenizer.json of what lies in a directory.
+// Returns the command that makes a tokenizer.json from the files in a directory.
 std::string conversion_of(const fs::path& directory) {
   return str("AutoTokenizer.from_pretrained(\"", directory.string(), "\").save_pretrained(\"",
              directory.string(), "\")");
 }
 
-// Whether `text` begins as a protobuf whose first field (1, with a length) is the piece of id 0:
+// Whether `text` starts as a protobuf whose first field (1, with a length) is the piece of id 0:
 // its text (1, with a length) and its score (2, of four bytes) or its kind (3, a number).
 bool is_sentencepiece(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return i < text.size() ? int{static_cast<unsigned char>(text[i])} : 0;
   };
-  constexpr int kField = 10;  // number 1, with a length: of a piece, and in it of its text
+  constexpr int kField = 10;  // number 1, with a length; of a piece, and of the text in it
   constexpr int kScore = 0x15, kKind = 0x18;
   const auto next = byte(4 + static_cast<std::size_t>(byte(3)));
   return byte(0) == kField && byte(2) == kField && byte(3) > 0 && byte(3) + 2 <= byte(1) &&
@@ -40,9 +40,9 @@ std::size_t index_of(const std::string& name) {
   return static_cast<std::size_t>(std::ranges::find(kTokenizers, name) - std::begin(kTokenizers));
 }
 
-// A tokenizer.json or a tekken.json.
+// Parses a tokenizer.json or a tekken.json.
 Json parsed(std::string_view text, const std::string& where) {
-  constexpr const char* kNone = "no tokenizer.json, tekken.json or rank file";
+  constexpr const char* kNone = "not a tokenizer.json, tekken.json or rank file";
   auto json = in_context([&] { return Json::parse(text, kNone, kDepth); }, where);
   if (!is_tekken(json) && (!json.is_object() || json.find("model") == nullptr))
     throw DataError(str(where, ": ", kNone,
@@ -50,7 +50,8 @@ Json parsed(std::string_view text, const std::string& where) {
   return json;
 }
 
-// The name of kTokenizers that a copy of a tokenizer's file has: its own, if it is one of them.
+// Returns the name in kTokenizers for a copy of a tokenizer file: its own name if it is one of
+// them, else by its content.
 std::string kept_name(const fs::path& file) {
   auto name = file.filename().string();
   if (index_of(name) < std::size(kTokenizers)) return name;
@@ -73,20 +74,18 @@ fs::path tokenizer_file(const std::string& what) {
     if (auto file = tokenizer_in(path)) return *file;
     const bool has_vocabulary =
         path_exists(path / "vocab.json") && path_exists(path / "merges.txt");
-    throw DataError(str(path.string(),
-                        ": holds no tokenizer; expected tokenizer.json, tekken.json, ",
+    throw DataError(str(path.string(), ": has no tokenizer; expected tokenizer.json, tekken.json, ",
                         "qwen.tiktoken or tokenizer.model",
-                        has_vocabulary ? str(". The package transformers makes a tokenizer.json of "
-                                             "its vocab.json, merges.txt and config.json: ",
+                        has_vocabulary ? str(". The package transformers makes a tokenizer.json "
+                                             "from its vocab.json, merges.txt and config.json: ",
                                              conversion_of(path))
                                        : ""));
   }
   if (!path_exists(path)) {
     const auto advice = download_advice(what);
-    throw DataError(str(what,
-                        ": no such tokenizer; expected bytes, a tokenizer's file, or a "
-                        "directory that holds one",
-                        advice.empty() ? "" : ". ", advice));
+    throw DataError(
+        str(what, ": no such tokenizer; expected bytes, a tokenizer file, or a directory with one",
+            advice.empty() ? "" : ". ", advice));
   }
   return path;
 }
@@ -94,7 +93,7 @@ fs::path tokenizer_file(const std::string& what) {
 BpeDefinition parse_tokenizer(std::string_view text, const std::string& where) {
   if (is_sentencepiece(text))
     throw DataError(
-        str(where, ": a SentencePiece model; expected a tokenizer.json. Copy it alone to ",
+        str(where, ": is a SentencePiece model; expected a tokenizer.json. Copy it alone to ",
             "DIR/tokenizer.model and convert it there, with the packages transformers, ",
             "sentencepiece and protobuf: ", conversion_of("DIR")));
   if (is_rank_file(text)) return parse_rank_file(text, where);

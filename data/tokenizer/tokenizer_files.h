@@ -1,5 +1,5 @@
-// The files that make a tokenizer, and those that lie beside it. What is made with a tokenizer, or
-// of a model, keeps all that are there: datasets, runs and exports.
+// Finds and copies the files of a tokenizer and those that belong to it. Datasets, runs and exports
+// keep copies of all of them.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace lockstep {
 inline constexpr const char* kTokenizers[] = {"tokenizer.json", "tekken.json", "qwen.tiktoken",
                                               "tokenizer.model"};
 
-// Those, and the files of Hugging Face's that say how a chat is written and where a generated text
+// The same, plus the files of Hugging Face that define chat templates and where a generated text
 // ends.
 inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                                   "tekken.json",
@@ -31,34 +31,34 @@ inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                                   "merges.txt",
                                                   "vocab.json"};
 
-// The file of DIRECTORY that defines a tokenizer; nothing: it has none.
+// Returns the file of DIRECTORY that defines a tokenizer, or nullopt.
 std::optional<std::filesystem::path> tokenizer_in(const std::filesystem::path& directory);
 
-// The file of `what`, which is one or a directory that holds one. Throws DataError where there is
-// none, with a way to get one.
+// Returns the file of `what`, which is a tokenizer file or a directory with one. If there is none,
+// throws DataError with a way to get one.
 std::filesystem::path tokenizer_file(const std::string& what);
 
-// Reads a tokenizer.json, a tekken.json or a rank file, told apart by their contents. Throws
-// DataError naming `where`; for a SentencePiece model, with the way to a tokenizer.json.
+// Reads a tokenizer.json, a tekken.json or a rank file, recognized by their contents. Throws
+// DataError naming `where`; for a SentencePiece model it explains how to get a tokenizer.json.
 BpeDefinition parse_tokenizer(std::string_view text, const std::string& where);
 
-// The names of the kTokenizerFiles that DIRECTORY has, and of further chat templates below it
+// Returns the names of the kTokenizerFiles in DIRECTORY, and of further chat templates below it
 // (additional_chat_templates/NAME.jinja).
 std::vector<std::string> tokenizer_file_names(const std::filesystem::path& directory);
 
-// One file of a tokenizer, and the name that a copy of it has.
+// A file of a tokenizer, and the name of its copy.
 struct TokenizerFile {
   std::filesystem::path path;
   std::string name;
 };
-// Those of a tokenizer, the one that defines it first, to be copied beside what is made with it;
-// none of `bytes`. Files that a directory would prefer to the first are left out, so that the copy
+// Returns the files of a tokenizer to be copied beside its datasets, the defining one first; none
+// for `bytes`. Leaves out files that a directory would prefer to the first one, so that the copy
 // defines the same tokenizer.
 std::vector<TokenizerFile> tokenizer_files(const std::string& what);
-// Copies them to DIRECTORY/, which is made.
+// Copies them to DIRECTORY, which is created.
 void copy_tokenizer_files(const std::vector<TokenizerFile>& files,
                           const std::filesystem::path& directory);
-// Copies one to the path `to`, byte for byte; its directory is made.
+// Copies one to the path `to`, byte for byte; its directory is created.
 void copy_tokenizer_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace lockstep

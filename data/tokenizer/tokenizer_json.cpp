@@ -28,8 +28,8 @@ bool flag(const Json& json, const char* key, bool otherwise) {
   return is_absent(value) ? otherwise : value->as_bool();
 }
 
-// How a vocabulary writes tokens: as they are; or, of ByteLevel, each byte as a character that can
-// be seen: those of printable Latin-1 as they are, the others in their order from U+0100 on.
+// Writing is how a vocabulary writes tokens: unchanged, or for ByteLevel with a visible character
+// for each byte. Printable bytes of Latin-1 are unchanged; the others are numbered from U+0100 on.
 class Writing {
  public:
   explicit Writing(bool is_byte_level) : is_byte_level_(is_byte_level) {
@@ -42,10 +42,10 @@ class Writing {
     }
   }
 
-  // Throws DataError where a character is none of them.
+  // Throws DataError if a character is not in the alphabet.
   std::string bytes(std::string_view written) const {
     auto out = find(written);
-    if (!out) refuse('"', written, "\" has a character that stands for no byte");
+    if (!out) refuse('"', written, "\" has a character that does not represent a byte");
     return *std::move(out);
   }
   bool has(std::string_view written) const { return find(written).has_value(); }
@@ -63,7 +63,7 @@ class Writing {
     return out;
   }
 
-  // Of one or two bytes; a longer one is none of the alphabet.
+  // Handles one or two bytes; longer characters are not in the alphabet.
   static std::pair<std::size_t, std::size_t> character(std::string_view text) {
     const auto first = static_cast<unsigned char>(text[0]);
     if (first < 0x80) return {first, 1};
@@ -84,7 +84,7 @@ std::string escaped(const std::string& literal) {
   return out;
 }
 
-// {"Regex": ...} or {"String": ...}.
+// Reads {"Regex": ...} or {"String": ...}.
 std::string pattern_in(const Json& json) {
   const Json& pattern = json.at("pattern");
   const Json* regex = pattern.find("Regex");
@@ -113,7 +113,7 @@ void read_normalizer(const Json& json, std::vector<BpeDefinition::Normalizer>& o
   refuse("\"", type, "\", expected NFC, NFD, NFKC, NFKD, Prepend, Replace or a Sequence of these");
 }
 
-// pre_tokenizer: how text is cut into words.
+// PreTokenizer reads pre_tokenizer, which splits text into words.
 class PreTokenizer {
  public:
   using Step = BpeDefinition::Step;
@@ -126,7 +126,7 @@ class PreTokenizer {
         read(one);
       return;
     }
-    if (is_byte_level_) refuse(type, " behind ByteLevel; expected ByteLevel as the last one");
+    if (is_byte_level_) refuse(type, " after ByteLevel; expected ByteLevel to be the last");
     if (type == "ByteLevel") {
       is_byte_level_ = true;
       if (flag(json, "add_prefix_space", true))
@@ -158,14 +158,14 @@ class PreTokenizer {
       step.kind = Kind::merge_with_previous;
     else if (behavior == "MergedWithNext" && !inverted)
       step.kind = Kind::merge_with_next;
-    else if (behavior != "Isolated")  // inverted it is the same
-      refuse("a Split of behavior \"", behavior, inverted ? "\", inverted" : "\"",
+    else if (behavior != "Isolated")  // the same if inverted
+      refuse("a Split with behavior \"", behavior, inverted ? "\", inverted" : "\"",
              "; expected Isolated, Removed, MergedWithPrevious or MergedWithNext, the last two not "
              "inverted");
     steps_.push_back(std::move(step));
   }
 
-  // Spaces become `replacement`, which is put in front of a text too, and each begins a word.
+  // Spaces become `replacement`, which is also put before a text; each one starts a word.
   void read_metaspace(const Json& json) {
     const auto& mark = text_at(json, "replacement");
     if (mark.empty() || utf8_at(mark).bytes != mark.size())
@@ -190,7 +190,8 @@ class PreTokenizer {
   bool is_byte_level_ = false;
 };
 
-// decoder: what becomes of the tokens' texts. Only what undoes the fallback to bytes is read.
+// Decoder reads decoder, which changes the texts of tokens. It supports only the steps that undo
+// the fallback to bytes.
 class Decoder {
  public:
   explicit Decoder(BpeDefinition& out) : out_(out) {}
@@ -221,7 +222,7 @@ class Decoder {
 
  private:
   static constexpr const char* kExpected =
-      "; expected a Sequence of Replace, ByteFallback and Fuse, and a Strip behind them or none";
+      "; expected a Sequence of Replace, ByteFallback and Fuse, optionally followed by a Strip";
   BpeDefinition& out_;
   bool is_fused_ = false, has_fallback_ = false;
 };
@@ -249,10 +250,10 @@ std::vector<AddedToken> read_added(const Json& json) {
 }
 
 void refuse_other_models(const Json& json) {
-  // Files of old have no type.
+  // Old files have no type.
   if (const Json* type = json.find("type"); type != nullptr && type->as_string() != "BPE")
-    refuse("type: \"", type->as_string(), "\", expected BPE. Lockstep reads no other kind: use a ",
-           "model whose tokenizer is a BPE");
+    refuse("type: \"", type->as_string(),
+           "\", expected BPE. Lockstep supports no other type; use a model with a BPE tokenizer");
   if (const Json* dropout = json.find("dropout"); !is_absent(dropout) && dropout->as_double() != 0)
     refuse("dropout makes tokens random; set it to null");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
@@ -273,11 +274,11 @@ void read_vocabulary(const Json& json, const Writing& writing, BpeDefinition& ou
   out.tokens.reserve(vocabulary.size());
   for (const auto& [written, value] : vocabulary) {
     const auto id = id_in(value, written);
-    // Some vocabularies name added tokens too, as they are. A special one is never made of a text
-    // that is not to be trusted, and so is none of these.
+    // Some vocabularies also contain added tokens, unchanged. Special ones are left out here, so
+    // that untrusted text never becomes one.
     if (const auto same = added.find(written); same != added.end()) {
       if (same->second->id != id)
-        refuse("the added token \"", written, "\" has the id ", same->second->id, ", and ", id,
+        refuse("the added token \"", written, "\" has the id ", same->second->id, ", but ", id,
                " in the vocabulary");
       if (same->second->special || !writing.has(written)) continue;
     } else {
@@ -288,7 +289,7 @@ void read_vocabulary(const Json& json, const Writing& writing, BpeDefinition& ou
   }
 }
 
-// "a b", or ["a", "b"].
+// Reads "a b" or ["a", "b"].
 std::pair<std::string, std::string> parts_of(const Json& merge) {
   if (merge.is_array()) {
     if (merge.as_array().size() != 2) refuse("expected two parts");
@@ -297,18 +298,18 @@ std::pair<std::string, std::string> parts_of(const Json& merge) {
   const auto& text = merge.as_string();
   const auto space = text.find(' ');
   if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-    refuse('"', text, "\", expected two parts and a space between");
+    refuse('"', text, "\", expected two parts separated by a space");
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
 void read_merges(const Json& json, const Writing& writing, BpeDefinition& out) {
-  // Merges that involve a special token are skipped: it is cut out of a text first.
+  // Skips merges with a special token, because it is split off before merging.
   std::unordered_set<std::string_view> special;
   for (const auto& token : out.added)
     if (token.special) special.insert(token.content);
   const auto id_of = [&](const std::string& bytes, const std::string& written) {
     const auto found = out.tokens.find(bytes);
-    if (found == out.tokens.end()) refuse('"', written, "\" is no token");
+    if (found == out.tokens.end()) refuse('"', written, "\" is not a token");
     return found->second;
   };
   for (const auto& merge : json.as_array())
@@ -324,7 +325,7 @@ void read_merges(const Json& json, const Writing& writing, BpeDefinition& out) {
         "merge ", out.merges.size() + 1);
 }
 
-// <0x00> to <0xFF>. With all of them there is no unknown text, so unk_token is not read.
+// Reads <0x00> to <0xFF>. With all of them no text is unknown, so unk_token is not read.
 void read_byte_tokens(BpeDefinition& out) {
   constexpr std::string_view kHex = "0123456789ABCDEF";
   for (std::size_t byte = 0; byte < 256; ++byte) {
@@ -339,7 +340,7 @@ void read_byte_tokens(BpeDefinition& out) {
 BpeDefinition read(const Json& json) {
   BpeDefinition out;
   const Json& model = json.at("model");
-  // First, as other kinds have other normalizers and pre-tokenizers too.
+  // Checked first, because other kinds also have other normalizers and pre-tokenizers.
   in_context([&] { refuse_other_models(model); }, "model");
   if (const Json* normalizer = json.find("normalizer"); !is_absent(normalizer))
     in_context([&] { read_normalizer(*normalizer, out.normalizers); }, "normalizer");
@@ -376,7 +377,7 @@ BpeDefinition read(const Json& json) {
   return out;
 }
 
-// The token that tokenizer_config.json calls `key`: its content, as text or as a member.
+// Returns the token `key` of tokenizer_config.json: its content, as a string or as a member.
 std::string named(const Json& config, const char* key) {
   const Json* value = config.find(key);
   if (value == nullptr || value->is_null()) return {};

@@ -10,15 +10,14 @@
 
 namespace lockstep {
 
-// What tokenizer_config.json beside it says: names of tokens; empty: none.
+// Token names in the tokenizer_config.json beside it; empty if missing.
 struct TokenizerConfig {
   std::string document_token, end_token;  // bos_token, eos_token
 };
-// Throws DataError naming `where` for what is no such file.
+// Throws DataError naming `where` for an invalid file.
 TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where);
 
-// Throws DataError naming `where` and the member that is not as it should be, or that Lockstep does
-// not read.
+// Throws DataError naming `where` and the invalid or unsupported member.
 BpeDefinition parse_tokenizer_json(const Json& json, const std::string& where);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// Characters below U+0300 compose with none before them, and have no other form in NFC.
+// Characters below U+0300 compose with no character before them, and have no other form in NFC.
 bool is_nfc_at_sight(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0xcc; });
@@ -29,7 +29,7 @@ std::int32_t code_at(std::string_view text) {
   return code;
 }
 
-// The character at byte `i` of valid UTF-8. Moves `i` behind it.
+// Returns the character at byte `i` of valid UTF-8 and moves `i` after it.
 std::int32_t next_code(std::string_view text, std::size_t& i) {
   const auto first = static_cast<unsigned char>(text[i++]);
   if (first < 0x80) return first;
@@ -52,10 +52,10 @@ utf8proc_option_t options_of(NormalForm form) {
   LOCKSTEP_FAIL("a normal form");
 }
 
-constexpr std::size_t kBlock = 64;  // characters whose bytes differ in the last one alone
+constexpr std::size_t kBlock = 64;  // characters that differ only in their last byte
 using Blocks = std::array<bool, 0x110000 / kBlock>;
 
-// The blocks that the ranges touch: few, so that most characters are told by one look.
+// The blocks that the ranges touch. They are few, so most characters need only one lookup.
 template <class Ranges>
 Blocks blocks_of(const Ranges& ranges) {
   Blocks blocks{};
@@ -64,7 +64,7 @@ Blocks blocks_of(const Ranges& ranges) {
   return blocks;
 }
 
-// The range that has the character; nullptr: none.
+// Returns the range with the character, or nullptr.
 template <class Range>
 const Range* range_at(std::span<const Range> ranges, std::uint32_t code) {
   const auto place = std::partition_point(ranges.begin(), ranges.end(),
@@ -79,22 +79,22 @@ std::string_view category_of(std::int32_t code) {
 
 constexpr std::int32_t kFirstMark = 0x300;
 
-// Whether normal forms leave the character as it is because `tokenizers` does.
+// Whether normal forms leave the character unchanged, as `tokenizers` does.
 bool has_no_form(std::int32_t signed_code) {
   static const auto kBlocks = blocks_of(characters_without_forms());
   const auto code = static_cast<std::uint32_t>(signed_code);
   return kBlocks[code / kBlock] && range_at(characters_without_forms(), code) != nullptr;
 }
 
-// U+11A7 is in front of the first Hangul consonant that closes a syllable (Unicode, section 3.12:
-// TBase). utf8proc 2.8 takes it for one that closes, and it is gone.
+// U+11A7 is the code before the first Hangul consonant that closes a syllable (Unicode, section
+// 3.12: TBase). utf8proc 2.8 treats it as one that closes a syllable, and drops it.
 bool composes_with_none(std::int32_t code) {
   return code == 0x11a7 || has_no_form(code);
 }
 
 struct Decomposed {
   std::vector<std::int32_t> codes;
-  bool composes_throughout = true;  // no character composes with none
+  bool composes_throughout = true;  // false: some characters do not compose
 };
 
 Decomposed decomposed(std::string_view text, utf8proc_option_t options) {
@@ -120,7 +120,7 @@ Decomposed decomposed(std::string_view text, utf8proc_option_t options) {
   return out;
 }
 
-// utf8proc composes where it writes, and puts a zero behind the text.
+// utf8proc composes in place and writes a zero after the text.
 void append_composed(std::string& text, std::vector<std::int32_t> codes,
                      utf8proc_option_t options) {
   const auto count = static_cast<utf8proc_ssize_t>(codes.size());
@@ -136,7 +136,7 @@ int mark_class(std::int32_t code) {  // 0: no mark
   return mark == 0 || has_no_form(code) ? 0 : mark;
 }
 
-// Stable, by their classes, marks that follow one another. utf8proc's own way is quadratic.
+// Sorts consecutive marks by their classes, stably. The method of utf8proc is quadratic.
 void order_marks(std::vector<std::int32_t>& codes) {
   const auto before = [](std::int32_t a, std::int32_t b) { return mark_class(a) < mark_class(b); };
   for (auto begin = codes.begin(); begin != codes.end();) {
@@ -148,7 +148,8 @@ void order_marks(std::vector<std::int32_t>& codes) {
   }
 }
 
-// How many bytes at the front, 32 at a time, begin no character of three bytes or four.
+// Returns the number of bytes at the start, in blocks of 32, that start no character of three or
+// four bytes.
 std::size_t bytes_without_long(std::string_view text) {
   std::size_t i = 0;
   for (; i + 32 <= text.size(); i += 32) {
@@ -205,7 +206,7 @@ bool is_word_character(std::string_view text) {
   const auto code = code_at(text);
   const auto category = category_of(code);
   const bool is_joiner = code == 0x200c || code == 0x200d;
-  // Other_Alphabetic, as far as it is no mark: letters in circles and squares.
+  // Other_Alphabetic without marks: letters in circles and squares.
   const bool is_enclosed_letter =
       (0x24b6 <= code && code <= 0x24e9) || (0x1f130 <= code && code <= 0x1f149) ||
       (0x1f150 <= code && code <= 0x1f169) || (0x1f170 <= code && code <= 0x1f189);

@@ -1,6 +1,6 @@
-// Where the libraries' versions of Unicode differ from those of the package `tokenizers` 0.23.
-// PCRE2 10.42 has the classes of Unicode 14, utf8proc 2.8 those of 15, the package those of 16.
-// utf8proc has the normal forms of Unicode 15, the package those of 9.
+// Differences of Unicode versions between the libraries and the package `tokenizers` 0.23. PCRE2
+// 10.42 has the classes of Unicode 14, utf8proc 2.8 those of 15, the package those of 16. utf8proc
+// has the normal forms of Unicode 15, the package those of 9.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct NewerCharacters {
   std::string_view script, script_code;  // lower case, without underscores: "han", "hani"
 };
 
-// By code, without overlap. U+1171E, which Unicode 14 has as Mn, is one of them.
+// By code, without overlap. Includes U+1171E, which is Mn in Unicode 14.
 std::span<const NewerCharacters> newer_characters();
 
 // Cn of Unicode 16, by code.
 std::span<const CodeRange> unassigned_characters();
 
-// Characters that came after Unicode 9 and have a normal form, compose or are ordered among marks.
-// The package leaves them as they are, by code.
+// Characters newer than Unicode 9 that have a normal form, compose, or are ordered among marks, by
+// code. The package leaves them unchanged.
 std::span<const CodeRange> characters_without_forms();
 
 }  // namespace lockstep

@@ -1,11 +1,11 @@
-// The patterns that published tokenizers cut words by, as Oniguruma reads them.
+// Word patterns of published tokenizers, in the syntax of Oniguruma.
 #pragma once
 
 #include <string_view>
 
 namespace lockstep {
 
-// GPT-2, which ByteLevel of a tokenizer.json has as its own, and SmolLM 2 after its digits.
+// GPT-2; also of ByteLevel in a tokenizer.json, and of SmolLM 2 after its digits.
 inline constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 // Llama 3 and SmolLM 3: at most three digits are a word.

@@ -47,7 +47,7 @@ class DatasetTest : public DirectoryTest {
   }
 };
 
-TEST_F(DatasetTest, every_window_across_the_borders_of_shards_is_exact_and_so_is_its_mask) {
+TEST_F(DatasetTest, windows_and_masks_across_shards_are_exact) {
   const auto tokens = random_documents(200);
   const auto mask = random_mask(200);
   for (const std::int64_t shard_tokens : {1, 2, 7, 64, 199, 200}) {
@@ -75,7 +75,7 @@ TEST_F(DatasetTest, every_window_across_the_borders_of_shards_is_exact_and_so_is
   EXPECT_EQ(whole_mask(Dataset({at("plain")})), Mask(200, 1)) << "without masks all count";
 }
 
-TEST_F(DatasetTest, shards_follow_in_the_order_of_their_names_and_paths_as_given) {
+TEST_F(DatasetTest, shards_are_sorted_by_name_and_paths_keep_their_order) {
   const auto a = random_tokens(30, 50257, 1), b = random_tokens(20, 50257, 2),
              c = random_tokens(10, 50257, 3);
   write("llmc/x_train_000002.bin", gpt2_shard(b));
@@ -85,7 +85,7 @@ TEST_F(DatasetTest, shards_follow_in_the_order_of_their_names_and_paths_as_given
   EXPECT_EQ(all_tokens(Dataset({at("other/c.bin"), at("llmc")})), joined({c, a, b}));
 }
 
-TEST_F(DatasetTest, a_directory_of_both_splits_is_refused_and_a_pattern_chooses) {
+TEST_F(DatasetTest, a_directory_with_both_splits_is_an_error_and_a_pattern_selects_one) {
   const auto train = random_tokens(30, 50257, 1), val = random_tokens(20, 50257, 2);
   write("fineweb/fineweb_train_000001.bin", gpt2_shard(train));
   write("fineweb/fineweb_val_000000.bin", gpt2_shard(val));
@@ -104,7 +104,7 @@ TEST_F(DatasetTest, a_directory_of_both_splits_is_refused_and_a_pattern_chooses)
   }
 }
 
-TEST_F(DatasetTest, a_shard_of_our_own_named_alone_keeps_its_meaning) {
+TEST_F(DatasetTest, a_single_lockstep_shard_is_read_with_its_manifest) {
   const auto tokens = random_documents(100);
   write_dataset(directory_ / "d", tokens, 40);
   const Dataset dataset({at("d/part_101.bin")});
@@ -115,7 +115,7 @@ TEST_F(DatasetTest, a_shard_of_our_own_named_alone_keeps_its_meaning) {
   expect_refused("not in the manifest", "d/stray.bin", {"stray.bin"});
 }
 
-TEST_F(DatasetTest, shards_of_ours_are_not_read_without_their_manifest) {
+TEST_F(DatasetTest, lockstep_shards_without_a_manifest_are_an_error) {
   for (const auto boundary : {Boundary::front, Boundary::listed}) {
     write_dataset(directory_ / "d", random_documents(100), 40, boundary, random_mask(100));
     EXPECT_EQ(Dataset({at("d/part_101.ends")}).tokens(), 40);  // any of its files names a shard
@@ -131,7 +131,7 @@ TEST_F(DatasetTest, shards_of_ours_are_not_read_without_their_manifest) {
   }
 }
 
-TEST_F(DatasetTest, files_that_a_manifest_lists_are_missed_at_the_start) {
+TEST_F(DatasetTest, missing_files_of_a_manifest_are_reported_at_the_start) {
   write_dataset(directory_ / "d", random_documents(100), 10, Boundary::listed, random_mask(100));
   const auto expect_missing = [&](const std::string& file, const std::string& pin) {
     std::filesystem::remove(directory_ / "d" / file);
@@ -153,7 +153,7 @@ TEST_F(DatasetTest, a_manifest_may_list_shards_in_any_order) {
   EXPECT_EQ(Dataset({at("d")}).tokens(), 100);
 }
 
-TEST_F(DatasetTest, paths_that_hold_no_dataset_or_several_are_refused) {
+TEST_F(DatasetTest, paths_without_a_dataset_or_with_several_are_an_error) {
   std::filesystem::create_directories(directory_ / "empty");
   write("file", "x");
   write("mixed/a.bin", gpt2_shard(random_tokens(10, 256)));
@@ -181,7 +181,7 @@ TEST_F(DatasetTest, paths_that_hold_no_dataset_or_several_are_refused) {
   EXPECT_THROW(Dataset({}), DataError);
 }
 
-TEST_F(DatasetTest, paths_of_one_dataset_agree_in_documents_and_tokenizer) {
+TEST_F(DatasetTest, paths_of_one_dataset_need_the_same_separation_and_tokenizer) {
   const auto tokens = random_documents(100);
   write_dataset(directory_ / "a", tokens, 40);
   const auto other = [&](const std::string& hash, Boundary boundary = Boundary::front) {
@@ -214,7 +214,7 @@ TEST_F(DatasetTest, paths_of_one_dataset_agree_in_documents_and_tokenizer) {
   EXPECT_EQ(all_tokens(Dataset({at("m"), at("n")})), (Tokens{1, 2, 3, 4, 70'000, 6}));
 }
 
-TEST_F(DatasetTest, files_that_the_manifest_does_not_describe_are_refused_when_they_are_read) {
+TEST_F(DatasetTest, files_that_contradict_the_manifest_are_an_error_when_read) {
   const auto tokens = random_documents(100), of_shard = slice(tokens, 45, 45);
   const struct {
     const char *name, *file;
@@ -265,7 +265,7 @@ class OpenFilesLimit {
   rlimit before_{};
 };
 
-TEST_F(DatasetTest, a_directory_that_cannot_be_read_is_refused_or_now_an_error_of_storage) {
+TEST_F(DatasetTest, an_unreadable_directory_is_a_data_error_or_a_storage_error) {
   write("d/a.bin", gpt2_shard({1, 2, 3}));
   chmod(directory_.path().c_str(), 0777);
   chmod(at("d").c_str(), 0);
@@ -284,7 +284,7 @@ TEST_F(DatasetTest, a_directory_that_cannot_be_read_is_refused_or_now_an_error_o
   expect_wording("data/dataset", "too many open files", full);
 }
 
-TEST_F(DatasetTest, more_shards_than_may_be_open_are_read_by_one_thread_and_by_several) {
+TEST_F(DatasetTest, more_shards_than_open_files_are_read_by_one_or_several_threads) {
   const auto tokens = random_documents(3'000);
   write_dataset(directory_ / "d", tokens, 5);  // 600 shards
   const OpenFilesLimit limit(64);
@@ -312,7 +312,7 @@ TEST_F(DatasetTest, more_shards_than_may_be_open_are_read_by_one_thread_and_by_s
   EXPECT_LE(few.open_shards(), 16u);
 }
 
-TEST(OpenFiles, what_cannot_be_raised_is_shared) {
+TEST(OpenFiles, a_limit_that_cannot_be_raised_is_shared) {
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   // In a child: a hard limit that was lowered stays low.
@@ -357,7 +357,7 @@ class CountedFiles final : public ShardFiles {
   std::map<std::string, int> opened_;
 };
 
-TEST_F(DatasetTest, a_shard_of_a_manifest_is_opened_at_its_first_use_by_what_the_caller_gives) {
+TEST_F(DatasetTest, a_listed_shard_is_opened_at_first_use_by_the_given_files) {
   const auto tokens = random_documents(200);
   write_dataset(directory_ / "d", tokens, 50);
   CountedFiles files;
@@ -379,7 +379,7 @@ TEST_F(DatasetTest, a_shard_of_a_manifest_is_opened_at_its_first_use_by_what_the
 
 // Directories, pairs and patterns of others.
 
-TEST_F(DatasetTest, a_megatron_pair_is_found_by_either_file_by_its_name_and_by_its_directory) {
+TEST_F(DatasetTest, a_megatron_pair_is_found_by_file_name_or_directory) {
   const auto documents = random_texts(20, 50257);
   write_megatron(directory_ / "m/text_document", documents);
   for (const char* path : {"m/text_document.bin", "m/text_document.idx", "m/text_document", "m",
@@ -391,7 +391,7 @@ TEST_F(DatasetTest, a_megatron_pair_is_found_by_either_file_by_its_name_and_by_i
   }
 }
 
-TEST_F(DatasetTest, datatrove_shards_are_found_by_any_of_their_files_and_empty_ones_left_out) {
+TEST_F(DatasetTest, datatrove_shards_are_found_by_any_file_and_empty_ones_are_skipped) {
   const auto a = random_texts(20, 100'000, 1), b = random_texts(20, 100'000, 2);
   write_datatrove(directory_ / "t/00000_x", a, 4);
   write_datatrove(directory_ / "t/00001_x", {}, 4);
@@ -419,7 +419,7 @@ TEST_F(DatasetTest, llmq_shards_have_masks_and_no_documents) {
   expect_refused("a mask of one shard of two", "q", {"train-001.bin: "});
 }
 
-TEST_F(DatasetTest, a_shard_without_manifest_that_changed_since_the_start_is_refused) {
+TEST_F(DatasetTest, a_shard_without_manifest_that_changed_is_an_error) {
   write("x.bin", gpt2_shard(random_tokens(100, 256)));
   const Dataset dataset({at("x.bin")});
   write("x.bin", gpt2_shard(random_tokens(90, 256)));
@@ -428,7 +428,7 @@ TEST_F(DatasetTest, a_shard_without_manifest_that_changed_since_the_start_is_ref
 }
 
 // 300 shards, of which 256 are open at once: the first is closed when all were read.
-TEST_F(DatasetTest, a_dataset_that_is_replaced_while_it_is_read_is_refused) {
+TEST_F(DatasetTest, a_dataset_that_is_replaced_while_read_is_an_error) {
   const auto tokens = random_documents(900), others = random_documents(900, 7);
   for (const bool listed : {true, false}) {
     std::filesystem::remove_all(directory_ / "d");
@@ -447,7 +447,7 @@ TEST_F(DatasetTest, a_dataset_that_is_replaced_while_it_is_read_is_refused) {
   }
 }
 
-TEST_F(DatasetTest, the_fingerprint_is_of_the_content_not_of_the_place) {
+TEST_F(DatasetTest, the_fingerprint_depends_on_the_content_not_on_the_path) {
   const auto tokens = random_documents(100);
   write_dataset(directory_ / "a", tokens, 40);
   write_dataset(directory_ / "b", tokens, 40);
@@ -464,7 +464,7 @@ TEST_F(DatasetTest, the_fingerprint_is_of_the_content_not_of_the_place) {
   EXPECT_NE(fingerprint_of("m"), fingerprint_of("n"));
 }
 
-TEST_F(DatasetTest, the_fingerprint_of_foreign_shards_sees_another_length_and_other_tokens) {
+TEST_F(DatasetTest, the_fingerprint_of_foreign_shards_depends_on_length_and_tokens) {
   auto tokens = random_documents(200'000);  // 400 KB: more than is read of it
   const auto fingerprint = [&] {
     write("d/x.bin", gpt2_shard(tokens));
@@ -507,7 +507,7 @@ void expect_documents(const Dataset& dataset, const Tokens& tokens,
   EXPECT_EQ(documents_of(dataset), expected);
 }
 
-TEST_F(DatasetTest, documents_are_found_alike_by_list_and_by_token_across_shards) {
+TEST_F(DatasetTest, documents_are_the_same_by_list_and_by_token_across_shards) {
   for (const auto& [count, shard_tokens] :
        {std::pair<std::int64_t, std::int64_t>{60, 1}, {300, 5}, {300, 41}, {300, 300}})
     for (const auto boundary : {Boundary::front, Boundary::listed}) {
@@ -530,7 +530,7 @@ TEST_F(DatasetTest, documents_are_found_alike_by_list_and_by_token_across_shards
 }
 
 // Text may hold the token that stands in front of documents: the list alone says where they are.
-TEST_F(DatasetTest, documents_of_ours_start_where_the_list_says_whatever_their_tokens_are) {
+TEST_F(DatasetTest, documents_of_lockstep_shards_start_where_the_list_says) {
   const auto tokens = random_documents(300);
   auto text = tokens;
   for (std::size_t i = 0; i < text.size(); i += 3)
@@ -565,7 +565,7 @@ TEST_F(DatasetTest, documents_of_ours_start_where_the_list_says_whatever_their_t
     }
 }
 
-TEST_F(DatasetTest, of_paths_of_both_kinds_each_tells_documents_apart_as_it_does) {
+TEST_F(DatasetTest, paths_of_both_kinds_keep_their_separation_of_documents) {
   auto ours = random_documents(150), theirs = random_documents(150, 2);
   auto manifest = write_dataset(directory_ / "d", ours, 41);
   manifest.format.boundary_token = 50256;
@@ -587,7 +587,7 @@ TEST_F(DatasetTest, of_paths_of_both_kinds_each_tells_documents_apart_as_it_does
 }
 
 // The place where an end is looked for first is the right one where documents are of one length.
-TEST_F(DatasetTest, ends_are_found_in_lists_of_many_pieces_however_long_documents_are) {
+TEST_F(DatasetTest, ends_are_found_in_lists_of_many_pieces) {
   const auto random = random_tokens(6'000, 90);
   const auto length = [&](int kind, std::int64_t i) -> std::int64_t {
     if (kind == 0) return 7;
@@ -625,7 +625,7 @@ TEST_F(DatasetTest, ends_are_found_in_lists_of_many_pieces_however_long_document
   }
 }
 
-TEST_F(DatasetTest, a_list_of_ends_that_is_damaged_is_refused_when_it_is_used) {
+TEST_F(DatasetTest, a_damaged_list_of_ends_is_an_error_when_used) {
   const auto tokens = random_documents(300);
   const auto documents = write_dataset(directory_ / "d", tokens, 300, Boundary::listed).documents();
   const Dataset dataset({at("d")});

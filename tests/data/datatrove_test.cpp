@@ -18,7 +18,7 @@ class DatatroveTest : public DirectoryTest {
   }
 };
 
-TEST_F(DatatroveTest, the_last_end_says_how_wide_a_token_is) {
+TEST_F(DatatroveTest, the_last_end_determines_the_token_width) {
   for (const int bytes : {2, 4}) {
     const auto documents = random_texts(30, bytes == 2 ? 65'536 : 1 << 30);
     write_datatrove(directory_ / "x", documents, bytes);
@@ -42,7 +42,7 @@ TEST_F(DatatroveTest, the_last_end_says_how_wide_a_token_is) {
   expect_refused("no index", {"x.ds.index: "});
 }
 
-TEST_F(DatatroveTest, documents_without_tokens_are_left_out) {
+TEST_F(DatatroveTest, documents_without_tokens_are_skipped) {
   write("x.ds", body({1, 2, 3, 4, 5}, 2));
   write("x.ds.index", u64s({0, 2, 2, 5, 5}));
   EXPECT_EQ(documents_of(Dataset({at("x.ds")})), (Documents{{1, 2}, {3, 4, 5}}));
@@ -50,7 +50,7 @@ TEST_F(DatatroveTest, documents_without_tokens_are_left_out) {
   expect_refused("ends that fall", {"x.ds.index: at byte 8: ", " 2", " 3"});
 }
 
-TEST_F(DatatroveTest, metadata_must_say_what_there_is) {
+TEST_F(DatatroveTest, metadata_must_match_the_shard) {
   write_datatrove(directory_ / "x", {{1, 2, 3}, {4, 5}});
   for (const std::string text :
        {"gpt2|2\n5\n5.00 T", "Unknown Tokenizer|2|2\n5\n5.00 T", "gpt2\n5\n5.00 T", "a|b|2\n5"}) {
@@ -85,7 +85,7 @@ TEST_F(DatatroveTest, losses_are_masks) {
 }
 
 // As the package `humanize` writes it: tests/oracle compares with datatrove itself.
-TEST_F(DatatroveTest, metadata_name_the_tokens_for_people) {
+TEST_F(DatatroveTest, metadata_contain_the_number_of_tokens_for_people) {
   EXPECT_EQ(datatrove_metadata("gpt2", 2, 5), "gpt2|2\n5\n5.00 T");
   EXPECT_EQ(datatrove_metadata("gpt2", 2, 999), "gpt2|2\n999\n999 T");
   EXPECT_EQ(datatrove_metadata("gpt2", 4, 1500), "gpt2|4\n1500\n1.50 kT");

@@ -9,7 +9,7 @@
 namespace lockstep::testing::hashed_file_test {
 
 // Writes that are buffered and ones too large for it, in any order; and going on from any length.
-TEST(HashedFile, holds_what_was_written_in_its_order) {
+TEST(HashedFile, has_the_written_bytes_in_order) {
   const TemporaryDirectory directory;
   const auto path = directory / "file";
   std::mt19937_64 random(7);

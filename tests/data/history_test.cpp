@@ -26,7 +26,7 @@ DataHistory continued(const DataHistory& history, std::int64_t sample, const Sou
                              allow_dataset_change);
 }
 
-TEST(DataHistory, what_has_not_changed_goes_on_as_it_was) {
+TEST(DataHistory, an_unchanged_history_continues) {
   const auto history = start({source("a", 3), source("b", 1)});
   EXPECT_EQ(continued(history, 100, history.back().sources, false), history);
   auto elsewhere = history.back().sources;  // another place and order of the tables, the same data
@@ -36,7 +36,7 @@ TEST(DataHistory, what_has_not_changed_goes_on_as_it_was) {
   EXPECT_EQ(continued(history, 100, elsewhere, false), history);
 }
 
-TEST(DataHistory, another_weight_and_another_source_apply_from_there_on) {
+TEST(DataHistory, a_new_weight_or_source_applies_from_the_current_sample) {
   auto history = start({source("a", 3), source("b", 1)});
   history = continued(history, 100, {source("a", 1), source("b", 1), source("c", 2, 7)}, false);
   ASSERT_EQ(history.size(), 2u);
@@ -64,7 +64,7 @@ void expect_refused(const std::string& name, std::initializer_list<std::string> 
   expect_refusal<E>("data/history", name, pins, act);
 }
 
-TEST(DataHistory, other_data_in_the_place_of_a_source_are_refused_unless_that_is_allowed) {
+TEST(DataHistory, other_data_of_a_source_are_an_error_unless_allowed) {
   const auto history = start({source("a", 3), source("b", 1)});
   auto changed = history.back().sources;
   changed[1].fingerprint = "other";
@@ -83,7 +83,7 @@ TEST(DataHistory, other_data_in_the_place_of_a_source_are_refused_unless_that_is
             0);
 }
 
-TEST(DataHistory, data_of_which_none_was_read_before_are_refused_unless_that_is_allowed) {
+TEST(DataHistory, data_without_a_previous_source_are_an_error_unless_allowed) {
   const auto one = start({source("a", 1)}), two = start({source("a", 3), source("b", 1)});
   const Sources c{source("c", 1)}, now{source("c", 1), source("d", 1)};
   expect_refused("one source, then two others", {"sample 100 ", " a, ", " c, d;"},
@@ -100,7 +100,7 @@ TEST(DataHistory, data_of_which_none_was_read_before_are_refused_unless_that_is_
   EXPECT_EQ(continued(two, 100, {source("c", 1), source("b", 1)}, false).size(), 2u);
 }
 
-TEST(DataHistory, two_agree_up_to_where_one_changed) {
+TEST(DataHistory, two_histories_agree_up_to_the_first_change) {
   const auto one = start({source("a", 1)});
   const auto two = continued(one, 100, {source("a", 1), source("b", 1)}, false);
   for (const auto sample : {0, 1, 99, 100}) {
@@ -112,7 +112,7 @@ TEST(DataHistory, two_agree_up_to_where_one_changed) {
   EXPECT_FALSE(agree_before(1, one, start({source("a", 2)})));
 }
 
-TEST(DataHistory, json_holds_all_of_it) {
+TEST(DataHistory, json_keeps_all_values) {
   auto history = start({source("a", 3), source("b", std::int64_t{1} << 53)});
   history = continued(history, 1'000'000'000'000, {source("c", 2)}, true);
   Json data;
@@ -120,7 +120,7 @@ TEST(DataHistory, json_holds_all_of_it) {
   EXPECT_EQ(history_in(Json::parse(data.dump(), "about")), history);
 }
 
-TEST(DataHistory, a_checkpoint_of_before_has_one_dataset) {
+TEST(DataHistory, an_old_checkpoint_has_one_dataset) {
   const auto data = Json::parse(
       R"({"seed": 42, "first_sample": 64, "sequence_length": 32, "dataset": "d", "fingerprint": "fd"})",
       "about");
@@ -134,7 +134,7 @@ TEST(DataHistory, a_checkpoint_of_before_has_one_dataset) {
   EXPECT_EQ(now.back().sources[1].counter, 0);
 }
 
-TEST(DataHistory, another_length_applies_from_there_on_and_each_source_goes_on_where_it_was) {
+TEST(DataHistory, a_new_length_applies_from_the_current_sample_and_sources_continue) {
   auto history = start({source("a", 3), source("b", 1)});  // 200 rows an epoch each
   const auto both = history.back().sources;
   EXPECT_EQ(continued(history, 1001, both, false), history);
@@ -156,7 +156,7 @@ TEST(DataHistory, another_length_applies_from_there_on_and_each_source_goes_on_w
   EXPECT_EQ(history_in(Json::parse(data.dump(), "about")), history);
 }
 
-TEST(DataHistory, stretches_without_a_length_have_the_one_of_the_checkpoint) {
+TEST(DataHistory, stretches_without_a_length_have_that_of_the_checkpoint) {
   auto data = Json::parse(
       R"({"stretches": [{"first_sample": 0, "sources": [{"name": "a", "fingerprint": "f", "seed": 1,
           "weight": 1, "counter": 0}]}], "sequence_length": 512})",
@@ -167,7 +167,7 @@ TEST(DataHistory, stretches_without_a_length_have_the_one_of_the_checkpoint) {
 }
 
 // The fewest rows of now that hold the tokens of the rows that were read.
-TEST(DataHistory, a_counter_is_carried_over_to_rows_of_another_length) {
+TEST(DataHistory, a_counter_is_converted_to_rows_of_another_length) {
   for (const std::int64_t tokens : {64, 65, 100, 1000})
     for (const std::int64_t T : {1, 3, 8, 32, 33})
       for (const std::int64_t now : {1, 2, 8, 31, 64})
@@ -190,7 +190,7 @@ TEST(DataHistory, a_counter_is_carried_over_to_rows_of_another_length) {
   EXPECT_EQ(carried_over(200, RowKind::packed, {100, 32}, {45, 64}), 2 * 45);
 }
 
-TEST(DataHistory, what_it_cannot_be_is_refused) {
+TEST(DataHistory, invalid_histories_are_an_error) {
   const auto refused = [](const std::string& name, const std::string& stretches,
                           const std::string& pin) {
     const auto text = R"({"sequence_length": 32, "stretches": [)" + stretches + "]}";

@@ -6,7 +6,7 @@
 
 namespace lockstep::testing::hub_test {
 
-TEST(Hub, ids_and_addresses_are_recognised_with_their_command) {
+TEST(Hub, ids_and_addresses_get_a_download_command) {
   // Nothing: it is no name of a repository.
   const std::pair<const char*, const char*> names[] = {
       {"gpt2", "gpt2"},
@@ -49,7 +49,7 @@ TEST(Hub, ids_and_addresses_are_recognised_with_their_command) {
     expect_wording("data/hub", address, download_advice(address));
 }
 
-TEST(Hub, what_exists_here_is_no_id) {
+TEST(Hub, an_existing_path_is_not_an_id) {
   const TemporaryDirectory directory;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());

@@ -73,7 +73,7 @@ class LoaderTest : public DirectoryTest {
   Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 21};
 };
 
-TEST_F(LoaderTest, batches_hold_the_samples_of_the_order_wherever_reading_begins) {
+TEST_F(LoaderTest, batches_have_the_samples_of_the_order_from_any_start) {
   Loader loader(config(6), 6, 0, 1, pinned_);
   EXPECT_EQ(loader.samples(), 125);
   EXPECT_EQ(loader.micro_steps(), 1);
@@ -90,7 +90,7 @@ TEST_F(LoaderTest, batches_hold_the_samples_of_the_order_wherever_reading_begins
   }
 }
 
-TEST_F(LoaderTest, without_shuffling_windows_follow_each_other_once_or_again) {
+TEST_F(LoaderTest, without_shuffle_windows_are_in_order_once_or_repeated) {
   for (const auto& [repeat, most, samples] :
        {std::tuple{true, 0, 125}, std::tuple{false, 0, 125}, std::tuple{false, 70, 70},
         std::tuple{false, 1000, 125}}) {
@@ -114,7 +114,7 @@ TEST_F(LoaderTest, without_shuffling_windows_follow_each_other_once_or_again) {
 }
 
 // Row i of a step is sample first + i whoever reads it, and masked behind the step's samples.
-TEST_F(LoaderTest, any_number_of_ranks_and_any_micro_batch_reads_the_same_global_order) {
+TEST_F(LoaderTest, returns_the_same_tokens_for_any_number_of_ranks_and_micro_batch) {
   constexpr std::int64_t kStep = 13;
   for (const int ranks : {1, 2, 3, 7})
     for (const int sequences : {1, 2, 5, 13, 20}) {
@@ -135,7 +135,7 @@ TEST_F(LoaderTest, any_number_of_ranks_and_any_micro_batch_reads_the_same_global
     }
 }
 
-TEST_F(LoaderTest, a_loader_that_begins_or_jumps_anywhere_has_the_same_documents) {
+TEST_F(LoaderTest, the_documents_are_the_same_after_any_start_or_jump) {
   auto masked = config(9);  // micro-steps of 4, 4 and 1
   masked.document_mask = true;
   const auto rows_of = [](const Batch& batch) {
@@ -166,7 +166,7 @@ TEST_F(LoaderTest, a_loader_that_begins_or_jumps_anywhere_has_the_same_documents
 }
 
 // Nothing is compared before the end, so that each jump comes while the threads read ahead.
-TEST_F(LoaderTest, a_jump_forgets_what_is_being_read) {
+TEST_F(LoaderTest, a_jump_discards_batches_in_progress) {
   Loader loader(config(50), 50, 0, 1, pinned_);
   std::vector<std::pair<std::int64_t, Tokens>> read;
   for (std::int64_t round = 0; round < 200; ++round) {
@@ -206,7 +206,7 @@ TEST_F(LoaderTest, with_the_document_mask_positions_restart_at_each_document) {
   EXPECT_GT(restarts, 20);
 }
 
-TEST_F(LoaderTest, without_it_a_window_is_one_document_and_so_is_a_masked_one) {
+TEST_F(LoaderTest, without_the_document_mask_each_window_is_one_document) {
   for (const bool document_mask : {false, true}) {
     auto c = config(1);
     c.document_mask = document_mask;
@@ -224,7 +224,7 @@ TEST_F(LoaderTest, without_it_a_window_is_one_document_and_so_is_a_masked_one) {
 }
 
 // One token of sample 77 is no byte: the batch that holds it is refused, those around it are not.
-TEST_F(LoaderTest, a_bad_token_stops_the_batch_that_holds_it_and_no_other) {
+TEST_F(LoaderTest, a_bad_token_fails_only_its_own_batch) {
   Tokens bad = tokens_;
   const std::int64_t token = 77 * kLength + 3, shard = token / 97;
   bad[static_cast<std::size_t>(token)] = 257;
@@ -250,7 +250,7 @@ TEST_F(LoaderTest, a_bad_token_stops_the_batch_that_holds_it_and_no_other) {
   EXPECT_EQ(refused, 1);
 }
 
-TEST_F(LoaderTest, a_token_beyond_the_vocabulary_of_the_model_is_refused) {
+TEST_F(LoaderTest, a_token_beyond_the_vocabulary_of_the_model_is_an_error) {
   auto small = config(4);
   small.vocabulary = 256;
   expect_refusal<ConfigError>("data/loader", "vocabulary of the model",
@@ -263,7 +263,7 @@ TEST_F(LoaderTest, a_token_beyond_the_vocabulary_of_the_model_is_refused) {
                             [&] { loader.batch(0, 0); });
 }
 
-TEST_F(LoaderTest, a_file_cut_during_the_run_reaches_the_caller) {
+TEST_F(LoaderTest, a_file_truncated_during_the_run_is_reported_to_the_caller) {
   Loader loader(config(4), 4, 0, 1, pinned_);
   skim(loader, 0, 4, 4);
   std::filesystem::resize_file(directory_ / "d/part_103.bin", 1'030);
@@ -354,7 +354,7 @@ class LoaderInOrder : public LoaderTest {
   }
 };
 
-TEST_F(LoaderInOrder, while_a_batch_is_held_the_other_buffers_are_filled_and_no_more) {
+TEST_F(LoaderInOrder, while_a_batch_is_held_only_the_other_buffers_are_filled) {
   static_assert(Loader::kBuffers == 4);
   WatchedFiles files(directory_.path());
   {
@@ -366,7 +366,7 @@ TEST_F(LoaderInOrder, while_a_batch_is_held_the_other_buffers_are_filled_and_no_
   EXPECT_FALSE(files.opened().contains("part_109.bin")) << "of batch 4";
 }
 
-TEST_F(LoaderInOrder, time_is_waited_only_where_the_threads_are_behind) {
+TEST_F(LoaderInOrder, waiting_time_counts_only_if_the_threads_are_late) {
   WatchedFiles files(directory_.path(), {"part_105.bin", "part_106.bin"});
   Loader loader(config(files), 4, 0, 1, pinned_);
   loader.release(loader.batch(0, 0));
@@ -380,7 +380,7 @@ TEST_F(LoaderInOrder, time_is_waited_only_where_the_threads_are_behind) {
   files.open_gate();
 }
 
-TEST_F(LoaderInOrder, an_error_elsewhere_does_not_wait_for_a_shard_that_does_not_come) {
+TEST_F(LoaderInOrder, an_error_elsewhere_does_not_wait_for_a_missing_shard) {
   WatchedFiles files(directory_.path(), {"part_103.bin"});
   {
     Loader loader(config(files), 4, 0, 1, pinned_);
@@ -399,7 +399,7 @@ TEST_F(LoaderInOrder, an_error_elsewhere_does_not_wait_for_a_shard_that_does_not
   EXPECT_TRUE(files.is_stopped());
 }
 
-TEST_F(LoaderTest, batches_in_hand_stay_as_they_are_however_slow_they_are_released) {
+TEST_F(LoaderTest, held_batches_do_not_change_before_their_release) {
   Loader loader(config(3), 3, 0, 1, pinned_);
   std::vector<std::pair<std::int64_t, Batch>> held;
   for (std::int64_t first = 0; first < 600; first += 3) {
@@ -424,7 +424,7 @@ TEST_F(LoaderTest, holding_every_buffer_is_an_error_not_a_hang) {
   loader.release(loader.batch(4 * Loader::kBuffers, 0));
 }
 
-TEST_F(LoaderTest, it_ends_at_any_time) {
+TEST_F(LoaderTest, can_be_destroyed_at_any_time) {
   for (int round = 0; round < 50; ++round) {
     Loader loader(config(40), 40, 0, 1, pinned_);
     skim(loader, 0, std::int64_t{40} * (round % 4), 40);
@@ -455,7 +455,7 @@ TEST_F(LoaderTest, a_measuring_arena_counts_the_same_bytes) {
   EXPECT_GE(measure.peak_bytes(), Loader::kBuffers * 4 * 4 * kLength * 4);
 }
 
-TEST_F(LoaderTest, what_cannot_be_is_refused) {
+TEST_F(LoaderTest, invalid_arguments_are_an_error) {
   auto long_windows = config(4);
   long_windows.sequence_length = 1'001;
   expect_refusal<DataError>("data/loader", "fewer tokens than a window", {"1001 tokens"},
@@ -470,7 +470,7 @@ TEST_F(LoaderTest, what_cannot_be_is_refused) {
   EXPECT_THROW(loader.batch(0, 1), Error);
 }
 
-TEST_F(LoaderTest, sources_share_what_lies_ahead_and_a_loader_that_ends_takes_it_back) {
+TEST_F(LoaderTest, sources_share_the_shards_ahead_and_the_destructor_clears_them) {
   WatchedFiles files(directory_.path());
   auto c = config(4);
   c.sources.clear();
@@ -494,7 +494,7 @@ TEST_F(LoaderTest, sources_share_what_lies_ahead_and_a_loader_that_ends_takes_it
   EXPECT_TRUE(files.ahead().empty());
 }
 
-TEST_F(LoaderTest, without_threads_there_is_no_batch) {
+TEST_F(LoaderTest, without_threads_a_batch_is_an_error) {
   Loader loader(config(4), 4, 0, 1, pinned_);
   {
     const NoThreads none;
@@ -504,7 +504,7 @@ TEST_F(LoaderTest, without_threads_there_is_no_batch) {
   loader.release(loader.batch(0, 0));
 }
 
-TEST_F(LoaderTest, distant_shards_are_named_ahead_and_closed_behind) {
+TEST_F(LoaderTest, remote_shards_are_announced_ahead_and_closed_after_use) {
   write_dataset(directory_ / "many", random_documents(97 * 20), 97);
   WatchedFiles files(directory_.path());
   auto here = config(4, "many"), far = here;

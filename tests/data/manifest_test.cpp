@@ -28,7 +28,7 @@ std::string edited(const std::string& from, const std::string& to) {
   return text.replace(place, from.size(), to);
 }
 
-TEST(Manifest, what_is_dumped_is_parsed) {
+TEST(Manifest, a_dumped_manifest_is_parsed_unchanged) {
   for (const auto boundary : {Boundary::front, Boundary::behind, Boundary::listed}) {
     auto manifest = example();
     manifest.format.boundary = boundary;
@@ -52,7 +52,7 @@ TEST(Manifest, what_is_dumped_is_parsed) {
   }
 }
 
-TEST(Manifest, a_loss_mask_is_of_all_shards_or_of_none) {
+TEST(Manifest, all_shards_or_none_have_a_loss_mask) {
   auto manifest = example();
   for (auto& shard : manifest.shards)
     shard.mask_hash = std::string(32, 'b');
@@ -65,7 +65,7 @@ TEST(Manifest, a_loss_mask_is_of_all_shards_or_of_none) {
 
 // The lines that dump() writes are read by a scanner of their own: what it gives must be what JSON
 // gives, in this and in any other form.
-TEST(Manifest, other_forms_of_the_same_json_are_the_same_manifest) {
+TEST(Manifest, other_layouts_of_the_same_json_give_the_same_manifest) {
   auto manifest = example();
   manifest.shards[1].file = "a \\ \"quoted\" na\xc3\xafve.bin";
   for (const bool masked : {false, true}) {
@@ -80,7 +80,7 @@ TEST(Manifest, other_forms_of_the_same_json_are_the_same_manifest) {
 }
 
 // Each edit of a byte of the lines is accepted with the values that JSON has, or refused.
-TEST(Manifest, the_scanner_of_lines_takes_no_text_that_json_does_not) {
+TEST(Manifest, the_line_scanner_accepts_only_valid_json) {
   const auto text = example().dump();
   for (std::size_t i = 0; i < text.size(); ++i)
     for (const char c : {'\0', ' ', '"', '0', '9', 'z', ',', '}', ']', '\\', '\n'}) {
@@ -99,7 +99,7 @@ TEST(Manifest, the_scanner_of_lines_takes_no_text_that_json_does_not) {
     }
 }
 
-TEST(Manifest, shards_can_be_visited_without_being_kept) {
+TEST(Manifest, shards_can_be_visited_without_storing_them) {
   std::vector<std::string> files;
   const auto manifest = Manifest::parse(
       example().dump(), "x", [&](Manifest::Shard&& shard) { files.push_back(shard.file); });
@@ -108,7 +108,7 @@ TEST(Manifest, shards_can_be_visited_without_being_kept) {
   EXPECT_EQ(files, (std::vector<std::string>{"train_000000.bin", "train_000001.bin"}));
 }
 
-TEST(Manifest, each_wrong_value_is_refused_by_name) {
+TEST(Manifest, each_wrong_value_is_an_error_with_its_name) {
   struct Edit {
     std::string from, to, says;
   };
@@ -140,7 +140,7 @@ TEST(Manifest, each_wrong_value_is_refused_by_name) {
   }
 }
 
-TEST(Manifest, what_is_no_manifest_is_refused) {
+TEST(Manifest, text_that_is_not_a_manifest_is_an_error) {
   for (const std::string text : {"", "[]", "{}", "{", "3", R"({"lockstep_dataset": 1, "a": 2})"}) {
     SCOPED_TRACE(text);
     EXPECT_TRUE(refusal(text).starts_with("d/dataset.json: "));

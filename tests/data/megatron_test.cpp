@@ -38,7 +38,7 @@ class MegatronTest : public DirectoryTest {
   }
 };
 
-TEST_F(MegatronTest, documents_end_where_their_last_sequence_does) {
+TEST_F(MegatronTest, documents_end_with_their_last_sequence) {
   write("x.idx", example());
   const MegatronIndex index(ReadFile(directory_ / "x.idx"));
   index.check();
@@ -67,7 +67,7 @@ TEST_F(MegatronTest, more_documents_than_are_read_at_once) {
   EXPECT_EQ(index.end(149'998), expected[149'998]);
 }
 
-TEST_F(MegatronTest, every_type_of_integers_is_read_and_floats_are_refused_by_name) {
+TEST_F(MegatronTest, every_integer_type_is_read_and_floats_are_an_error) {
   const std::vector<std::pair<int, int>> integers = {{1, 1}, {2, 1}, {3, 2},
                                                      {4, 4}, {5, 8}, {8, 2}};
   for (const auto& [code, bytes] : integers) {
@@ -99,7 +99,7 @@ TEST_F(MegatronTest, sequences_out_of_order_that_overlap_or_leave_gaps_are_refus
   expect_refused("negative last", edited(kLengths + 12, -1, 4), {"sequence 3 ", " -1 "});
 }
 
-TEST_F(MegatronTest, documents_that_fall_or_lie_outside_are_refused_by_number) {
+TEST_F(MegatronTest, documents_that_decrease_or_are_out_of_range_are_an_error) {
   const auto second = str("at byte ", kDocuments + 16);
   expect_refused("first document", edited(kDocuments, 1, 8), {"sequence 1"});
   expect_refused("last document", edited(kDocuments + 24, 3, 8), {"sequence 3"});
@@ -125,7 +125,7 @@ TEST_F(MegatronTest, a_damaged_header_is_refused_by_its_field) {
                     "x.idx: at byte ");
 }
 
-TEST_F(MegatronTest, an_index_of_another_file_is_refused) {
+TEST_F(MegatronTest, an_index_of_another_file_is_an_error) {
   write_megatron(directory_ / "x", {{1, 2, 3}, {4, 5}});
   write("x.bin", body({1, 2, 3, 4}, 2));
   LocalFiles files;

@@ -79,7 +79,7 @@ TEST(Mixture, full_every_prefix_of_every_number_of_sources) {
   }
 }
 
-TEST(Mixture, the_far_end_of_a_long_run_is_as_exact) {
+TEST(Mixture, shares_are_exact_at_the_end_of_a_long_run) {
   for (const auto& weights : wild_weights())
     for (const std::int64_t from : {std::int64_t{1'000'000'000'000}, std::int64_t{1} << 50})
       EXPECT_LE(worst_error(weights, from, 300), 2 + std::ldexp(static_cast<double>(from), -62));
@@ -94,7 +94,7 @@ TEST(Mixture, one_source_has_every_sample) {
 }
 
 // Kept by checkpoints: what is read of which sample.
-TEST(Mixture, what_a_sample_is_never_changes) {
+TEST(Mixture, the_source_of_a_sample_never_changes) {
   const Mixture mixture(Weights{5, 3, 2});
   std::vector<std::size_t> sources;
   for (std::int64_t n = 0; n < 20; ++n)
@@ -103,7 +103,7 @@ TEST(Mixture, what_a_sample_is_never_changes) {
             (std::vector<std::size_t>{0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1, 0, 2, 0, 1}));
 }
 
-TEST(Mixture, shares_become_weights_of_their_sum) {
+TEST(Mixture, shares_become_weights) {
   const auto weights = Mixture::weights_of(std::vector{0.75, 0.25});
   EXPECT_EQ(weights, (Weights{std::int64_t{3} << 51, std::int64_t{1} << 51}));
   EXPECT_EQ(Mixture::weights_of(std::vector{3.0, 1.0}), weights);

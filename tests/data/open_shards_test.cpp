@@ -30,7 +30,7 @@ TEST_F(OpenShardsTest, the_least_recently_used_is_closed) {
   EXPECT_EQ(shards.count(), 3u);
 }
 
-TEST_F(OpenShardsTest, what_is_in_use_stays_open) {
+TEST_F(OpenShardsTest, shards_in_use_stay_open) {
   int opened = 0;
   OpenShards shards(2, [&](std::size_t) {
     ++opened;
@@ -44,7 +44,7 @@ TEST_F(OpenShardsTest, what_is_in_use_stays_open) {
   EXPECT_EQ(opened, 3);
 }
 
-TEST_F(OpenShardsTest, others_than_those_to_keep_are_closed_when_nobody_uses_them) {
+TEST_F(OpenShardsTest, unused_shards_that_are_not_kept_are_closed) {
   std::vector<std::size_t> opened;
   OpenShards shards(9, [&](std::size_t i) {
     opened.push_back(i);
@@ -61,7 +61,7 @@ TEST_F(OpenShardsTest, others_than_those_to_keep_are_closed_when_nobody_uses_the
   EXPECT_EQ(opened, (std::vector<std::size_t>{0, 1, 2, 3, 0, 2}));
 }
 
-TEST_F(OpenShardsTest, a_shard_that_cannot_be_opened_is_tried_again) {
+TEST_F(OpenShardsTest, opening_a_shard_is_retried_after_an_error) {
   int tries = 0;
   OpenShards shards(2, [&](std::size_t) {
     if (++tries == 1) throw DataError("not yet");
@@ -72,7 +72,7 @@ TEST_F(OpenShardsTest, a_shard_that_cannot_be_opened_is_tried_again) {
   EXPECT_EQ(shards.use(7)->file.tokens(), 3);
 }
 
-TEST_F(OpenShardsTest, threads_that_want_one_shard_open_it_once_and_others_do_not_wait) {
+TEST_F(OpenShardsTest, a_shard_is_opened_once_and_other_threads_do_not_wait) {
   std::atomic<int> opened = 0;
   std::latch both(2);  // each opening waits until the other one goes on too
   OpenShards shards(8, [&](std::size_t) {

@@ -126,7 +126,7 @@ TEST(Order, the_order_of_a_seed_never_changes) {
   EXPECT_EQ(first, expected);
 }
 
-TEST(Order, what_is_outside_is_refused) {
+TEST(Order, arguments_out_of_range_are_an_error) {
   EXPECT_THROW(Permutation(0, 0), Error);
   EXPECT_THROW(Permutation(0, 5)(5), Error);
   EXPECT_THROW(Permutation(0, 5)(-1), Error);

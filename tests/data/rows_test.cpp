@@ -163,7 +163,7 @@ TEST_P(RowsTest, packed_rows_are_whole_documents_while_they_fit) {
   EXPECT_LT(rows.padding(), 0.35);
 }
 
-TEST_P(RowsTest, an_example_is_one_document_and_padding) {
+TEST_P(RowsTest, an_example_is_one_document_with_padding) {
   Loader loader(config(RowKind::examples), 3, 0, 1, pinned_);
   EXPECT_FALSE(loader.document_mask());
   auto expected = slow_rows(RowKind::examples);
@@ -189,7 +189,7 @@ TEST_P(RowsTest, they_are_shuffled_each_epoch_and_a_step_allocates_nothing) {
 }
 
 // Every third token counts.
-TEST_P(RowsTest, what_the_loss_mask_leaves_out_is_no_target_in_any_rows) {
+TEST_P(RowsTest, masked_tokens_are_never_targets) {
   Mask counts(tokens_.size());
   for (std::size_t t = 1; t < counts.size(); t += 3)
     counts[t] = 1;
@@ -217,7 +217,7 @@ TEST_P(RowsTest, what_the_loss_mask_leaves_out_is_no_target_in_any_rows) {
   }
 }
 
-TEST(Rows, where_shards_are_shuffled_no_window_crosses_one) {
+TEST(Rows, with_shuffled_shards_no_window_crosses_a_shard) {
   const TemporaryDirectory directory(fast_directory());
   const auto tokens = random_documents(1'001);
   write_dataset(directory / "d", tokens, 97);

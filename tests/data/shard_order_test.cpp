@@ -28,7 +28,7 @@ std::vector<std::int64_t> uneven_shards(std::size_t shards) {
   return windows;
 }
 
-TEST(ShardOrder, an_epoch_is_each_window_once_and_another_order_in_each) {
+TEST(ShardOrder, each_epoch_has_each_window_once_in_a_new_order) {
   const auto windows = uneven_shards(37);
   for (const std::int64_t at_once : {1, 2, 5, 37, 1000}) {
     const ShardOrder order(windows, at_once);
@@ -55,7 +55,7 @@ TEST(ShardOrder, an_epoch_is_each_window_once_and_another_order_in_each) {
 }
 
 // Any n samples in a row, where n is less than what any K shards have, are of 2 K shards.
-TEST(ShardOrder, around_any_sample_few_shards_are_read) {
+TEST(ShardOrder, few_shards_are_read_around_any_sample) {
   constexpr std::int64_t kWindows = 50;
   const std::vector<std::int64_t> windows(64, kWindows);
   for (const std::int64_t at_once : {1, 4, 7}) {
@@ -72,7 +72,7 @@ TEST(ShardOrder, around_any_sample_few_shards_are_read) {
 }
 
 // Within a group each tenth draws evenly from its shards, and from each shard's beginning and end.
-TEST(ShardOrder, windows_of_a_group_are_mixed) {
+TEST(ShardOrder, windows_of_a_group_are_shuffled) {
   const std::vector<std::int64_t> windows(40, 1000);
   const ShardOrder order(windows, 10);
   for (std::int64_t group = 0; group < 4; ++group) {
@@ -110,7 +110,7 @@ TEST(ShardOrder, it_is_a_function_of_seed_and_sample) {
   EXPECT_THROW(ShardOrder({1}, 0), Error);
 }
 
-TEST(ShardOrder, the_shards_ahead_are_those_that_come) {
+TEST(ShardOrder, the_shards_ahead_are_the_next_ones) {
   const auto windows = uneven_shards(30);
   const ShardOrder order(windows, 4);
   for (std::int64_t n = 0; n < 2 * order.count(); n += 13) {
@@ -129,7 +129,7 @@ TEST(ShardOrder, the_shards_ahead_are_those_that_come) {
       windows.size() - static_cast<std::size_t>(std::count(windows.begin(), windows.end(), 0)));
 }
 
-TEST(ShardOrder, an_epoch_s_end_allocates_nothing) {
+TEST(ShardOrder, the_end_of_an_epoch_allocates_nothing) {
   const ShardOrder order(uneven_shards(50), 4);
   at(order, 0);
   const auto before = allocations();

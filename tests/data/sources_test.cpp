@@ -102,7 +102,7 @@ class SourcesTest : public DirectoryTest {
   Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 20};
 };
 
-TEST_F(SourcesTest, each_source_has_its_share_and_goes_through_its_rows_epoch_after_epoch) {
+TEST_F(SourcesTest, each_source_has_its_share_and_reads_its_rows_in_epochs) {
   const Sources sources(config({source(0, 6), source(1, 3), source(2, 1)}));
   std::array<std::vector<std::int64_t>, 3> rows;
   constexpr std::array kShares{0.6, 0.3, 0.1};
@@ -124,7 +124,7 @@ TEST_F(SourcesTest, each_source_has_its_share_and_goes_through_its_rows_epoch_af
   EXPECT_EQ(sources.total_tokens(), 900 + 1300 + 1700);
 }
 
-TEST_F(SourcesTest, by_epochs_each_is_read_so_often_in_the_same_time) {
+TEST_F(SourcesTest, weights_by_epochs_read_each_source_that_often) {
   auto a = source(0, 0), b = source(1, 0);
   a.epochs = 3;
   b.epochs = 1.5;
@@ -159,7 +159,7 @@ TEST_F(SourcesTest, killed_runs_read_what_one_reads_that_changes_its_mixture_on_
                             {"sample 121 ", at("b")}, [&] { read(without, 120, 200); });
 }
 
-TEST_F(SourcesTest, killed_runs_read_what_one_reads_whose_rows_change_their_length_on_the_way) {
+TEST_F(SourcesTest, restarted_runs_read_the_same_rows_when_the_length_changes) {
   const std::vector<DataSource> one{source(0, 1)}, two{source(1, 1), source(0, 2)};
   const std::vector<Part> parts{
       {30, one, 8}, {20, two, 16}, {15, two, 16}, {12, one, 5}, {25, two, 32}};
@@ -173,7 +173,7 @@ TEST_F(SourcesTest, killed_runs_read_what_one_reads_whose_rows_change_their_leng
   }
 }
 
-TEST_F(SourcesTest, of_another_length_the_epoch_goes_on_and_rows_of_before_are_not_read) {
+TEST_F(SourcesTest, with_a_new_length_the_epoch_continues_without_repeating_rows) {
   Json checkpoint;
   run({source(2, 1)}, 20, checkpoint);  // 80 of 212 rows of 8 of 1700 tokens
   run({source(2, 1)}, 1, checkpoint, 32);
@@ -193,7 +193,7 @@ TEST_F(SourcesTest, of_another_length_the_epoch_goes_on_and_rows_of_before_are_n
                             {"sample 79 ", " 8 tokens", at("c"), " 32"}, [&] { sources.at(79); });
 }
 
-TEST_F(SourcesTest, what_was_read_ahead_before_the_history_changed_is_not_given) {
+TEST_F(SourcesTest, batches_read_ahead_of_a_history_change_are_discarded) {
   const auto two = loader_config({source(0, 1), source(1, 1)});
   Loader loader(two, 4, 0, 1, pinned_), fresh(two, 4, 0, 1, pinned_);
   const auto now = loader.sources().history();
@@ -203,7 +203,7 @@ TEST_F(SourcesTest, what_was_read_ahead_before_the_history_changed_is_not_given)
   EXPECT_EQ(hash_hex(read(loader, 12, 60)), hash_hex(read(fresh, 12, 60)));
 }
 
-TEST_F(SourcesTest, ranks_and_micro_batches_read_one_mixture) {
+TEST_F(SourcesTest, ranks_and_micro_batches_read_the_same_mixture) {
   const auto mixture = loader_config({source(0, 1), source(2, 2)});
   const auto read_by = [&](int ranks, int sequences) {
     std::vector<std::unique_ptr<Loader>> loaders;
@@ -227,7 +227,7 @@ TEST_F(SourcesTest, ranks_and_micro_batches_read_one_mixture) {
     EXPECT_TRUE(read_by(ranks, sequences) == expected) << ranks << " x " << sequences;
 }
 
-TEST_F(SourcesTest, a_source_reads_each_row_once_an_epoch_whatever_its_weight_becomes) {
+TEST_F(SourcesTest, a_source_reads_each_row_once_per_epoch_with_any_weights) {
   Json checkpoint;
   run({source(0, 1)}, 10, checkpoint);
   run({source(0, 1), source(1, 3)}, 20, checkpoint);
@@ -244,7 +244,7 @@ TEST_F(SourcesTest, a_source_reads_each_row_once_an_epoch_whatever_its_weight_be
   EXPECT_EQ(std::ssize(times), samples) << "a row came twice in the first epoch";
 }
 
-TEST_F(SourcesTest, the_shards_ahead_of_a_mixture_are_each_source_s_by_turns) {
+TEST_F(SourcesTest, the_shards_ahead_of_a_mixture_alternate_between_sources) {
   auto by_shards = config({source(0, 1), source(2, 2)});
   by_shards.shuffle_shards = 2;
   const Sources sources(by_shards);
@@ -259,7 +259,7 @@ TEST_F(SourcesTest, the_shards_ahead_of_a_mixture_are_each_source_s_by_turns) {
   }
 }
 
-TEST_F(SourcesTest, without_shuffle_shards_the_shards_ahead_are_in_their_own_order) {
+TEST_F(SourcesTest, without_shuffle_shards_the_shards_ahead_are_in_shard_order) {
   using Shards = std::vector<Sources::Shard>;
   const Sources two(config({source(0, 1), source(1, 1)}));  // of 10 and 14 shards
   EXPECT_EQ(two.shards_ahead(70, 2), (Shards{{0, 0}, {1, 0}, {0, 1}, {1, 1}}));
@@ -277,7 +277,7 @@ TEST_F(SourcesTest, without_shuffle_shards_the_shards_ahead_are_in_their_own_ord
   EXPECT_EQ(sources.shards_in_order(40, 40, 9), (Shards{{0, 0}, {0, 1}, {0, 2}, {0, 3}}));
 }
 
-TEST_F(SourcesTest, tokenizers_are_compared_by_their_hashes_not_by_their_names) {
+TEST_F(SourcesTest, tokenizers_are_compared_by_hash_not_by_name) {
   const auto write_as = [&](const std::string& path, const std::string& name,
                             const std::string& hash) {
     auto manifest = write_dataset(directory_ / path, random_documents(700, 9), 97);
@@ -303,7 +303,7 @@ TEST_F(SourcesTest, tokenizers_are_compared_by_their_hashes_not_by_their_names) 
 }
 
 // Each row is the one that its source alone gives, however documents are told apart there.
-TEST_F(SourcesTest, sources_of_every_format_mix) {
+TEST_F(SourcesTest, sources_of_all_formats_can_be_mixed) {
   const auto texts = [&](std::uint64_t seed) { return random_texts(60, 256, seed); };
   const auto with_boundary = [&](std::uint64_t seed, bool behind) {
     Tokens tokens;
@@ -354,7 +354,7 @@ TEST_F(SourcesTest, sources_of_every_format_mix) {
   }
 }
 
-TEST_F(SourcesTest, masks_of_data_without_documents_are_those_of_windows) {
+TEST_F(SourcesTest, masks_of_data_without_documents_apply_to_windows) {
   const std::int64_t count = 1'000;
   const auto tokens = random_tokens(count, 256);
   const auto mask = random_mask(static_cast<std::size_t>(count));
@@ -383,7 +383,7 @@ TEST_F(SourcesTest, masks_of_data_without_documents_are_those_of_windows) {
   }
 }
 
-TEST_F(SourcesTest, many_datasets_are_read_to_the_end_under_a_hard_limit_of_open_files) {
+TEST_F(SourcesTest, many_datasets_are_read_with_a_hard_limit_of_open_files) {
   std::vector<DataSource> many;
   for (int i = 0; i < 8; ++i) {
     const auto name = str("many", i);
@@ -413,7 +413,7 @@ class CountedShards final : public ShardFiles {
   std::atomic<int> opened_ = 0;
 };
 
-TEST_F(SourcesTest, shards_that_are_shuffled_together_stay_open_however_many_sources_there_are) {
+TEST_F(SourcesTest, shards_that_are_shuffled_together_stay_open_with_many_sources) {
   constexpr int kSources = 80, kShards = 16;
   std::vector<DataSource> many;
   for (int i = 0; i < kSources; ++i) {
@@ -432,7 +432,7 @@ TEST_F(SourcesTest, shards_that_are_shuffled_together_stay_open_however_many_sou
   EXPECT_EQ(files.opened(), kSources * kShards);
 }
 
-TEST_F(SourcesTest, as_many_sources_as_a_checkpoint_may_hold) {
+TEST_F(SourcesTest, the_number_of_sources_is_limited_by_the_checkpoint) {
   std::vector<DataSource> many;
   for (std::size_t i = 0; i <= kMostSources; ++i) {
     const auto name = str("many", i, ".bin");
@@ -448,7 +448,7 @@ TEST_F(SourcesTest, as_many_sources_as_a_checkpoint_may_hold) {
   EXPECT_EQ(checkpoint.at("first_sample").as_integer(), 24);
 }
 
-TEST_F(SourcesTest, what_is_no_mixture_is_refused) {
+TEST_F(SourcesTest, invalid_mixtures_are_an_error) {
   write_dataset(directory_ / "copy", random_documents(900, 1), 97);
   expect_refused("the same tokens twice", {at("a"), at("copy")},
                  config({source(0, 1), source("copy")}));

@@ -32,7 +32,7 @@ class TokenFileTest : public DirectoryTest {
 
 class TokenFileOf : public TokenFileTest, public ::testing::WithParamInterface<Format> {};
 
-TEST_P(TokenFileOf, gives_the_tokens_that_were_written) {
+TEST_P(TokenFileOf, returns_the_written_tokens) {
   const auto tokens = random_tokens(10'000, GetParam().vocabulary);
   spit(path_, GetParam().bytes_of(tokens));
   const TokenFile file(path_);
@@ -46,7 +46,7 @@ TEST_P(TokenFileOf, gives_the_tokens_that_were_written) {
   }
 }
 
-TEST_P(TokenFileOf, a_token_of_the_vocabulary_is_refused_by_file_byte_and_token) {
+TEST_P(TokenFileOf, a_token_beyond_the_vocabulary_is_an_error_with_file_byte_and_token) {
   auto tokens = random_tokens(5'000, 1'000);
   tokens[4'321] = 1'000;
   spit(path_, GetParam().bytes_of(tokens));
@@ -61,7 +61,7 @@ TEST_P(TokenFileOf, a_token_of_the_vocabulary_is_refused_by_file_byte_and_token)
   file.read(read, 4'000, 1'001);
 }
 
-TEST_P(TokenFileOf, reading_past_the_end_is_refused) {
+TEST_P(TokenFileOf, reading_past_the_end_is_an_error) {
   spit(path_, GetParam().bytes_of(random_tokens(100, 256)));
   const TokenFile file(path_);
   Tokens read(11);
@@ -70,7 +70,7 @@ TEST_P(TokenFileOf, reading_past_the_end_is_refused) {
   EXPECT_THROW(file.read(read, -1 - GetParam().header_bytes, kAny), DataError);
 }
 
-TEST_P(TokenFileOf, a_file_cut_while_it_is_open_is_an_error_not_a_signal) {
+TEST_P(TokenFileOf, a_file_truncated_while_open_is_an_error_not_a_signal) {
   spit(path_, GetParam().bytes_of(random_tokens(10'000, 256)));
   const TokenFile file(path_);
   std::filesystem::resize_file(path_, 5'000);
@@ -93,7 +93,7 @@ TEST_P(TokenFileOf, every_truncation_is_refused) {
   }
 }
 
-TEST_P(TokenFileOf, bytes_behind_the_tokens_are_refused) {
+TEST_P(TokenFileOf, bytes_after_the_tokens_are_an_error) {
   const auto bytes = GetParam().bytes_of(random_tokens(40, 256));
   for (const std::size_t more : {1, 2, 4, 1024}) {
     if (GetParam().header_bytes == 0 && more > 1) continue;  // cannot be told
@@ -122,7 +122,7 @@ TEST_F(TokenFileTest, a_damaged_header_is_refused_by_its_field) {
   expect_refused("tokens of half the width", header(20240801, 7, 50) + tokens, {" 1124"});
 }
 
-TEST_F(TokenFileTest, files_of_another_kind_are_named) {
+TEST_F(TokenFileTest, errors_name_the_format_of_other_files) {
   const std::string rest(2'000, 'r');
   expect_refused("Megatron index", "MMIDIDX" + rest, {"Megatron"});
   expect_refused("llm.c model", header(20240326, 3, 1024) + rest, {"llm.c"});
@@ -157,7 +157,7 @@ TEST_F(TokenFileTest, llmq_shards_of_all_writers_are_read) {
 }
 
 // Of Megatron's types; what a type cannot mean as an id is refused with the value it has.
-TEST_F(TokenFileTest, tokens_of_other_types_are_widened_or_refused) {
+TEST_F(TokenFileTest, tokens_of_other_types_are_widened_or_an_error) {
   for (const auto& [bytes, is_signed, most] :
        std::vector<std::tuple<int, bool, std::int32_t>>{{1, false, 255},
                                                         {1, true, 127},

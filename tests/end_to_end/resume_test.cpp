@@ -141,7 +141,8 @@ TEST_F(Resume, a_mixture_that_changes_at_a_step_is_read_alike_however_often_the_
   // Other tokens in its place are refused.
   write_tokens(directory_ / "more.bin", 14000);
   const auto refused = run(mixture(two, "41", "run"), 78);
-  expect_contains(refused, "the data in " + path("more.bin") + " are not those that were read up");
+  expect_contains(refused,
+                  "the dataset " + path("more.bin") + " differs from the one that was read");
   write_tokens(directory_ / "small.bin", 200);
   auto allowed = mixture(two + ", " + source("small.bin", "2"), "60", "run");
   allowed.emplace_back("--allow-dataset-change");
@@ -175,7 +176,7 @@ TEST_F(Resume, recorded_steps_are_computed_again_before_a_mixture_changes) {
                             " was not read before; it begins at its sample 0");
   fs::remove_all(checkpoint("run", 27));
   expect_contains(run(of("run", other, "40", verify), 78),
-                  "the data in " + path("more.bin") + " are not those that were read up");
+                  "the dataset " + path("more.bin") + " differs from the one that was read");
   auto allowed = verify;
   allowed.emplace_back("--allow-dataset-change");
   const auto refused = run(of("run", other, "40", allowed), 78);

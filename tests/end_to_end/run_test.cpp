@@ -111,7 +111,7 @@ TEST_F(EndToEnd, validation_of_another_tokenizer_is_refused_and_of_the_same_data
   spit(directory_ / "text.txt", std::string(4000, 'x'));
   run({"data", "pack", path("text.txt"), "--out", path("bytes")}, 0);
   expect_contains(run(train("run", {"--set", "data.validation=" + path("bytes")}), 78),
-                  "are of two tokenizers: bytes, whose documents are told apart by the token 256");
+                  "bytes separates documents by token 256");
   EXPECT_FALSE(fs::exists(directory_ / "run")) << "of a run that never was";
   expect_contains(run(train("run", {"--set", "train.steps=1"}), 0),
                   "data.validation is data.train");

@@ -206,7 +206,7 @@ def check_small_cache(test):
         lists = [pattern("shards.of_dataset", dataset=f"data/{part}", count=r"\d+", bytes=kilobytes)
                  for part in ("train", "validation")]
         needed = pattern("shards.too_large", bytes=kilobytes, room=kilobytes, cache=".*small-cache")
-        expect(code == 78 and re.search(f"{lists[0]}, .*{lists[1]}, {needed}", said) is not None,
+        expect(code == 78 and re.search(f"{lists[0]}, .*{lists[1]}; {needed}", said) is not None,
                f"a cache that is too small: {code} {said[-800:]}")
         expect(not (test.folder / "refused").exists(), "a refused run leaves its directory")
     # Rows of documents are made of all lists, which are not fetched for a run that is refused.

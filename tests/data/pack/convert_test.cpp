@@ -71,7 +71,7 @@ class ConvertTest : public DirectoryTest {
   int outputs_ = 0;
 };
 
-TEST_F(ConvertTest, documents_survive_every_way_there_and_back) {
+TEST_F(ConvertTest, documents_survive_conversion_to_every_format_and_back) {
   const auto documents = write_gpt2("a");
   for (const auto there : kAllKinds) {
     const auto name = str("there", static_cast<int>(there));
@@ -89,7 +89,7 @@ TEST_F(ConvertTest, documents_survive_every_way_there_and_back) {
   }
 }
 
-TEST_F(ConvertTest, datasets_of_ours_become_ones_of_any_number_of_shards) {
+TEST_F(ConvertTest, lockstep_datasets_are_converted_to_any_number_of_shards) {
   write_dataset(directory_ / "b", random_documents(3'000), 700);
   for (const std::int64_t shard_tokens : {100, 1'000, 1 << 20}) {
     const auto name = str("b", shard_tokens);
@@ -105,7 +105,7 @@ TEST_F(ConvertTest, datasets_of_ours_become_ones_of_any_number_of_shards) {
   }
 }
 
-TEST_F(ConvertTest, the_token_between_documents_goes_where_the_format_wants_it) {
+TEST_F(ConvertTest, the_separator_token_is_where_the_format_has_it) {
   const auto expect_becomes = [&](const Tokens& llmc, const Tokens& nanogpt) {
     const auto a = new_name(), b = new_name();
     converted("m", a, OutputKind::llmc);
@@ -126,7 +126,7 @@ TEST_F(ConvertTest, the_token_between_documents_goes_where_the_format_wants_it) 
   EXPECT_EQ(shard_of("b-llmc"), gpt2_shard({50256, 7, 8, 50256, 50256, 9}));
 }
 
-TEST_F(ConvertTest, documents_lie_whole_in_shards_of_formats_that_list_them_by_shard) {
+TEST_F(ConvertTest, documents_do_not_cross_shards_in_formats_that_list_them_per_shard) {
   const auto documents = write_gpt2("a", 100);
   for (const auto kind : {OutputKind::megatron, OutputKind::datatrove}) {
     auto to = options("a", new_name(), kind);
@@ -144,7 +144,7 @@ TEST_F(ConvertTest, documents_lie_whole_in_shards_of_formats_that_list_them_by_s
   }
 }
 
-TEST_F(ConvertTest, masks_are_kept_where_the_format_has_them_and_named_where_not) {
+TEST_F(ConvertTest, masks_are_kept_if_the_format_has_them_else_reported) {
   const auto tokens = random_documents(1'000);
   const auto mask = random_mask(1'000);
   write_dataset(directory_ / "d", tokens, 300, Boundary::front, mask);
@@ -168,7 +168,7 @@ TEST_F(ConvertTest, masks_are_kept_where_the_format_has_them_and_named_where_not
     expect_wording("data/convert", "masks are lost", converted("d", new_name(), kind).lost.at(0));
 }
 
-TEST_F(ConvertTest, tokens_have_the_width_that_their_ids_need) {
+TEST_F(ConvertTest, tokens_have_the_width_that_the_ids_need) {
   constexpr auto kLargest = std::numeric_limits<std::int32_t>::max();
   const struct {
     std::int32_t largest;
@@ -194,7 +194,7 @@ TEST_F(ConvertTest, tokens_have_the_width_that_their_ids_need) {
   }
 }
 
-TEST_F(ConvertTest, what_a_format_cannot_hold_is_refused_by_place_and_leaves_nothing) {
+TEST_F(ConvertTest, tokens_that_a_format_cannot_store_are_an_error_with_their_place) {
   const struct {
     const char* name;
     Tokens second;  // document, behind two tokens
@@ -216,7 +216,7 @@ TEST_F(ConvertTest, what_a_format_cannot_hold_is_refused_by_place_and_leaves_not
   }
 }
 
-TEST_F(ConvertTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {
+TEST_F(ConvertTest, a_foreign_work_directory_is_not_touched) {
   write_megatron(at("m"), {{1, 2}}, 4, 4);
   const auto taken = str("o.tmp-", getpid());
   write(taken + "/notes", "precious");
@@ -227,7 +227,7 @@ TEST_F(ConvertTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {
 }
 
 // tokenizer.json of GPT-2 lies beside data that are said to be of it.
-TEST_F(ConvertTest, the_tokenizer_goes_along_between_datasets_of_ours) {
+TEST_F(ConvertTest, lockstep_datasets_keep_their_tokenizer) {
   const auto json = slurp(kGpt2 + "/tokenizer.json");
   const auto hash = open_tokenizer(kGpt2)->about().hash;
   const auto write_ours = [&](const std::string& name, std::uint64_t seed,
@@ -269,7 +269,7 @@ TEST_F(ConvertTest, the_tokenizer_goes_along_between_datasets_of_ours) {
   EXPECT_EQ(manifest_of("h").format.vocabulary, 50257);
 }
 
-TEST_F(ConvertTest, what_the_tokens_are_of_can_be_said) {
+TEST_F(ConvertTest, the_tokenizer_of_the_tokens_can_be_given) {
   const auto known = open_tokenizer(kGpt2)->about();
   write_megatron(at("m"), {{1, 2}, {3, 4}});
   write_megatron(at("n"), {{1, 2, 7}, {3}});
@@ -300,7 +300,7 @@ TEST_F(ConvertTest, what_the_tokens_are_of_can_be_said) {
 }
 
 // Formats that know one token between documents, and tokenizers that have another one.
-TEST_F(ConvertTest, ids_come_back_from_formats_with_a_document_token_of_their_own) {
+TEST_F(ConvertTest, document_tokens_are_restored_from_formats_with_their_own) {
   const auto round_trip = [&](const std::string& name, const std::string& tokenizer) {
     const auto documents = documents_in(name);
     for (const auto kind : {OutputKind::llmc, OutputKind::nanogpt})
@@ -342,7 +342,7 @@ TEST_F(ConvertTest, ids_come_back_from_formats_with_a_document_token_of_their_ow
   EXPECT_EQ(shard_of("m-llmc"), shard_of("b-llmc"));
 }
 
-TEST_F(ConvertTest, which_document_token_became_another_is_said) {
+TEST_F(ConvertTest, a_replaced_document_token_is_reported) {
   write_dataset(directory_ / "b", {256, 7, 8, 256, 9}, 4);
   write_gpt2("a");
   write_datatrove(at("wide"), {{1, 2, 119'976}, {4}}, 4);
@@ -373,7 +373,7 @@ TEST_F(ConvertTest, which_document_token_became_another_is_said) {
 }
 
 // GPT-NeoX's, say, have 0 between documents and 50256 in text.
-TEST_F(ConvertTest, a_token_that_may_be_text_is_not_taken_for_another_one_s_place) {
+TEST_F(ConvertTest, a_separator_that_may_be_text_is_not_replaced) {
   auto text = slurp(kGpt2 + "/tokenizer.json");
   const std::string first = R"([{"id":700,)";
   text.replace(
@@ -390,7 +390,7 @@ TEST_F(ConvertTest, a_token_that_may_be_text_is_not_taken_for_another_one_s_plac
 }
 
 // nanoGPT's shards of characters never hold the token that GPT-2's do.
-TEST_F(ConvertTest, llmq_and_characters_become_datasets_without_documents) {
+TEST_F(ConvertTest, llmq_and_character_shards_become_datasets_without_documents) {
   const auto tokens = random_tokens(500, 151'644), characters = random_tokens(500, 65);
   write("q.bin", llmq_header(2, 500, 151'643, 0) + body(tokens, 4));
   write("train.bin", body(characters, 2));
@@ -407,7 +407,7 @@ TEST_F(ConvertTest, llmq_and_characters_become_datasets_without_documents) {
   EXPECT_EQ(documents_in("c"), Documents{characters});
 }
 
-TEST_F(ConvertTest, an_output_that_exists_or_has_no_name_is_refused) {
+TEST_F(ConvertTest, an_output_that_exists_or_has_no_name_is_an_error) {
   write_dataset(directory_ / "d", random_documents(100), 50);
   expect_refused<UsageError>("output exists", options("d", "d", OutputKind::llmc), {at("d")});
   auto unnamed = options("d", "e", OutputKind::llmc);
@@ -418,7 +418,7 @@ TEST_F(ConvertTest, an_output_that_exists_or_has_no_name_is_refused) {
   expect_refusal<UsageError>("data/convert", "--to mds", {"--to mds"}, [] { output_kind("mds"); });
 }
 
-TEST_F(ConvertTest, a_full_disk_leaves_nothing_under_the_output_s_name) {
+TEST_F(ConvertTest, a_full_disk_leaves_nothing_under_the_output_name) {
   const SmallDisk disk(std::int64_t{1} << 20);
   if (!disk.mounted()) GTEST_SKIP() << "only root may mount a file system in memory";
   write_dataset(directory_ / "d", random_documents(1'000'000), 250'000);

@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::document_encoder_test {
 
-TEST(DocumentEncoder, gives_back_what_a_long_line_needed) {
+TEST(DocumentEncoder, frees_the_memory_of_a_long_line) {
   const ByteTokenizer tokenizer;
   const DocumentEncoder encoder(tokenizer, {}, {"file"}, {true});
   auto memory = encoder.memory();
@@ -28,7 +28,7 @@ TEST(DocumentEncoder, gives_back_what_a_long_line_needed) {
 }
 
 // The space that a tokenizer puts in front of a text is in front of the whole, not of each turn.
-TEST(DocumentEncoder, turns_are_tokens_as_one_text_is) {
+TEST(DocumentEncoder, turns_have_the_tokens_of_the_joined_text) {
   const auto line = [](const DocumentEncoder& encoder, const std::string& text) {
     auto memory = encoder.memory();
     TextBatch batch;

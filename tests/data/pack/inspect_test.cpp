@@ -45,7 +45,7 @@ TEST_F(InspectTest, a_packed_text_is_described_and_shown) {
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }
 
-TEST_F(InspectTest, documents_are_counted_alike_by_list_and_by_scan) {
+TEST_F(InspectTest, documents_are_counted_equally_by_list_and_by_scan) {
   auto tokens = random_documents(3'000);
   write_dataset(directory_ / "d", tokens, 700);
   std::ranges::replace(tokens, 256, 50256);
@@ -58,7 +58,7 @@ TEST_F(InspectTest, documents_are_counted_alike_by_list_and_by_scan) {
   EXPECT_EQ(lengths("d"), lengths("x.bin"));
 }
 
-TEST_F(InspectTest, where_a_list_ends_documents_the_token_within_a_text_stands_in_its_line) {
+TEST_F(InspectTest, with_a_list_a_separator_token_inside_a_text_starts_no_line) {
   const Tokens tokens{256, 'a', 'b', 'c', 256, 'd', 'e', 256};
   auto text = tokens;
   text[2] = 256;
@@ -69,14 +69,14 @@ TEST_F(InspectTest, where_a_list_ends_documents_the_token_within_a_text_stands_i
   expect_contains(inspect(dataset, nullptr, {}, 8), "[256]\n97 256 99 \n[256]\n100 101 \n[256]\n");
 }
 
-TEST_F(InspectTest, tokens_of_others_are_shown_as_ids_and_a_long_dataset_is_scanned_in_part) {
+TEST_F(InspectTest, foreign_tokens_are_shown_as_ids_and_long_datasets_are_scanned_partly) {
   write("train.bin", body({5, 6, 50256, 7, 8, 9, 50256, 1}, 2));
   const Dataset dataset({at("train.bin")});
   expect_text("shard of nanoGPT", inspect(dataset, nullptr, {}, 4), {":\n5 6 [50256]\n7 \n"});
   expect_text("scanned in part", inspect(dataset, nullptr, {}, 1, 4), {" 4 tokens: 1\n"});
 }
 
-TEST_F(InspectTest, what_counts_in_the_loss_is_marked_wherever_it_begins) {
+TEST_F(InspectTest, tokens_that_count_in_the_loss_are_marked) {
   write("chat.jsonl", R"({"p": "ask", "r": "say"})"
                       "\n"
                       R"({"p": "q", "r": "long response"})"
@@ -101,7 +101,7 @@ TEST_F(InspectTest, what_counts_in_the_loss_is_marked_wherever_it_begins) {
                 {pin});
 }
 
-TEST_F(InspectTest, a_token_is_shown_in_its_document_where_a_token_stands_in_front_of_each) {
+TEST_F(InspectTest, a_token_is_shown_in_its_document_with_a_separator_before_each) {
   // The second document crosses the end of a shard.
   const Dataset dataset({packed("one\n\nthree three\n\ntw\xc3\xb6lf", 10)});
   const struct {
@@ -126,7 +126,7 @@ TEST_F(InspectTest, a_token_is_shown_in_its_document_where_a_token_stands_in_fro
                                [&] { inspect(dataset, &bytes_, at, 1); });
 }
 
-TEST_F(InspectTest, and_where_one_stands_behind_each_also_far_from_the_begin) {
+TEST_F(InspectTest, a_token_is_shown_in_its_document_with_a_separator_after_each) {
   write("train.bin", body({5, 6, 50256, 7, 8, 9, 50256, 50256, 1, 2}, 2));
   const Dataset dataset({at("train.bin")});
   const struct {
@@ -156,7 +156,7 @@ TEST_F(InspectTest, and_where_one_stands_behind_each_also_far_from_the_begin) {
   expect_text("around 9, far away", tokens_in(inspect(dataset, nullptr, 9, 3, 4)), {});
 }
 
-TEST_F(InspectTest, a_begin_that_is_far_away_is_looked_for_over_a_million_tokens) {
+TEST_F(InspectTest, a_distant_document_start_is_searched_over_a_million_tokens) {
   constexpr std::int64_t kFar = std::int64_t{1} << 20;
   Tokens tokens(kFar + 10, 7);
   tokens[4] = 50256;
@@ -172,7 +172,7 @@ TEST_F(InspectTest, a_begin_that_is_far_away_is_looked_for_over_a_million_tokens
   expect_around(kFar + 4, 2 * kFar, "document 1, ");
 }
 
-TEST(ShownText, what_steers_a_terminal_is_shown_as_bytes_and_characters_cut_by_tokens_are_whole) {
+TEST(ShownText, control_characters_are_shown_as_bytes_and_split_characters_are_joined) {
   EXPECT_EQ(shown("a\n\tb\r\x1b[2J\x7f"), "a\n\tb\\x0d\\x1b[2J\\x7f");
   EXPECT_EQ(shown("\xc2\x9b"
                   "31m \xe2\x80\xae"

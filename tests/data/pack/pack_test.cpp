@@ -169,7 +169,7 @@ class PackTest : public DirectoryTest {
   int outputs_ = 0;
 };
 
-TEST_F(PackTest, every_byte_of_every_file_is_kept_in_the_order_of_the_files) {
+TEST_F(PackTest, every_byte_is_kept_in_the_order_of_the_files) {
   std::string all;
   for (int byte = 0; byte < 256; ++byte)
     all += static_cast<char>(byte);
@@ -179,7 +179,7 @@ TEST_F(PackTest, every_byte_of_every_file_is_kept_in_the_order_of_the_files) {
   expect_packed(options({directory_ / "in"}), {all, invalid});
 }
 
-TEST_F(PackTest, separators_end_documents_wherever_reads_and_blocks_are_cut) {
+TEST_F(PackTest, separators_end_documents_at_any_read_or_block_boundary) {
   for (const std::string separator : {"\n", "aab", "aaaa", "<|end|>"}) {
     // Few letters, so that halves of separators are common; sizes around those of a read
     // (2^17) and of a batch (2^19).
@@ -193,7 +193,7 @@ TEST_F(PackTest, separators_end_documents_wherever_reads_and_blocks_are_cut) {
   }
 }
 
-TEST_F(PackTest, a_separator_across_the_border_of_two_reads_is_found) {
+TEST_F(PackTest, a_separator_across_two_reads_is_found) {
   for (const std::size_t border : {1u << 17, (1u << 19) - (1u << 17), 1u << 19})
     for (auto before = border - 8; before <= border + 1; ++before) {
       const std::string first(before, 'x');
@@ -201,12 +201,12 @@ TEST_F(PackTest, a_separator_across_the_border_of_two_reads_is_found) {
     }
 }
 
-TEST_F(PackTest, files_end_documents_too_and_no_separator_spans_two_files) {
+TEST_F(PackTest, the_end_of_a_file_ends_a_document) {
   expect_packed(options({input("1", "one\n"), input("2", "\ntwo\n\nthree")}, "\n\n"),
                 {"one\n", "\ntwo", "three"});
 }
 
-TEST_F(PackTest, shards_hold_what_they_should_at_any_size) {
+TEST_F(PackTest, shards_of_any_size_have_the_right_content) {
   const auto text = random_text(3'000, 5, "abcdefg\n");
   for (const std::int64_t shard_tokens : {1, 2, 7, 1'000, 2'999, 3'000, 5'000}) {
     const auto packed = shard_tokens <= 7 ? text.substr(0, 20) : text;
@@ -223,7 +223,7 @@ TEST_F(PackTest, shards_hold_what_they_should_at_any_size) {
 }
 
 // Documents of one split that are written together are few bytes, or many.
-TEST_F(PackTest, a_validation_share_splits_by_document_loses_none_and_keeps_their_order) {
+TEST_F(PackTest, a_validation_share_keeps_all_documents_and_their_order) {
   Texts small, large;
   for (std::size_t i = 0; i < 1'000; ++i)
     small.push_back(str("document ", i, " ", std::string(i % 50, 'x')));
@@ -243,7 +243,7 @@ TEST_F(PackTest, a_validation_share_splits_by_document_loses_none_and_keeps_thei
   }
 }
 
-TEST(Validation, every_prefix_has_its_share_to_within_one_document_or_two) {
+TEST(Validation, every_prefix_has_its_share_within_two_documents) {
   for (const double share : {0.001, 0.005, 0.05, 0.1, 1.0 / 3, 0.5}) {
     std::int64_t held_out = 0;
     for (std::int64_t i = 0; i < 20'000; ++i) {
@@ -256,7 +256,7 @@ TEST(Validation, every_prefix_has_its_share_to_within_one_document_or_two) {
 }
 
 // Where a text repeats every 20 documents, a period of 20 would hold out the same kind each time.
-TEST(Validation, what_is_held_out_follows_no_period) {
+TEST(Validation, held_out_documents_have_no_period) {
   std::array<int, 20> at_place{};
   for (std::int64_t i = 0; i < 20'000; ++i)
     at_place[static_cast<std::size_t>(i % 20)] += is_validation(i, 0.05);
@@ -265,7 +265,7 @@ TEST(Validation, what_is_held_out_follows_no_period) {
 }
 
 // Of the long text some was saved by then.
-TEST_F(PackTest, one_document_cannot_be_split_and_leaves_nothing) {
+TEST_F(PackTest, one_document_cannot_be_split) {
   auto o = options({input("book", "one\n\ntwo\n\nthree\n\nfour")});
   auto long_one = options({input("book2", std::string(300'000, 'x'))}, "", 50'000);
   o.validation_share = long_one.validation_share = 0.5;
@@ -277,7 +277,7 @@ TEST_F(PackTest, one_document_cannot_be_split_and_leaves_nothing) {
   EXPECT_EQ(pack(o).size(), 2u);
 }
 
-TEST_F(PackTest, without_threads_it_says_what_to_do) {
+TEST_F(PackTest, without_threads_the_error_has_advice) {
   const auto o = options({input("text", "text")});
   {
     const NoThreads none;
@@ -287,7 +287,7 @@ TEST_F(PackTest, without_threads_it_says_what_to_do) {
   EXPECT_EQ(pack(o).size(), 1u);
 }
 
-TEST_F(PackTest, what_cannot_be_packed_is_refused_and_leaves_nothing) {
+TEST_F(PackTest, invalid_input_is_an_error_and_leaves_no_files) {
   const auto text = input("text", "text");
   expect_refused("no such input", options({directory_ / "none"}), {at("none")});
   expect_refused("empty input", options({input("empty", "")}), {});
@@ -316,7 +316,7 @@ TEST_F(PackTest, what_cannot_be_packed_is_refused_and_leaves_nothing) {
   EXPECT_EQ(pack(o).size(), 1u) << "an empty directory may be used";
 }
 
-TEST_F(PackTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {
+TEST_F(PackTest, a_foreign_work_directory_is_not_touched) {
   const auto text = input("text", "text");
   const auto corpus = directory_ / "corpus.tmp";
   auto o = options({corpus});
@@ -346,7 +346,7 @@ TEST_F(PackTest, a_directory_called_as_the_one_it_works_in_is_not_touched) {
   EXPECT_FALSE(fs::exists(corpus));
 }
 
-TEST_F(PackTest, a_directory_that_another_process_packs_into_instead_is_left_alone) {
+TEST_F(PackTest, a_directory_of_another_packing_process_is_not_touched) {
   const auto out = directory_ / "out", work = directory_ / "out.tmp";
   std::optional<PackDirectory> directory(std::in_place, out, Json(Json::Object{}),
                                          /*resumable=*/true);
@@ -361,7 +361,7 @@ TEST_F(PackTest, a_directory_that_another_process_packs_into_instead_is_left_alo
   EXPECT_FALSE(fs::exists(out));
 }
 
-TEST_F(PackTest, what_somebody_puts_beside_its_files_meanwhile_stays) {
+TEST_F(PackTest, foreign_files_in_the_work_directory_stay) {
   const auto log = logged([&] {
     const PackDirectory directory(directory_ / "out", Json(Json::Object{}), /*resumable=*/true);
     spit(directory.dataset() / "shard", "x");
@@ -372,7 +372,7 @@ TEST_F(PackTest, what_somebody_puts_beside_its_files_meanwhile_stays) {
   expect_wording("data/pack", "somebody's file beside its own", log);
 }
 
-TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
+TEST_F(PackTest, a_record_that_does_not_match_is_an_error) {
   const auto file = input("1.txt", random_text(3 << 18, 7, "ab\n"));
   const auto o = options({file, input("2.jsonl", "not JSON")}, "\n", 100'000);
   EXPECT_THROW(pack(o), DataError);
@@ -427,7 +427,7 @@ TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
       {"more documents than tokens", "documents", 100'001, "documents"},
       {"a shard elsewhere", "file", "../1.bin", "../1.bin"},
       {"a mask where others have none", "mask_xxh3_128", std::string(32, '0'), "train_000000.bin"},
-      {"a shard of another split", "split", 1, "line 1: split 1 of 1"},
+      {"a shard of another split", "split", 1, "line 1: split is 1"},
   };
   const auto end = right_list.find('\n');
   for (const auto& [name, key, value, pin] : shards) {
@@ -457,7 +457,7 @@ TEST_F(PackTest, a_record_that_cannot_be_of_what_is_packed_is_refused) {
   refused("the right record", right, "2.jsonl: line 1");
 }
 
-TEST_F(PackTest, what_lies_behind_what_is_done_may_be_mended) {
+TEST_F(PackTest, input_after_the_finished_part_may_be_corrected) {
   const auto lines = [](int count, std::uint64_t seed) {
     std::string text;
     for (int i = 0; i < count; ++i)
@@ -504,7 +504,7 @@ TEST_F(PackTest, what_lies_behind_what_is_done_may_be_mended) {
   EXPECT_EQ(text.find('{'), std::string::npos) << text;
 }
 
-TEST_F(PackTest, a_directory_that_is_being_packed_into_is_free_later) {
+TEST_F(PackTest, a_locked_directory_is_free_later) {
   const auto o = options({input("text", "text")});
   fs::create_directories(work_of(o));
   const int lock = open((work_of(o) / "lock").c_str(), O_WRONLY | O_CREAT, 0666);
@@ -514,7 +514,7 @@ TEST_F(PackTest, a_directory_that_is_being_packed_into_is_free_later) {
   expect_packed(o, {"text"});
 }
 
-TEST_F(PackTest, with_a_mended_input_the_dataset_is_what_it_would_be_from_the_begin) {
+TEST_F(PackTest, with_corrected_input_the_dataset_is_as_if_packed_from_the_start) {
   const auto text = random_text(4'000'000, 5, "abc \n");
   const auto first = input("1.txt", random_text(700'000, 4, "abc \n"));
   const auto second = directory_ / "in/2.txt";
@@ -541,7 +541,7 @@ TEST_F(PackTest, with_a_mended_input_the_dataset_is_what_it_would_be_from_the_be
   EXPECT_FALSE(fs::exists(o.out / "train_000099.bin"));
 }
 
-TEST_F(PackTest, a_pattern_that_finds_what_packing_left_goes_on_without_that) {
+TEST_F(PackTest, a_pattern_ignores_the_work_directory_when_resuming) {
   const auto first = input("1.txt", random_text(700'000, 4, "abc \n"));
   const auto bad = input("2.jsonl", "no JSON");
   auto o = options({directory_ / "in/*"}, "", 200'000);
@@ -553,7 +553,7 @@ TEST_F(PackTest, a_pattern_that_finds_what_packing_left_goes_on_without_that) {
             pack(options({first, bad}, "", 200'000))[0].manifest.dump());
 }
 
-TEST_F(PackTest, another_command_is_refused_before_a_shard_was_full_too) {
+TEST_F(PackTest, another_command_is_an_error_before_the_first_full_shard) {
   const auto o = options({input("text", "text")});
   const auto work = work_of(o);  // as a kill leaves it
   pack(o);
@@ -582,7 +582,7 @@ class PackRefusals : public PackTest {
   }
 };
 
-TEST_F(PackRefusals, what_is_no_text_is_refused_by_what_it_is) {
+TEST_F(PackRefusals, files_that_are_not_text_are_an_error_with_their_format) {
   const std::string rest(3'000, 'r');
   const std::pair<std::string, std::string> files[] = {
       {"Parquet", str("PAR1\x15", rest)},
@@ -619,7 +619,7 @@ TEST_F(PackRefusals, what_is_no_text_is_refused_by_what_it_is) {
 }
 
 // JSON that would be learnt with its keys, wherever it is cut off; but not what is plain text.
-TEST_F(PackRefusals, json_that_is_not_called_lines_and_tables_are_refused) {
+TEST_F(PackRefusals, json_without_a_lines_name_and_tables_are_an_error) {
   const std::string line = "{\"text\": \"a\", \"id\": true}\r\n";
   for (const std::string text : {"{\"text\": \"a\"}\n", " \n[{", "\xef\xbb\xbf{}"})
     expect_refused_file("JSON", "x.json", text);
@@ -647,7 +647,7 @@ TEST_F(PackRefusals, json_that_is_not_called_lines_and_tables_are_refused) {
 }
 
 // But lines of JSON that were decompressed on their way are fine.
-TEST_F(PackRefusals, what_is_called_compressed_and_is_not_is_refused) {
+TEST_F(PackRefusals, uncompressed_files_with_a_compressed_name_are_an_error) {
   const std::string zeros("\0\0\0", 3), rest(3'000, 'r');
   for (const std::string end : {".gz", ".GZ", ".zst", ".zstd"})
     for (const std::string name : {"x.txt", "x.jsonl"}) {
@@ -662,7 +662,7 @@ TEST_F(PackRefusals, what_is_called_compressed_and_is_not_is_refused) {
 }
 
 // Zeros are bytes like any other, of bytes, and where one of them separates documents.
-TEST_F(PackRefusals, zeros_within_a_text_are_refused_by_a_tokenizer_of_words) {
+TEST_F(PackRefusals, zeros_in_a_text_are_an_error_for_a_word_tokenizer) {
   const auto gpt2 = kTokenizers + "/gpt2";
   const std::string zero("a\0b", 3);
   expect_refused_file("byte 1 is zero", "zero", zero, gpt2);
@@ -673,7 +673,7 @@ TEST_F(PackRefusals, zeros_within_a_text_are_refused_by_a_tokenizer_of_words) {
 }
 
 // As a file system leaves them where a machine stopped while a file was written.
-TEST_F(PackRefusals, zero_bytes_at_the_end_are_named) {
+TEST_F(PackRefusals, zero_bytes_at_the_end_are_reported) {
   const auto gpt2 = kTokenizers + "/gpt2";
   const std::string line = "{\"text\": \"a\"}\n", zeros(300'000, '\0');
   for (const auto& [file, text, count] :
@@ -693,7 +693,7 @@ TEST_F(PackRefusals, zero_bytes_at_the_end_are_named) {
   EXPECT_EQ(logged([&] { pack(options({d})); }), "");
 }
 
-TEST_F(PackTest, a_file_that_is_named_as_text_beside_lines_of_json_can_be_left_out) {
+TEST_F(PackTest, text_files_beside_json_lines_can_be_left_out) {
   input("hub/README.md", "# Title\n");
   input("hub/a.jsonl.gz", gzip_member("{\"text\": \"a\"}\n"));
   auto o = options({directory_ / "in/hub"});
@@ -703,14 +703,14 @@ TEST_F(PackTest, a_file_that_is_named_as_text_beside_lines_of_json_can_be_left_o
   expect_packed(options({directory_ / "in/hub/*.jsonl.gz"}), {"a"});
 }
 
-TEST_F(PackTest, a_member_that_is_not_there_is_said_beside_those_that_are) {
+TEST_F(PackTest, a_missing_member_is_reported_with_the_existing_ones) {
   expect_refused("no such member", options({input("x.jsonl", R"({"title": "a", "body": "b"})")}),
                  {R"("text")", R"("title", "body")"});
   expect_refused("no role", chat(R"({"m": [{"from": "human", "value": "a"}]})"),
                  {R"("role")", R"("from", "value")"});
 }
 
-TEST_F(PackTest, what_was_probably_not_meant_is_said_in_the_end) {
+TEST_F(PackTest, probable_mistakes_are_reported_at_the_end) {
   const auto unix_lines = input("unix", "a\nb\n"), windows = input("windows", "a\r\n\r\nb\r\n");
   expect_logged("no separator", options({unix_lines}, "\n\n"), {"--document-separator"});
   expect_logged("no separator, lines of windows", options({unix_lines, windows}, "\n\n"),
@@ -725,7 +725,7 @@ TEST_F(PackTest, what_was_probably_not_meant_is_said_in_the_end) {
 }
 
 // Meta's own template has `message['content'] | trim`.
-TEST_F(PackTest, llama3_trims_what_is_said_and_chatml_does_not) {
+TEST_F(PackTest, llama3_trims_messages_and_chatml_does_not) {
   const std::string space = "\t \u00a0\u3000\u0085\x1f";
   const auto text_of = [&](const char* name) {
     ChatTemplate made = chat_template(name);
@@ -736,7 +736,7 @@ TEST_F(PackTest, llama3_trims_what_is_said_and_chatml_does_not) {
   EXPECT_EQ(content_of(chat_template("llama3"), space), "");
 }
 
-TEST_F(PackTest, names_of_special_tokens_are_text_where_it_is_plain) {
+TEST_F(PackTest, names_of_special_tokens_are_text_in_plain_text) {
   const auto tokenizer = open_tokenizer(kTokenizers + "/gpt2");
   const auto special = tokenizer->about().document_token;
   for (const auto& file :
@@ -754,7 +754,7 @@ TEST_F(PackTest, names_of_special_tokens_are_text_where_it_is_plain) {
 }
 
 // A batch of nothing but separators ends where its file does.
-TEST_F(PackTest, nothing_is_lost_behind_a_file_of_separators) {
+TEST_F(PackTest, nothing_is_lost_after_a_file_of_separators) {
   const auto second = input("2", "two\nthree");
   for (const std::size_t lines : {(3u << 17) + 1, 7u << 16, (1u << 19) - 1, 1u << 19}) {
     SCOPED_TRACE(lines);
@@ -762,7 +762,7 @@ TEST_F(PackTest, nothing_is_lost_behind_a_file_of_separators) {
   }
 }
 
-TEST_F(PackTest, a_separator_that_is_too_long_is_refused) {
+TEST_F(PackTest, a_separator_that_is_too_long_is_an_error) {
   auto o =
       options({input("text", std::string(1u << 17, 'x') + "y")}, std::string((1u << 16) + 1, 'x'));
   expect_refused<UsageError>("long separator", o, {"--document-separator", "65537"});
@@ -782,7 +782,7 @@ TEST_F(PackTest, the_output_may_be_relative_or_end_with_a_slash) {
   }
 }
 
-TEST_F(PackTest, an_input_that_cannot_be_read_is_named) {
+TEST_F(PackTest, an_unreadable_input_is_reported) {
   const auto locked = input("locked", "text");
   chmod(locked.c_str(), 0);
   chmod(directory_.path().c_str(), 0777);
@@ -809,7 +809,7 @@ std::string tokenizer_with_gaps(const fs::path& directory, bool has_replacement 
   return directory.string();
 }
 
-TEST_F(PackTest, a_byte_that_the_tokenizer_lacks_is_refused_with_its_document) {
+TEST_F(PackTest, a_byte_without_a_token_is_an_error_with_its_document) {
   auto o = options({input("a.txt", "ab\nba\nabc")}, "\n");
   o.tokenizer = tokenizer_with_gaps(directory_ / "tokenizer");
   o.document_separator = "\n";
@@ -868,7 +868,7 @@ TEST_F(PackTest, bytes_without_a_token_are_dropped_or_replaced_and_counted) {
 }
 
 // What was read under `refuse` has no such byte, so any setting has the same tokens up to there.
-TEST_F(PackTest, another_setting_for_missing_bytes_goes_on_only_from_refuse) {
+TEST_F(PackTest, another_missing_bytes_setting_resumes_only_from_refuse) {
   std::string lines;
   for (int i = 0; i < 20; ++i)
     lines += str(R"({"text": ")", random_text(50'000, static_cast<unsigned>(i), "ab"), "\"}\n");
@@ -891,15 +891,15 @@ TEST_F(PackTest, another_setting_for_missing_bytes_goes_on_only_from_refuse) {
   EXPECT_EQ(packed[0].manifest.dump(), pack(o)[0].manifest.dump());
 }
 
-TEST_F(PackTest, numbers_that_are_not_json_end_nothing_and_are_counted) {
+TEST_F(PackTest, numbers_that_are_not_json_are_counted_and_packing_continues) {
   const auto o = options({input("a.jsonl",
                                 "{\"text\": \"a\"}\n{\"score\": NaN, \"text\": \"b\", "
                                 "\"x\": [-Infinity]}\n")});
-  expect_logged("NaN and Infinity", o, {"2 values", "a.jsonl: line 2, byte 14"});
+  expect_logged("NaN and Infinity", o, {"2 unused values", "a.jsonl: line 2, byte 14"});
   EXPECT_EQ(all_tokens(Dataset({o.out.string()})), tokens_of({"a", "b"}));
 }
 
-TEST_F(PackTest, lines_that_end_with_a_carriage_return_alone_are_named) {
+TEST_F(PackTest, lines_that_end_with_a_carriage_return_alone_are_reported) {
   const auto lines = input("a.jsonl", "{\"text\": \"a\"}\r{\"text\": \"b\"}\r");
   expect_refused("lines of JSON that end with \\r", options({lines}),
                  {lines.string() + ": line 1, byte 14: "});
@@ -930,7 +930,7 @@ TEST_F(PackTest, pipes_and_standard_input_are_read_to_their_end) {
   close(file);
 }
 
-TEST_F(PackTest, a_full_disk_is_said_and_with_room_the_same_call_goes_on) {
+TEST_F(PackTest, a_full_disk_is_reported_and_the_same_call_resumes) {
   // Room for six shards: of the first ones it is saved how far packing got, before it is full.
   const SmallDisk disk(std::int64_t{12} << 20);
   if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
@@ -951,7 +951,7 @@ TEST_F(PackTest, a_full_disk_is_said_and_with_room_the_same_call_goes_on) {
   EXPECT_FALSE(fs::exists(work_of(o)));
 }
 
-TEST_F(PackTest, a_write_that_fails_leaves_nothing) {
+TEST_F(PackTest, a_failed_write_leaves_nothing) {
   const auto o = options({input("text", random_text(3'000'000, 3, "abc\n"))}, "", 1'000'000);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -1001,7 +1001,7 @@ TEST_F(PackTest, full_memory_does_not_depend_on_the_size_of_the_text) {
     EXPECT_LT(peak_bytes(256, separator), peak_bytes(64, separator) + (32 << 20)) << separator;
 }
 
-TEST_F(PackTest, the_same_text_gives_the_same_bytes_by_any_number_of_threads) {
+TEST_F(PackTest, the_same_text_gives_the_same_bytes_for_any_number_of_threads) {
   auto o = options({input("text", random_text(100'000, 3, "abc\n"))}, "\n");
   o.validation_share = 0.1;
   std::set<std::string> manifests;

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing::progress_test {
 
-TEST(Progress, is_silent_for_a_second_then_says_share_rate_and_eta) {
+TEST(Progress, is_silent_for_a_second_then_reports_share_rate_and_eta) {
   ::testing::internal::CaptureStderr();
   {
     Progress progress("pack", 4'000'000);

@@ -49,7 +49,7 @@ class TextSourceTest : public DirectoryTest {
   }
 };
 
-TEST_F(TextSourceTest, files_are_what_their_first_bytes_say) {
+TEST_F(TextSourceTest, the_first_bytes_determine_the_format) {
   for (const std::string text : {"", "a", "abc", "abcd", "abcde"})
     EXPECT_EQ(read(text), text);
   const auto text = random_text(300'000, 1);
@@ -63,7 +63,7 @@ TEST_F(TextSourceTest, files_are_what_their_first_bytes_say) {
   EXPECT_EQ(read("\x1f"), "\x1f") << "too short for a member";
 }
 
-TEST_F(TextSourceTest, members_and_frames_follow_each_other) {
+TEST_F(TextSourceTest, members_and_frames_are_concatenated) {
   EXPECT_EQ(read(gzip_member("one ") + gzip_member("") + gzip_member("two")), "one two");
   for (const std::size_t zeros : {1u, 511u, 600'000u})  // as gzip -d
     EXPECT_EQ(read(gzip_member("one ") + gzip_member("two") + std::string(zeros, '\0')), "one two");
@@ -72,7 +72,7 @@ TEST_F(TextSourceTest, members_and_frames_follow_each_other) {
 }
 
 // By gzip 1.12 -9 and zstd 1.5.4 -19.
-TEST_F(TextSourceTest, what_the_programs_wrote_is_read) {
+TEST_F(TextSourceTest, output_of_the_programs_is_read) {
   EXPECT_EQ(
       read(std::string(
           "\037\213\010\000\000\000\000\000\002\003\053\311\110\125\110\116\054\121\050\006\342\374"
@@ -88,7 +88,7 @@ TEST_F(TextSourceTest, what_the_programs_wrote_is_read) {
             kPhrase);
 }
 
-TEST_F(TextSourceTest, reading_goes_on_at_any_byte) {
+TEST_F(TextSourceTest, reading_resumes_at_any_byte) {
   const auto text = str('x', random_text(700'000, 2));
   for (const auto& bytes :
        {text, gzip_member(text.substr(0, 1001)) + gzip_member(text.substr(1001)), zstd_frame(text)})
@@ -98,14 +98,14 @@ TEST_F(TextSourceTest, reading_goes_on_at_any_byte) {
                             {"byte 3 ", "expected 4"}, [&] { read(gzip_member("abc"), 1000, 4); });
 }
 
-TEST_F(TextSourceTest, whatever_is_cut_off_is_refused) {
+TEST_F(TextSourceTest, every_truncation_is_an_error) {
   const std::string text = "some text that is compressed";
   for (const auto& whole : {gzip_member(text), zstd_frame(text)})
     for (std::size_t size = 4; size < whole.size(); ++size)
       expect_damaged("cut off", whole.substr(0, size), str("at byte ", size, ", "), "");
 }
 
-TEST_F(TextSourceTest, damage_is_named_by_its_byte_in_the_file_and_in_the_text) {
+TEST_F(TextSourceTest, damage_is_reported_with_its_byte_in_the_file_and_in_the_text) {
   const auto abc = gzip_member("abc");
   auto checksum = gzip_member(std::string(5'000, 'x'));
   checksum[checksum.size() - 6] ^= 1;
@@ -124,7 +124,7 @@ TEST_F(TextSourceTest, damage_is_named_by_its_byte_in_the_file_and_in_the_text) 
   expect_damaged("zstd with a dictionary", dictionary, "zstd -D DICTIONARY -dc", "");
 }
 
-TEST_F(TextSourceTest, patterns_mean_the_files_that_match) {
+TEST_F(TextSourceTest, patterns_select_matching_files) {
   for (const char* name : {"b.txt", "a.txt", "c.md", "[d].txt"})
     write(name, "");
   const auto names = [&](const std::string& pattern) {
@@ -142,7 +142,7 @@ TEST_F(TextSourceTest, patterns_mean_the_files_that_match) {
   EXPECT_EQ(names("*.txt"), "[d].txt a.txt b.txt 1.md 2 ") << "a directory is read whole";
 }
 
-TEST_F(TextSourceTest, directories_are_read_through_links_and_nothing_is_left_out) {
+TEST_F(TextSourceTest, directories_are_read_completely_through_links) {
   for (const char* name : {"in/x/1", "elsewhere/y/2", "elsewhere/3"})
     write(name, "");
   fs::create_directory_symlink(directory_ / "elsewhere", directory_ / "in/a");

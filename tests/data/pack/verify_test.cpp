@@ -54,7 +54,7 @@ TEST_F(VerifyTest, what_is_whole_is_found_whole_and_every_flipped_bit_is_found) 
   }
 }
 
-TEST_F(VerifyTest, all_damage_is_listed_not_only_the_first) {
+TEST_F(VerifyTest, all_damage_is_listed) {
   write_ours();
   flip_in("d/part_100.bin", 1'030, 0);
   flip_in("d/part_101.ends", 0, 7);
@@ -63,7 +63,7 @@ TEST_F(VerifyTest, all_damage_is_listed_not_only_the_first) {
                  {"part_100.bin: ", "part_101.ends: ", "part_102.bin: at byte 1100: "});
 }
 
-TEST_F(VerifyTest, pairs_of_others_are_checked_with_their_lists) {
+TEST_F(VerifyTest, foreign_pairs_are_checked_with_their_lists) {
   write_megatron(directory_ / "m/a", {{1, 2, 3}, {4, 5}}, 4, 4);
   EXPECT_EQ(damages("m"), Damages{});
   EXPECT_EQ(verify(directory_ / "m").tokens, 5);
@@ -75,13 +75,13 @@ TEST_F(VerifyTest, pairs_of_others_are_checked_with_their_lists) {
   expect_damages("ends that fall, of datatrove", {"a.ds.index: at byte 8: "}, "t");
 }
 
-TEST_F(VerifyTest, a_token_outside_the_vocabulary_is_named_by_its_byte) {
+TEST_F(VerifyTest, a_token_outside_the_vocabulary_is_reported_with_its_byte) {
   write_ours();
   flip_in("d/part_101.bin", 1'024 + 2 * 7 + 1, 6);
   expect_damages("token outside the vocabulary", {"part_101.bin: at byte 1038: token 7 "});
 }
 
-TEST_F(VerifyTest, shards_without_hashes_are_checked_as_far_as_they_say) {
+TEST_F(VerifyTest, shards_without_hashes_are_checked_by_their_headers) {
   for (const char* name : {"a", "b", "c"})
     write(str("d/", name, ".bin"), gpt2_shard(random_tokens(100, 50257)));
   EXPECT_EQ(damages(), Damages{});
@@ -100,7 +100,7 @@ TEST_F(VerifyTest, shards_without_hashes_are_checked_as_far_as_they_say) {
 }
 
 // The hash agrees, the list does not rise: who wrote it was wrong.
-TEST_F(VerifyTest, a_list_of_ends_that_falls_is_found_though_its_hash_agrees) {
+TEST_F(VerifyTest, a_decreasing_list_of_ends_is_found_although_its_hash_matches) {
   auto manifest = write_dataset(directory_ / "d", tokens_, 250);
   auto ends = slurp(directory_ / "d/part_100.ends");
   std::swap(ends[0], ends[8]);
@@ -110,7 +110,7 @@ TEST_F(VerifyTest, a_list_of_ends_that_falls_is_found_though_its_hash_agrees) {
   expect_damages("ends that fall", {"part_100.ends: at byte 8: "});
 }
 
-TEST_F(VerifyTest, a_missing_file_of_a_shard_is_damage_a_missing_manifest_is_an_error) {
+TEST_F(VerifyTest, a_missing_shard_file_is_damage_and_a_missing_manifest_is_an_error) {
   write_dataset(directory_ / "d", tokens_, 100, Boundary::front, random_mask(250));
   fs::remove(directory_ / "d/part_101.bin");
   fs::remove(directory_ / "d/part_102.mask");
@@ -136,7 +136,7 @@ class Without final : public ShardFiles {
   std::string name_;
 };
 
-TEST_F(VerifyTest, the_tokenizer_that_dataset_json_names_must_lie_beside_it) {
+TEST_F(VerifyTest, the_tokenizer_in_dataset_json_must_be_beside_it) {
   auto manifest = write_dataset(directory_ / "d", tokens_, 100);
   EXPECT_EQ(damages(), Damages{}) << "bytes need none";
   manifest.format.name = "words";
@@ -154,7 +154,7 @@ TEST_F(VerifyTest, the_tokenizer_that_dataset_json_names_must_lie_beside_it) {
   EXPECT_EQ(damages(), Damages{}) << "where it is not known which";
 }
 
-TEST_F(VerifyTest, what_cannot_be_read_now_is_no_damage_and_what_was_found_before_is_kept) {
+TEST_F(VerifyTest, an_access_error_is_not_damage_and_earlier_damage_is_kept) {
   write_ours();
   flip_in("d/part_100.bin", 1'030, 0);
   const auto check = [&](ShardFiles& files, int code) {
@@ -185,7 +185,7 @@ TEST_F(VerifyTest, what_cannot_be_read_now_is_no_damage_and_what_was_found_befor
   }
 }
 
-TEST_F(VerifyTest, shards_without_hashes_that_may_not_be_read_are_no_damage) {
+TEST_F(VerifyTest, shards_without_permission_are_not_damage) {
   for (const char* name : {"a", "b"})
     write(str("d/", name, ".bin"), gpt2_shard(random_tokens(100, 50257)));
   fs::permissions(directory_.path(), fs::perms::all);

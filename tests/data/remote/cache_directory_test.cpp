@@ -48,7 +48,7 @@ class CacheDirectoryTest : public ::testing::Test {
   int uses_ = 0;
 };
 
-TEST_F(CacheDirectoryTest, holds_what_was_brought) {
+TEST_F(CacheDirectoryTest, keeps_complete_shards) {
   CacheDirectory cache(directory_ / "made/here", 1 << 20);
   const auto hash = hash_hex("tokens");
   EXPECT_FALSE(cache.open(hash, 6));
@@ -59,7 +59,7 @@ TEST_F(CacheDirectoryTest, holds_what_was_brought) {
   EXPECT_EQ(cache.take(hash, 6, kAll, part_), Taken::whole);
 }
 
-TEST_F(CacheDirectoryTest, a_file_of_another_size_is_removed_unless_somebody_has_it) {
+TEST_F(CacheDirectoryTest, a_file_of_another_size_is_removed_unless_open) {
   CacheDirectory cache(directory_.path(), 1 << 20);
   const auto hash = add(cache, "tokens");
   {
@@ -74,7 +74,7 @@ TEST_F(CacheDirectoryTest, a_file_of_another_size_is_removed_unless_somebody_has
   EXPECT_FALSE(has(hash));
 }
 
-TEST_F(CacheDirectoryTest, another_process_goes_on_with_a_part) {
+TEST_F(CacheDirectoryTest, another_process_resumes_a_part) {
   const std::int64_t bytes = 5 * kBlock + 100;
   const auto text = noise(static_cast<std::size_t>(bytes));
   const auto hash = hash_hex(text);
@@ -105,7 +105,7 @@ TEST_F(CacheDirectoryTest, another_process_goes_on_with_a_part) {
   EXPECT_FALSE(has(hash + ".part"));
 }
 
-TEST_F(CacheDirectoryTest, killed_between_its_last_steps_a_part_is_complete) {
+TEST_F(CacheDirectoryTest, a_part_is_complete_after_a_kill_between_the_last_steps) {
   CacheDirectory cache(directory_.path(), 1 << 20);
   const auto hash = hash_hex("tokens");
   spit(directory_ / (hash + ".part"), "tokens");
@@ -118,7 +118,7 @@ TEST_F(CacheDirectoryTest, killed_between_its_last_steps_a_part_is_complete) {
   EXPECT_EQ(part_->missing(), (std::vector<ByteRange>{{0, 6}}));
 }
 
-TEST_F(CacheDirectoryTest, a_part_that_is_none_is_begun_anew) {
+TEST_F(CacheDirectoryTest, an_invalid_part_is_started_again) {
   CacheDirectory cache(directory_.path(), 1 << 20);
   const auto hash = hash_hex("tokens");
   for (const auto& wrong : {std::string("x"), std::string(1000, 'x'),
@@ -130,7 +130,7 @@ TEST_F(CacheDirectoryTest, a_part_that_is_none_is_begun_anew) {
   }
 }
 
-TEST_F(CacheDirectoryTest, what_was_not_used_for_the_longest_time_goes_first) {
+TEST_F(CacheDirectoryTest, the_least_recently_used_is_removed_first) {
   const auto room = 3 * PartFile::file_bytes(1000);
   CacheDirectory cache(directory_.path(), room);
   const auto a = add(cache, std::string(1000, 'a')), b = add(cache, std::string(1000, 'b')),
@@ -148,7 +148,7 @@ TEST_F(CacheDirectoryTest, what_was_not_used_for_the_longest_time_goes_first) {
   EXPECT_EQ(cache.evicted(), 2);
 }
 
-TEST_F(CacheDirectoryTest, what_is_open_or_kept_stays_and_then_there_is_no_room) {
+TEST_F(CacheDirectoryTest, open_and_kept_shards_stay_when_there_is_no_room) {
   CacheDirectory cache(directory_.path(), 2 * PartFile::file_bytes(1000));
   const auto a = add(cache, std::string(1000, 'a')), b = add(cache, std::string(1000, 'b'));
   auto opened = cache.open(a, 1000);
@@ -164,7 +164,7 @@ TEST_F(CacheDirectoryTest, what_is_open_or_kept_stays_and_then_there_is_no_room)
   EXPECT_FALSE(has(b));
 }
 
-TEST_F(CacheDirectoryTest, parts_of_the_dead_give_way_and_those_of_the_living_do_not) {
+TEST_F(CacheDirectoryTest, parts_of_dead_processes_are_removed_and_others_stay) {
   CacheDirectory cache(directory_.path(), 2 * PartFile::file_bytes(1000));
   const auto dead = hash_hex("dead"), living = hash_hex("living");
   ASSERT_EQ(cache.take(dead, 1000, kAll, part_), Taken::here);
@@ -178,7 +178,7 @@ TEST_F(CacheDirectoryTest, parts_of_the_dead_give_way_and_those_of_the_living_do
 
 // Each of three processes reads shards at random, and brings those that are not there: there is
 // room for three of six, so that each removes what others brought.
-TEST_F(CacheDirectoryTest, processes_bring_and_remove_shards_without_harm) {
+TEST_F(CacheDirectoryTest, processes_add_and_remove_shards_concurrently) {
   constexpr int kShards = 6, kRounds = 1'500;
   std::vector<std::string> texts, hashes;
   for (int i = 0; i < kShards; ++i) {
@@ -232,14 +232,14 @@ TEST_F(CacheDirectoryTest, processes_bring_and_remove_shards_without_harm) {
     EXPECT_FALSE(entry.path().string().ends_with(".part")) << entry.path();
 }
 
-TEST_F(CacheDirectoryTest, a_shard_that_never_fits_is_refused) {
+TEST_F(CacheDirectoryTest, a_shard_that_never_fits_is_an_error) {
   CacheDirectory cache(directory_.path(), 1000);
   expect_refusal<DataError>("data/cache_directory", "a shard that never fits",
                             {"1000", "data.cache_bytes"},
                             [&] { cache.take(hash_hex("a"), 1000, kAll, part_); });
 }
 
-TEST_F(CacheDirectoryTest, a_full_disk_is_said_and_gives_what_the_cache_can) {
+TEST_F(CacheDirectoryTest, a_full_disk_is_reported_after_evicting_all_that_is_possible) {
   const SmallDisk disk(8 * kBlock);
   if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
   CacheDirectory cache(disk.path(), 100 * kBlock);
@@ -256,7 +256,7 @@ TEST_F(CacheDirectoryTest, a_full_disk_is_said_and_gives_what_the_cache_can) {
   EXPECT_FALSE(std::filesystem::exists(disk.path() / (hash_hex("c") + ".part")));
 }
 
-TEST_F(CacheDirectoryTest, half_of_what_is_free_counts_what_it_holds) {
+TEST_F(CacheDirectoryTest, the_default_size_is_half_of_free_space_and_cached_bytes) {
   const SmallDisk disk(8 * kBlock);
   if (!disk.mounted()) GTEST_SKIP() << "only root may mount a small disk";
   CacheDirectory first(disk.path(), 0);
@@ -266,7 +266,7 @@ TEST_F(CacheDirectoryTest, half_of_what_is_free_counts_what_it_holds) {
               static_cast<double>(first.most_bytes()), 0.1 * kBlock);
 }
 
-TEST_F(CacheDirectoryTest, a_place_that_cannot_be_written_is_refused) {
+TEST_F(CacheDirectoryTest, an_unwritable_directory_is_an_error) {
   std::string refused;
   {
     const AsNobody nobody;

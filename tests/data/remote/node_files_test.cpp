@@ -53,7 +53,7 @@ TEST_F(NodeFilesTest, a_local_file_is_opened_once) {
   EXPECT_EQ(files.opened_local(), 1);
 }
 
-TEST_F(NodeFilesTest, few_local_files_are_held) {
+TEST_F(NodeFilesTest, few_local_files_are_kept_open) {
   NodeFiles files({}, {});
   for (int i = 0; i < 300; ++i) {
     spit(directory_ / str(i), str(i));
@@ -66,7 +66,7 @@ TEST_F(NodeFilesTest, few_local_files_are_held) {
   EXPECT_EQ(files.opened_local(), 301);
 }
 
-TEST_F(NodeFilesTest, opens_what_a_distant_dataset_lists) {
+TEST_F(NodeFilesTest, opens_the_files_of_a_remote_dataset) {
   auto files = this->files();
   EXPECT_EQ(text(files.open(far("dataset.json"))), manifest_.dump());
   for (const char* name : {"0.bin", "0.ends", "11.bin", "11.ends", "5.bin", "5.bin"}) {
@@ -81,7 +81,7 @@ TEST_F(NodeFilesTest, opens_what_a_distant_dataset_lists) {
   EXPECT_EQ(files.counts().hits, 1);
 }
 
-TEST_F(NodeFilesTest, what_cannot_be_opened_is_refused) {
+TEST_F(NodeFilesTest, files_that_cannot_be_opened_are_an_error) {
   auto files = this->files();
   const auto none = (directory_ / "none").string(), directory = directory_.path().string();
   const auto refused = [&](const char* name, const std::string& path, const std::string& pin) {
@@ -92,7 +92,7 @@ TEST_F(NodeFilesTest, what_cannot_be_opened_is_refused) {
   refused("no dataset.json", server_->url("missing/0.bin"), "404");
 }
 
-TEST_F(NodeFilesTest, nobody_waits_for_a_cache_that_is_being_made) {
+TEST_F(NodeFilesTest, creating_the_cache_blocks_no_other_thread) {
   auto files = this->files();
   std::filesystem::create_directory(directory_ / "cache");
   const auto name = directory_ / "cache" / "lock";
@@ -107,14 +107,14 @@ TEST_F(NodeFilesTest, nobody_waits_for_a_cache_that_is_being_made) {
   EXPECT_EQ(counting.get(), 0);
 }
 
-TEST_F(NodeFilesTest, a_cache_that_is_made_behind_the_stop_is_stopped) {
+TEST_F(NodeFilesTest, a_cache_that_is_created_after_stop_is_stopped) {
   auto files = this->files();
   ASSERT_NE(files.manifest(far("1.bin")), nullptr);
   files.stop();
   EXPECT_THROW(files.open(far("1.bin")), Error);
 }
 
-TEST_F(NodeFilesTest, what_lies_ahead_comes) {
+TEST_F(NodeFilesTest, shards_ahead_are_fetched) {
   auto files = this->files();
   files.set_ahead(this, {far("1.bin"), (far_ / "2.bin").string(), far("1.ends"), far("2.bin")});
   wait_until([&] { return files.counts().fetched_bytes >= 2 * 1024 + 202 + 8 + 204; });
@@ -123,7 +123,7 @@ TEST_F(NodeFilesTest, what_lies_ahead_comes) {
   EXPECT_EQ(server_->requests("plain/1.bin"), 1);
 }
 
-TEST_F(NodeFilesTest, what_lies_ahead_of_one_reader_stays_for_another) {
+TEST_F(NodeFilesTest, readers_keep_each_other_s_shards_ahead) {
   auto files = this->files(2 * PartFile::file_bytes(1024 + 2 * 111));
   const auto fetched = [&](std::int64_t count) {
     wait_until([&] { return files.counts().fetched >= count; });
@@ -144,7 +144,7 @@ TEST_F(NodeFilesTest, what_lies_ahead_of_one_reader_stays_for_another) {
   EXPECT_EQ(server_->requests("plain/2.bin"), 1);
 }
 
-TEST_F(NodeFilesTest, finds_masks_and_tells_what_dataset_json_says) {
+TEST_F(NodeFilesTest, finds_masks_and_returns_the_manifest) {
   const std::vector<std::uint8_t> mask = random_mask(300);
   auto manifest = write_dataset(far_, random_documents(300), 100, Boundary::front, mask);
   auto files = this->files();
@@ -159,7 +159,7 @@ TEST_F(NodeFilesTest, finds_masks_and_tells_what_dataset_json_says) {
   EXPECT_EQ(server_->requests("plain/dataset.json"), 1);
 }
 
-TEST_F(NodeFilesTest, says_how_many_shards_should_fit) {
+TEST_F(NodeFilesTest, computes_the_room_for_shards) {
   const auto room = [](int shards) {  // of the largest
     std::int64_t bytes = 0;
     for (int i = 12 - shards; i < 12; ++i)
@@ -189,7 +189,7 @@ TEST_F(NodeFilesTest, says_how_many_shards_should_fit) {
   EXPECT_EQ(files.room_of({url}, 1'000'000), room(12));
 }
 
-TEST(NodeFiles, the_cache_is_where_caches_are) {
+TEST(NodeFiles, the_default_directory_is_the_user_cache) {
   const auto directory = [](const Environment& environment) {
     return NodeFiles::default_directory(environment).string();
   };

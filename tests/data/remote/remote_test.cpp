@@ -58,14 +58,14 @@ class RemoteTest : public ::testing::Test {
   std::atomic<bool> stop_ = false;
 };
 
-TEST_F(RemoteTest, reads_a_range_by_one_request) {
+TEST_F(RemoteTest, reads_a_range_with_one_request) {
   for (const char* modes : {"plain", "chunked", "elsewhere"}) {  // elsewhere: a redirect
     EXPECT_EQ(read(modes), part_) << modes;
     EXPECT_EQ(requests(modes), 1) << modes;
   }
 }
 
-TEST_F(RemoteTest, goes_on_where_a_connection_was_cut) {
+TEST_F(RemoteTest, resumes_where_a_connection_was_cut) {
   EXPECT_EQ(read("cut3"), part_);
   const auto ranges = server_->ranges("cut3/a.bin");
   ASSERT_EQ(ranges.size(), 4u);
@@ -77,12 +77,12 @@ TEST_F(RemoteTest, goes_on_where_a_connection_was_cut) {
 }
 
 // libcurl measures over five seconds: only where few bytes came does it find a stall sooner.
-TEST_F(RemoteTest, goes_on_where_a_server_stalled) {
+TEST_F(RemoteTest, resumes_where_a_server_stalled) {
   EXPECT_EQ(read("stall1", false, little_patience(), 1600), part_.substr(0, 600));
   EXPECT_EQ(server_->ranges("stall1/a.bin").at(1), (ByteRange{1000 + 200, 1600}));
 }
 
-TEST_F(RemoteTest, tries_again_what_may_pass) {
+TEST_F(RemoteTest, retries_temporary_errors) {
   for (const char* modes :
        {"busy2", "error2", "many2", "drop2", "wrongrange2", "wrongsize2", "shortlength2"}) {
     EXPECT_EQ(read(modes), part_) << modes;
@@ -90,18 +90,18 @@ TEST_F(RemoteTest, tries_again_what_may_pass) {
   }
 }
 
-TEST_F(RemoteTest, a_length_that_is_too_long_or_a_body_that_is_gives_no_byte_twice) {
+TEST_F(RemoteTest, a_wrong_length_never_returns_a_byte_twice) {
   EXPECT_EQ(read("longlength2"), part_);
   EXPECT_EQ(read("more"), part_);
 }
 
-TEST_F(RemoteTest, waits_as_long_as_the_server_asks) {
+TEST_F(RemoteTest, waits_as_long_as_the_server_requests) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(read("many1+after1"), part_);
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }
 
-TEST_F(RemoteTest, a_wait_longer_than_patience_ends_with_a_last_attempt) {
+TEST_F(RemoteTest, a_wait_beyond_the_limit_ends_with_a_last_attempt) {
   EXPECT_EQ(read("many1+after+long", false, no_patience(1)), part_);
   EXPECT_EQ(requests("many1+after+long"), 2);
   expect_remote_refusal<UnreachableError>("data/remote", "many+after+long", {"429", "100 s"},
@@ -110,7 +110,7 @@ TEST_F(RemoteTest, a_wait_longer_than_patience_ends_with_a_last_attempt) {
 }
 
 // The type says whether the object is wrong, or who asks, or that nobody answers.
-TEST_F(RemoteTest, gives_up_by_an_error_that_tells_what_was_wrong_last) {
+TEST_F(RemoteTest, aborts_with_the_last_error) {
   expect_error<UnreachableError>("busy", "503");
   expect_error<UnreachableError>("wrongrange", "[1000, 250000)");
   expect_error<UnreachableError>("shortlength", "124500");
@@ -120,7 +120,7 @@ TEST_F(RemoteTest, gives_up_by_an_error_that_tells_what_was_wrong_last) {
   expect_type<UnreachableError>("plain");
 }
 
-TEST_F(RemoteTest, refuses_at_once_what_will_not_pass) {
+TEST_F(RemoteTest, permanent_errors_are_not_retried) {
   expect_error<RefusedError>("forbidden", "403");
   expect_error<RefusedError>("login", "401");
   expect_error<RefusedError>("expired", "400");
@@ -136,20 +136,20 @@ TEST_F(RemoteTest, refuses_at_once_what_will_not_pass) {
   });
 }
 
-TEST_F(RemoteTest, without_ranges_says_so_or_reads_over) {
+TEST_F(RemoteTest, without_ranges_returns_false_or_skips) {
   EXPECT_EQ(read("noranges"), "ranges are ignored");
   EXPECT_EQ(read("noranges", true), part_);
   EXPECT_EQ(read("noranges+cut2", true), part_);
 }
 
-TEST_F(RemoteTest, reads_all_up_to_a_limit_and_begins_anew) {
+TEST_F(RemoteTest, reads_a_whole_object_up_to_a_limit_and_restarts) {
   RemoteReader reader(remote_, stop_);
   EXPECT_EQ(reader.read_all(server_->url("cut2/a.bin"), kBytes), bytes_);
   expect_refusal<DataError>("data/remote", "more than the limit", {"299999"},
                             [&] { reader.read_all(server_->url("plain/a.bin"), kBytes - 1); });
 }
 
-TEST_F(RemoteTest, a_stop_ends_a_stalled_request) {
+TEST_F(RemoteTest, stop_aborts_a_stalled_request) {
   Patience patience;  // whose own limits are far away
   Remote remote(no_environment(), patience);
   RemoteReader reader(remote, stop_);
@@ -162,7 +162,7 @@ TEST_F(RemoteTest, a_stop_ends_a_stalled_request) {
   stopper.join();
 }
 
-TEST_F(RemoteTest, addresses_that_are_none) {
+TEST_F(RemoteTest, invalid_addresses_are_an_error) {
   for (const char* url : {"https://host", "http://host", "https:///a", "https://host/a?b=c/d",
                           "https://name:hidden@host/a", "s3://b/k"})
     expect_refusal<AccessError>("data/remote", url, {}, [&] { remote_.request(url); });

@@ -84,7 +84,7 @@ TEST(S3, addresses_of_aws) {
   });
 }
 
-TEST_F(S3Test, signs_what_a_server_recomputes) {
+TEST_F(S3Test, signatures_match_those_of_a_server) {
   serve({kId, kSecret});
   EXPECT_EQ(read(kKeys), "tokens");
   EXPECT_EQ(read(kKeys, str("s3://plain/", kName)), "tokens");
@@ -109,7 +109,7 @@ TEST_F(S3Test, signs_a_session_token) {
   expect_refused("no session token", {"403", "InvalidToken"}, kKeys);
 }
 
-TEST_F(S3Test, refusals_say_what_to_do_and_no_secret) {
+TEST_F(S3Test, refusals_have_advice_and_no_secret) {
   serve({kId, kSecret});
   const Environment wrong{{"AWS_ACCESS_KEY_ID", kId}, {"AWS_SECRET_ACCESS_KEY", "another-secret"}};
   expect_refused("unsigned", {"s3://plain/plain.bin: ", "403", "AccessDenied"}, {});
@@ -131,7 +131,7 @@ TEST_F(S3Test, public_buckets_are_read_unsigned) {
   EXPECT_EQ(read({}), "tokens");
 }
 
-TEST(S3, requests_that_went_to_the_wrong_region_together_all_go_again) {
+TEST(S3, concurrent_requests_to_the_wrong_region_are_all_repeated) {
   S3 s3(no_environment());
   const std::string url = "s3://bucket/key";
   const auto one = s3.request(url), two = s3.request(url);
@@ -171,7 +171,7 @@ TEST_F(S3Test, reads_profiles) {
 }
 
 // The key "old" is refused from when a tool, or the service, has another one.
-TEST_F(S3Test, credentials_that_expired_are_read_again) {
+TEST_F(S3Test, expired_credentials_are_read_again) {
   serve({});
   std::filesystem::create_directory(directory_ / ".aws");
   const auto write = [&](const char* id) {
@@ -194,7 +194,7 @@ TEST_F(S3Test, credentials_that_expired_are_read_again) {
   expect_refused("expired keys", {"ExpiredToken"}, home, "s3://expired/plain.bin");
 }
 
-TEST_F(S3Test, credentials_that_another_thread_found_anew_are_not_found_again) {
+TEST_F(S3Test, credentials_renewed_by_another_thread_are_used) {
   serve({});
   AwsCredentials credentials(instance());
   give("old", 3600);
@@ -208,7 +208,7 @@ TEST_F(S3Test, credentials_that_another_thread_found_anew_are_not_found_again) {
   EXPECT_EQ(server_->requests("latest"), asked);
 }
 
-TEST_F(S3Test, a_service_that_fails_takes_no_keys_away) {
+TEST_F(S3Test, a_failing_service_keeps_the_current_keys) {
   serve({});
   AwsCredentials credentials(instance(), std::chrono::seconds(0));
   const auto id = [&] { return credentials.keys().value_or(AwsKeys{}).id; };
@@ -234,7 +234,7 @@ TEST_F(S3Test, a_service_that_fails_takes_no_keys_away) {
   EXPECT_EQ(id(), "four");
 }
 
-TEST_F(S3Test, a_service_that_fails_is_not_asked_for_every_request) {
+TEST_F(S3Test, a_failing_service_is_not_queried_for_every_request) {
   serve({});
   AwsCredentials credentials(instance(), std::chrono::hours(1));
   give("one", 200);
@@ -246,7 +246,7 @@ TEST_F(S3Test, a_service_that_fails_is_not_asked_for_every_request) {
   EXPECT_EQ(server_->requests("latest"), asked);
 }
 
-TEST_F(S3Test, asks_the_instance_and_the_container) {
+TEST_F(S3Test, gets_credentials_of_the_instance_and_the_container) {
   serve({kId, kSecret, kToken});
   EXPECT_EQ(read({{"AWS_EC2_METADATA_DISABLED", "false"},
                   {"AWS_EC2_METADATA_SERVICE_ENDPOINT", server_->host() + "/"}}),
@@ -264,7 +264,7 @@ TEST_F(S3Test, asks_the_instance_and_the_container) {
   });
 }
 
-TEST_F(S3Test, a_service_that_does_not_answer_is_no_fault_of_the_data) {
+TEST_F(S3Test, a_service_that_does_not_respond_is_not_a_data_error) {
   serve({kId, kSecret});
   const auto keys = [](const Environment& environment) { AwsCredentials(environment).keys(); };
   const auto container =
@@ -284,7 +284,7 @@ TEST_F(S3Test, a_service_that_does_not_answer_is_no_fault_of_the_data) {
   EXPECT_THROW(keys(container), UnreachableError);
 }
 
-TEST(AwsCredentials, temporary_ones_say_when_they_end) {
+TEST(AwsCredentials, temporary_credentials_have_an_expiration) {
   const auto keys = parse_keys(R"({"AccessKeyId": "a", "SecretAccessKey": "b", "Token": "c",
                                    "Expiration": "2026-02-03T04:05:06Z"})",
                                "test");
@@ -304,7 +304,7 @@ TEST(AwsCredentials, temporary_ones_say_when_they_end) {
   }
 }
 
-TEST(AwsCredentials, a_profile_that_is_none_is_refused_by_line) {
+TEST(AwsCredentials, an_invalid_profile_is_an_error_with_its_line) {
   const std::pair<const char*, const char*> cases[] = {{"key = value\n", "file: line 1: "},
                                                        {"[a]\n\n[b\n", "file: line 3: "},
                                                        {"[a]\nhidden\n", "file: line 2: "}};

@@ -108,7 +108,7 @@ TEST_F(ShardCacheTest, many_threads_share_a_fetch) {
   EXPECT_EQ(cache.counts().fetched_bytes, kBytes);
 }
 
-TEST_F(ShardCacheTest, a_file_that_was_cut_is_fetched_again_also_while_another_makes_room) {
+TEST_F(ShardCacheTest, a_truncated_file_is_fetched_again) {
   const auto cut = make("a.bin"), whole = make("b.bin");
   const auto a = shard("plain", "a.bin"), b = shard("plain", "b.bin");
   std::filesystem::create_directories(directory_ / "cache");
@@ -131,7 +131,7 @@ TEST_F(ShardCacheTest, two_caches_share_a_directory_and_a_fetch) {
   expect_each_once(server_->ranges("slow/a.bin"), kBytes);
 }
 
-TEST_F(ShardCacheTest, whatever_the_server_does_the_bytes_are_right) {
+TEST_F(ShardCacheTest, the_bytes_are_right_with_any_server_fault) {
   const auto text = make("a.bin", 3 * PartFile::kBlockBytes);
   for (const char* modes : {"cut3", "busy3", "error2", "drop2", "wrongrange2", "wrongsize2",
                             "shortlength2", "longlength2", "more", "chunked", "elsewhere",
@@ -150,7 +150,7 @@ TEST_F(ShardCacheTest, a_server_without_ranges_sends_a_large_shard_once) {
 }
 
 // changed1: the first request is answered from another object, the rest from this one.
-TEST_F(ShardCacheTest, wrong_bytes_are_fetched_again_once_and_never_mixed) {
+TEST_F(ShardCacheTest, wrong_bytes_are_fetched_again_once) {
   const auto text = make("a.bin");
   spit(files_ / "a.bin.new", noise(static_cast<std::size_t>(kBytes), 77));
   for (const char* modes : {"flip1", "changed1"}) {
@@ -167,7 +167,7 @@ TEST_F(ShardCacheTest, wrong_bytes_are_fetched_again_once_and_never_mixed) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "cache" / (a.hash + ".part")));
 }
 
-TEST_F(ShardCacheTest, errors_come_to_who_waits_and_pass) {
+TEST_F(ShardCacheTest, errors_are_thrown_to_waiting_threads_and_retried_later) {
   make("a.bin", 1000);
   Remote hasty(no_environment(), no_patience());
   ShardCache cache(config(), hasty);
@@ -178,7 +178,7 @@ TEST_F(ShardCacheTest, errors_come_to_who_waits_and_pass) {
   EXPECT_TRUE(cache.open(shard("plain", "a.bin")));
 }
 
-TEST_F(ShardCacheTest, what_lies_ahead_is_there_when_it_is_opened) {
+TEST_F(ShardCacheTest, shards_ahead_are_present_when_opened) {
   std::vector<CachedShard> ahead;
   for (const char* name : {"a.bin", "b.bin", "c.bin"}) {
     make(name, 1000);
@@ -195,7 +195,7 @@ TEST_F(ShardCacheTest, what_lies_ahead_is_there_when_it_is_opened) {
   expect_refused<DataError>("missing", {"404"}, cache, ahead[3]);
 }
 
-TEST_F(ShardCacheTest, passes_over_many_shards_in_little_room) {
+TEST_F(ShardCacheTest, reads_many_shards_with_little_room) {
   constexpr int kShards = 12, kBytesEach = 100;
   const auto shards = make_small(kShards);
   ShardCache cache(config(3 * PartFile::file_bytes(kBytesEach)), remote_);
@@ -214,7 +214,7 @@ TEST_F(ShardCacheTest, passes_over_many_shards_in_little_room) {
   EXPECT_LE(cache.counts().fetched_bytes, (2 * kShards + 1) * kBytesEach);
 }
 
-TEST_F(ShardCacheTest, what_is_waited_for_displaces_the_farthest_ahead_but_nothing_in_use) {
+TEST_F(ShardCacheTest, a_requested_shard_displaces_the_farthest_ahead_but_none_in_use) {
   for (const char* name : {"a", "b", "c", "d"})
     make(name, 1000);
   const auto a = shard("plain", "a"), b = shard("plain", "b"), c = shard("plain", "c"),
@@ -246,7 +246,7 @@ std::set<std::string> open_in(const std::filesystem::path& directory) {
   return names;
 }
 
-TEST_F(ShardCacheTest, of_many_ahead_the_next_are_held_open_and_what_is_there_is_let_alone) {
+TEST_F(ShardCacheTest, the_next_shards_ahead_are_held_open) {
   constexpr std::size_t kAhead = ShardCache::kMostHeld + 100;
   auto ahead = make_small(kAhead);
   make("last", 100);
@@ -285,12 +285,12 @@ TEST_F(ShardCacheTest, of_many_ahead_the_next_are_held_open_and_what_is_there_is
   EXPECT_EQ(cache.counts().fetched, static_cast<std::int64_t>(kAhead + 2));
 }
 
-TEST_F(ShardCacheTest, without_threads_there_is_no_cache) {
+TEST_F(ShardCacheTest, without_threads_the_cache_is_an_error) {
   const NoThreads none;
   EXPECT_THROW(ShardCache(config(), remote_), TransientError);
 }
 
-TEST_F(ShardCacheTest, a_stop_ends_who_waits) {
+TEST_F(ShardCacheTest, stop_ends_waiting_threads) {
   make("a.bin");
   Remote patient(no_environment(), Patience{});
   ShardCache cache(config(), patient);
@@ -316,7 +316,7 @@ std::vector<ByteRange> blocks_there(const std::filesystem::path& part, std::int6
   return there;
 }
 
-TEST_F(ShardCacheTest, a_killed_process_leaves_what_it_had_and_only_torn_blocks_come_twice) {
+TEST_F(ShardCacheTest, after_a_kill_only_incomplete_blocks_are_fetched_again) {
   const auto text = make("a.bin");
   const auto a = shard("slow", "a.bin");
   const auto part = directory_ / "cache" / (a.hash + ".part");

@@ -67,7 +67,7 @@ TEST_F(ShardServerTest, many_ranks_share_one_open) {
   EXPECT_EQ(files.opened_local(), 4);
 }
 
-TEST_F(ShardServerTest, a_distant_shard_is_fetched_once_a_machine) {
+TEST_F(ShardServerTest, a_remote_shard_is_fetched_once_per_host) {
   BadServer far(directory_.path());
   auto files = this->files();
   ShardServer server(files);
@@ -83,7 +83,7 @@ TEST_F(ShardServerTest, a_distant_shard_is_fetched_once_a_machine) {
   EXPECT_EQ(far.requests("plain/dataset.json"), 1);
 }
 
-TEST_F(ShardServerTest, what_the_server_meets_the_client_throws) {
+TEST_F(ShardServerTest, the_client_throws_the_error_of_the_server) {
   NodeFiles files({directory_ / "cache", 1 << 24, 2, 0.2}, no_environment(), no_patience());
   ShardServer server(files);
   ShardClient client(server.name());
@@ -94,7 +94,7 @@ TEST_F(ShardServerTest, what_the_server_meets_the_client_throws) {
   EXPECT_EQ(text(client.open(local("0.bin"))), slurp(local("0.bin")));
 }
 
-TEST_F(ShardServerTest, who_waits_makes_progress_while_bytes_come) {
+TEST_F(ShardServerTest, waiting_clients_get_progress_while_bytes_arrive) {
   const auto bytes = noise(12 << 20);
   spit(directory_ / "big.bin", bytes);
   auto manifest = write_numbered_shards(directory_.path(), 1);
@@ -114,7 +114,7 @@ TEST_F(ShardServerTest, who_waits_makes_progress_while_bytes_come) {
                                    [&] { client.open(local("0.bin")); });
 }
 
-TEST_F(ShardServerTest, a_server_that_is_killed_ends_the_wait_at_once) {
+TEST_F(ShardServerTest, killing_the_server_ends_the_wait_at_once) {
   BadServer far(directory_.path());
   ServerProcess server([&] { return impatient_files(); });
   ShardClient client(server.name());
@@ -126,7 +126,7 @@ TEST_F(ShardServerTest, a_server_that_is_killed_ends_the_wait_at_once) {
   EXPECT_THROW(ShardClient{server.name()}, UnreachableError);
 }
 
-TEST_F(ShardServerTest, who_waits_keeps_no_other_thread_waiting_and_ends_with_the_server) {
+TEST_F(ShardServerTest, a_waiting_thread_does_not_block_others_and_ends_with_the_server) {
   BadServer far(directory_.path());
   auto files = impatient_files();
   auto server = std::make_unique<ShardServer>(files);
@@ -137,7 +137,7 @@ TEST_F(ShardServerTest, who_waits_keeps_no_other_thread_waiting_and_ends_with_th
   waiting.join();
 }
 
-TEST_F(ShardServerTest, a_client_that_is_stopped_does_not_wait) {
+TEST_F(ShardServerTest, a_stopped_client_does_not_wait) {
   BadServer far(directory_.path());
   auto files = impatient_files();
   ShardServer server(files);
@@ -148,7 +148,7 @@ TEST_F(ShardServerTest, a_client_that_is_stopped_does_not_wait) {
   EXPECT_THROW(client.open(local("0.bin")), AccessError);
 }
 
-TEST_F(ShardServerTest, a_descriptor_that_finds_no_place_is_reported) {
+TEST_F(ShardServerTest, a_descriptor_beyond_the_limit_is_reported) {
   ServerProcess server([&] { return this->files(); });
   ShardClient client(server.name());
   rlimit limit{};
@@ -197,7 +197,7 @@ class Silent {
   Descriptor socket_;
 };
 
-TEST_F(ShardServerTest, who_does_not_read_keeps_nobody_waiting) {
+TEST_F(ShardServerTest, a_client_that_does_not_read_blocks_no_others) {
   auto files = this->files();
   auto server = std::make_unique<ShardServer>(files);
   auto silent = std::make_unique<Silent>(server->name());
@@ -214,7 +214,7 @@ TEST_F(ShardServerTest, who_does_not_read_keeps_nobody_waiting) {
   server.reset();
 }
 
-TEST_F(ShardServerTest, what_kind_of_error_it_was_comes_through) {
+TEST_F(ShardServerTest, the_kind_of_error_is_preserved) {
   BadServer far(directory_.path());
   auto files = this->files();
   ShardServer server(files);
@@ -225,7 +225,7 @@ TEST_F(ShardServerTest, what_kind_of_error_it_was_comes_through) {
                                    [&] { client.open(far.url("missing/0.bin")); });
 }
 
-TEST_F(ShardServerTest, who_cannot_be_given_a_thread_is_told_and_may_ask_again) {
+TEST_F(ShardServerTest, a_client_without_a_thread_gets_an_error_and_can_retry) {
   auto files = this->files();
   ShardServer server(files);
   ShardClient client(server.name());
@@ -237,7 +237,7 @@ TEST_F(ShardServerTest, who_cannot_be_given_a_thread_is_told_and_may_ask_again) 
   EXPECT_EQ(text(later.open(local("0.bin"))), slurp(local("0.bin")));
 }
 
-TEST_F(ShardServerTest, another_user_is_not_served) {
+TEST_F(ShardServerTest, other_users_are_rejected) {
   if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
   auto files = this->files();
   ShardServer server(files);

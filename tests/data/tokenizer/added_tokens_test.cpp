@@ -21,7 +21,7 @@ AddedToken token(std::int32_t id, const std::string& content) {
   return made;
 }
 
-TEST(AddedTokens, are_found_wherever_they_stand) {
+TEST(AddedTokens, are_found_anywhere) {
   const std::vector<AddedToken> tokens{token(1, "<s>"), token(2, "</s>")};
   EXPECT_EQ(parts(tokens, "<s>a</s><s>"), (Parts{{"<s>", 1}, {"a", -1}, {"</s>", 2}, {"<s>", 1}}));
   EXPECT_EQ(parts(tokens, "<s <s"), (Parts{{"<s <s", -1}}));
@@ -29,14 +29,14 @@ TEST(AddedTokens, are_found_wherever_they_stand) {
   EXPECT_EQ(parts({}, "a"), (Parts{{"a", -1}}));
 }
 
-TEST(AddedTokens, the_longest_of_one_place_is_taken) {
+TEST(AddedTokens, the_longest_match_at_a_place_wins) {
   const std::vector<AddedToken> tokens{token(1, "<a"), token(2, "<a><b>"), token(3, "<a>")};
   EXPECT_EQ(parts(tokens, "<a><b"), (Parts{{"<a>", 3}, {"<b", -1}}));
   EXPECT_EQ(parts(tokens, "<a><b>"), (Parts{{"<a><b>", 2}}));
   EXPECT_EQ(parts(tokens, "<<a"), (Parts{{"<", -1}, {"<a", 1}}));
 }
 
-TEST(AddedTokens, a_single_word_is_not_found_within_one) {
+TEST(AddedTokens, single_word_tokens_are_not_found_inside_words) {
   auto word = token(1, "cat");
   word.single_word = true;
   EXPECT_EQ(parts({word}, "cat"), (Parts{{"cat", 1}}));
@@ -50,7 +50,7 @@ TEST(AddedTokens, a_single_word_is_not_found_within_one) {
                     -1}}));
 }
 
-TEST(AddedTokens, take_the_spaces_beside_them_where_they_say_so) {
+TEST(AddedTokens, include_adjacent_spaces_with_lstrip_and_rstrip) {
   auto left = token(1, "<l>"), right = token(2, "<r>");
   left.lstrip = true;
   right.rstrip = true;

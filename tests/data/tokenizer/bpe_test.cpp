@@ -69,7 +69,7 @@ std::vector<std::int32_t> encode(const Bpe& bpe, const std::string& word, Bpe::M
   return ids;
 }
 
-TEST(Bpe, merges_as_the_list_says_whatever_the_length) {
+TEST(Bpe, merges_in_the_order_of_the_list_for_any_length) {
   std::mt19937 random(3);
   for (int trial = 0; trial < 40; ++trial) {
     const int letters = 1 + trial % 5;
@@ -87,7 +87,7 @@ TEST(Bpe, merges_as_the_list_says_whatever_the_length) {
   }
 }
 
-TEST(Bpe, a_word_that_is_a_token_is_one_only_where_that_is_the_rule) {
+TEST(Bpe, a_word_that_is_a_token_is_kept_whole_only_with_whole_words) {
   Rules rules;
   for (int byte = 0; byte < 256; ++byte)
     rules.tokens[std::string(1, static_cast<char>(byte))] = byte;
@@ -103,7 +103,7 @@ TEST(Bpe, a_word_that_is_a_token_is_one_only_where_that_is_the_rule) {
 }
 
 // Words share places in the memory.
-TEST(Bpe, what_a_word_became_is_not_taken_for_that_of_another) {
+TEST(Bpe, the_memory_does_not_mix_up_words) {
   std::unordered_map<std::string, std::int32_t> tokens;
   for (int byte = 0; byte < 256; ++byte)
     tokens[std::string(1, static_cast<char>(byte))] = byte;
@@ -121,7 +121,7 @@ TEST(Bpe, what_a_word_became_is_not_taken_for_that_of_another) {
 }
 
 // Whatever the length of the word; nothing is left out silently.
-TEST(Bpe, text_with_a_byte_that_is_no_token_is_refused) {
+TEST(Bpe, text_with_a_byte_without_a_token_is_an_error) {
   const Bpe bpe({{"a", 0}, {"b", 1}, {"ab", 2}, {"axb", 3}}, {{0, 1, 2, 0}}, true);
   Bpe::Memory memory;
   EXPECT_EQ(encode(bpe, "abab", memory), (std::vector<std::int32_t>{2, 2}));
@@ -135,7 +135,7 @@ TEST(Bpe, text_with_a_byte_that_is_no_token_is_refused) {
 
 // What the package `tokenizers` 0.23.3 makes of these words: neighbours of a dropped byte are a
 // pair.
-TEST(Bpe, bytes_without_a_token_are_dropped_as_by_the_package_and_counted_each_time) {
+TEST(Bpe, bytes_without_a_token_are_dropped_and_counted_each_time) {
   const Bpe bpe({{"a", 0}, {"b", 1}, {"ab", 2}, {"aa", 9}, {"aaaa", 10}, {"aaaaaaaa", 11}},
                 {{0, 1, 2, 0}, {0, 0, 9, 1}, {9, 9, 10, 2}, {10, 10, 11, 3}}, false);
   EXPECT_EQ(bpe.missing_bytes().size(), 254u);
@@ -161,7 +161,7 @@ TEST(Bpe, bytes_without_a_token_are_dropped_as_by_the_package_and_counted_each_t
 }
 
 // Of a merge that is there twice the later, as the package `tokenizers` has it.
-TEST(Bpe, a_merge_has_the_last_of_its_places) {
+TEST(Bpe, the_last_of_repeated_merges_counts) {
   const std::unordered_map<std::string, std::int32_t> tokens{
       {"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"bc", 4}};
   Bpe::Memory memory;

@@ -58,7 +58,7 @@ TEST_P(BpeTokenizerTest, has_the_ids_and_texts_of_the_package) {
   }
 }
 
-TEST_P(BpeTokenizerTest, many_threads_share_one) {
+TEST_P(BpeTokenizerTest, many_threads_share_a_tokenizer) {
   std::vector<std::thread> threads;
   std::vector<std::size_t> wrong(4);
   for (std::size_t t = 0; t < wrong.size(); ++t)
@@ -92,7 +92,7 @@ std::string draw(std::mt19937& random) {
   return text;
 }
 
-TEST_P(BpeTokenizerTest, a_cut_changes_no_token) {
+TEST_P(BpeTokenizerTest, splitting_at_a_cut_changes_no_token) {
   std::mt19937 random(11);
   Tokenizer::Memory memory;
   const auto encode = [&](std::string_view text) {
@@ -120,7 +120,7 @@ TEST_P(BpeTokenizerTest, a_cut_changes_no_token) {
   EXPECT_EQ(cuts == 0, cannot_tell) << cuts;
 }
 
-TEST(BpeTokenizer, is_cut_at_words_and_lines_of_any_script_and_nowhere_else) {
+TEST(BpeTokenizer, cuts_are_at_words_and_lines_of_any_script) {
   const auto tokenizer = open_tokenizer((kTokenizers / "llama3").string());
   EXPECT_EQ(tokenizer->last_cut("one two three"), 7u);
   EXPECT_EQ(tokenizer->last_cut("one  two 3"), 4u);
@@ -131,7 +131,7 @@ TEST(BpeTokenizer, is_cut_at_words_and_lines_of_any_script_and_nowhere_else) {
   EXPECT_EQ(tokenizer->last_cut(""), 0u);
 }
 
-TEST(BpeTokenizer, is_not_cut_where_that_may_change_a_token) {
+TEST(BpeTokenizer, there_is_no_cut_that_may_change_a_token) {
   const auto path = kTokenizers / "gpt2" / "tokenizer.json";
   const auto json = parse_tokenizer(read_text(path, kMostBytes), path.string());
   const auto made = [](const BpeDefinition& of) {
@@ -174,7 +174,7 @@ TEST(BpeTokenizer, is_not_cut_where_that_may_change_a_token) {
   }
 }
 
-TEST(BpeTokenizer, a_replace_that_matches_nothing_or_never_ends_growing_is_refused) {
+TEST(BpeTokenizer, a_replace_that_matches_nothing_or_grows_without_limit_is_an_error) {
   const auto path = kTokenizers / "llama2" / "tokenizer.json";
   const auto json = parse_tokenizer(read_text(path, kMostBytes), path.string());
   using Normalizer = BpeDefinition::Normalizer;
@@ -198,7 +198,7 @@ TEST(BpeTokenizer, a_replace_that_matches_nothing_or_never_ends_growing_is_refus
 }
 
 // As the package transformers writes it of a SentencePiece model.
-TEST(BpeTokenizer, a_pattern_of_the_begin_of_a_text_matches_nothing_behind_text) {
+TEST(BpeTokenizer, a_pattern_for_the_start_of_a_text_matches_nothing_after_text) {
   const Normalizers normalizers(
       {{.kind = BpeDefinition::Normalizer::Kind::replace, .pattern = R"(\A_)", .content = "__"}},
       "normalizer");
@@ -212,14 +212,14 @@ INSTANTIATE_TEST_SUITE_P(families, BpeTokenizerTest,
                                            "llama2", "mistral", "gemma"),
                          [](const auto& family) { return std::string(family.param); });
 
-TEST(BpeTokenizer, special_tokens_are_left_out_of_text_or_named) {
+TEST(BpeTokenizer, special_tokens_are_left_out_or_named_in_decoded_text) {
   const auto tokenizer = open_tokenizer((kTokenizers / "qwen3").string());
   const auto ids = tokenizer->encode("<|im_start|>user<think>");
   EXPECT_EQ(tokenizer->decode(ids, Tokenizer::Specials::named), "<|im_start|>user<think>");
   EXPECT_EQ(tokenizer->decode(ids), "user<think>");  // added, but not special
 }
 
-TEST(BpeTokenizer, what_is_no_utf8_is_a_replacement_character) {
+TEST(BpeTokenizer, invalid_utf8_becomes_a_replacement_character) {
   const auto tokenizer = open_tokenizer((kTokenizers / "gpt2").string());
   EXPECT_EQ(tokenizer->encode("a\xff"
                               "b"),

@@ -64,7 +64,7 @@ class RankFiles : public ::testing::Test {
 
 using Ids = std::vector<std::int32_t>;
 
-TEST_F(RankFiles, of_llama_3_merge_the_lowest_rank_and_have_its_special_tokens) {
+TEST_F(RankFiles, llama_3_files_merge_the_lowest_rank_and_have_its_special_tokens) {
   write("tokenizer.model", rank_file(ranks(kMore, kLlama3)));
   const auto tokenizer = open_tokenizer(directory_.path().string());
   const auto& about = tokenizer->about();
@@ -88,7 +88,7 @@ TEST_F(RankFiles, of_llama_3_merge_the_lowest_rank_and_have_its_special_tokens) 
   EXPECT_EQ(configured->about().end_token, 128'009);
 }
 
-TEST_F(RankFiles, of_qwen_have_its_special_tokens_and_the_normal_form) {
+TEST_F(RankFiles, qwen_files_have_its_special_tokens_and_the_normal_form) {
   write("qwen.tiktoken", rank_file(ranks(kMore, kQwen)));
   const auto tokenizer = open_tokenizer(directory_.path().string());
   EXPECT_EQ(tokenizer->about().vocabulary, 151'851);
@@ -99,7 +99,7 @@ TEST_F(RankFiles, of_qwen_have_its_special_tokens_and_the_normal_form) {
   EXPECT_EQ(tokenizer->encode("12"), (Ids{'1', '2'}));    // each digit is a word
 }
 
-TEST_F(RankFiles, that_are_broken_or_of_another_model_are_refused) {
+TEST_F(RankFiles, broken_files_and_other_models_are_an_error) {
   expect_refused("another model", "YQ== 0\nYg== 1\n", {"2 tokens", "128000", "151643"});
   expect_refused("a gap", "YQ== 0\n\n\r\nYg== 3", {"t.model: line 4: ", "3"});  // not blank lines
   expect_refused("no rank", "YQ== 0\nYg=\n", {"t.model: line 2: "});
@@ -124,7 +124,7 @@ std::string tekken(const std::string& config, const std::vector<std::string>& to
              members, "}");
 }
 
-TEST_F(RankFiles, tekken_has_special_tokens_in_front_and_part_of_its_ranks) {
+TEST_F(RankFiles, tekken_has_special_tokens_first_and_part_of_its_ranks) {
   write("tekken.json", tekken(R"("default_vocab_size": 279, "default_num_special_tokens": 20,
                                  "version": "v3")",
                               ranks(kMore, 263)));
@@ -176,7 +176,7 @@ TEST_F(RankFiles, tekken_names_its_special_tokens) {
                  {"config.default_vocab_size 260", "259", "255"});
 }
 
-TEST_F(RankFiles, what_is_none_of_the_kinds_is_refused) {
+TEST_F(RankFiles, unknown_files_are_an_error) {
   for (const char* text : {"", "GGUF\3", "some text", "\xef\xbb\xbfYQ== 0\n", "\n \n\n"})
     EXPECT_TRUE(
         message_of<DataError>([&] { parse_tokenizer(text, "t.model"); }).starts_with("t.model: "))

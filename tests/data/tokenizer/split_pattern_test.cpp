@@ -18,14 +18,14 @@ Parts parts(const SplitPattern& pattern, const std::string& text) {
   return found;
 }
 
-TEST(SplitPattern, gives_matches_and_what_is_between) {
+TEST(SplitPattern, visits_matches_and_the_text_between_them) {
   const SplitPattern digits(R"(\p{N}+)");
   EXPECT_EQ(parts(digits, "a12b3"), (Parts{{"a", false}, {"12", true}, {"b", false}, {"3", true}}));
   EXPECT_EQ(parts(digits, "ab"), (Parts{{"ab", false}}));
   EXPECT_EQ(parts(digits, ""), Parts{});
 }
 
-TEST(SplitPattern, a_match_of_nothing_cuts_there) {
+TEST(SplitPattern, an_empty_match_splits_the_text) {
   const SplitPattern pattern("x*");
   // Between characters, of two bytes too, and none is lost.
   EXPECT_EQ(parts(pattern, "a\xc3\xa9xb"),
@@ -56,7 +56,7 @@ TEST(SplitPattern, classes_are_those_of_unicode) {
 }
 
 // What the package `tokenizers` makes of them, by Oniguruma.
-TEST(SplitPattern, what_pcre2_reads_otherwise_is_read_as_by_oniguruma) {
+TEST(SplitPattern, syntax_that_pcre2_reads_differently_works_as_in_oniguruma) {
   struct Case {
     const char *pattern, *text;
     std::vector<std::string> expected;
@@ -114,7 +114,7 @@ TEST(SplitPattern, what_pcre2_reads_otherwise_is_read_as_by_oniguruma) {
   }
 }
 
-TEST(SplitPattern, what_is_no_pattern_or_could_be_read_otherwise_is_refused) {
+TEST(SplitPattern, invalid_and_ambiguous_patterns_are_an_error) {
   const auto expect_refused = [](const std::string& name, const std::string& pattern,
                                  std::initializer_list<std::string> pins) {
     expect_refusal<DataError>("data/split_pattern", name, pins,
@@ -137,7 +137,7 @@ TEST(SplitPattern, what_is_no_pattern_or_could_be_read_otherwise_is_refused) {
   expect_refused("a long pattern", std::string(70000, '['), {"70000", "65536"});
 }
 
-TEST(SplitPattern, threads_share_one) {
+TEST(SplitPattern, threads_share_a_pattern) {
   const SplitPattern pattern(R"(\p{L}+|\s+)");
   std::string text;
   for (int i = 0; i < 2000; ++i)
@@ -162,7 +162,7 @@ TEST(SplitPattern, a_long_run_of_spaces_is_split) {
 }
 
 // A pattern that backtracks over the whole word from each of its characters.
-TEST(SplitPattern, one_that_would_take_for_ever_is_an_error) {
+TEST(SplitPattern, a_pattern_without_end_is_an_error) {
   const SplitPattern pattern(R"((a+)+[bc])");
   EXPECT_THROW(parts(pattern, std::string(40, 'a')), DataError);
 }

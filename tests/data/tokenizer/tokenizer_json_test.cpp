@@ -21,7 +21,7 @@ void expect_refused(const std::string& name, const std::string& text,
                             [&] { parse_tokenizer(text, "t.json"); });
 }
 
-TEST(TokenizerJson, is_read) {
+TEST(TokenizerJson, supported_files_are_read) {
   const auto json = parse_tokenizer(
       file(R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "NFC"}]},
               "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
@@ -60,7 +60,7 @@ TEST(TokenizerJson, is_read) {
   EXPECT_EQ(json.vocabulary(), 8);
 }
 
-TEST(TokenizerJson, an_added_token_may_be_one_of_the_vocabulary) {
+TEST(TokenizerJson, an_added_token_may_be_in_the_vocabulary) {
   const auto with = [](const std::string& added) {
     return parse_tokenizer(
         file(kWords + R"(, "added_tokens": [)" + added + R"(], "model": {"vocab": {"a": 0, "b": 1,
@@ -108,7 +108,7 @@ std::string with_bytes(const std::string& members, const std::string& decoder = 
                   vocabulary, R"(}, "merges": [["\u2581", "a"]]})"));
 }
 
-TEST(TokenizerJson, with_a_fallback_to_bytes_is_read) {
+TEST(TokenizerJson, files_with_byte_fallback_are_read) {
   const auto json =
       parse_tokenizer(with_bytes(R"("normalizer": {"type": "Sequence", "normalizers": [
           {"type": "Prepend", "prepend": "\u2581"},
@@ -133,7 +133,7 @@ TEST(TokenizerJson, with_a_fallback_to_bytes_is_read) {
   EXPECT_EQ(json.merges.at(0).merged, 302);
 }
 
-TEST(TokenizerJson, metaspace_of_earlier_versions_is_read) {
+TEST(TokenizerJson, metaspace_of_old_versions_is_read) {
   const auto steps = [](const std::string& members) {
     return parse_tokenizer(
                with_bytes(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "_",)" +
@@ -147,7 +147,7 @@ TEST(TokenizerJson, metaspace_of_earlier_versions_is_read) {
   EXPECT_EQ(steps(R"("prepend_scheme": "never",)"), 1u);
 }
 
-TEST(TokenizerJson, a_fallback_to_bytes_that_is_incomplete_is_refused) {
+TEST(TokenizerJson, an_incomplete_byte_fallback_is_an_error) {
   EXPECT_NO_THROW(parse_tokenizer(with_bytes(""), "t.json"));
   expect_refused("no ByteFallback", with_bytes("", R"({"type": "Fuse"})", 65),
                  {"t.json: decoder: "});
@@ -181,7 +181,7 @@ TEST(TokenizerJson, a_fallback_to_bytes_that_is_incomplete_is_refused) {
         {"t.json: pre_tokenizer: Metaspace: ", pin});
 }
 
-TEST(TokenizerJson, what_is_not_read_is_refused) {
+TEST(TokenizerJson, unsupported_files_are_an_error) {
   const auto words_and = [](const std::string& members) { return file(kWords + "," + members); };
   const auto before_model = [](const std::string& members) { return file(members + kModel); };
   EXPECT_NO_THROW(parse_tokenizer(words_and(kModel), "t.json"));

@@ -37,12 +37,12 @@ TEST(ByteTokenizer, every_byte_survives_the_round_trip) {
   EXPECT_EQ(bytes.decode(tokens), text);
 }
 
-TEST(ByteTokenizer, what_is_no_byte_is_left_out_of_the_text) {
+TEST(ByteTokenizer, ids_that_are_not_bytes_are_left_out_of_the_text) {
   const std::vector<std::int32_t> tokens{ByteTokenizer::kDocumentToken, 'a', 300, -1, 'b'};
   EXPECT_EQ(ByteTokenizer().decode(tokens), "ab");
 }
 
-TEST(OpenTokenizer, takes_the_file_or_its_directory) {
+TEST(OpenTokenizer, accepts_the_file_or_its_directory) {
   const TemporaryDirectory directory;
   const auto path = copy_of(directory, "gpt2", "my-gpt2");
   const auto by_directory = open_tokenizer(path.string());
@@ -63,7 +63,7 @@ TEST(OpenTokenizer, takes_the_file_or_its_directory) {
 }
 
 // prefix: lm_eval's prefix_token_id, bos_token_id or else eos_token_id.
-TEST(OpenTokenizer, its_configuration_says_what_begins_and_ends_a_document) {
+TEST(OpenTokenizer, its_configuration_defines_the_document_and_end_tokens) {
   struct Case {
     const char *family, *config, *begin, *end, *prefix, *asked = "";
   };
@@ -96,7 +96,7 @@ TEST(OpenTokenizer, its_configuration_says_what_begins_and_ends_a_document) {
   EXPECT_EQ(ByteTokenizer().about().prefix_token, 256);
 }
 
-TEST(OpenTokenizer, what_cannot_be_used_is_refused) {
+TEST(OpenTokenizer, invalid_tokenizers_are_an_error) {
   const TemporaryDirectory directory;
   const auto path = copy_of(directory, "gpt2", "a");
   const auto refused = [](const auto& error, const char* name, const fs::path& what,

@@ -71,7 +71,7 @@ TEST(Unicode, characters_after_unicode_9_have_no_other_form) {
 }
 
 // The examples of The Unicode Standard, section 3.9, tables 3-8 to 3-11.
-TEST(Unicode, each_longest_begin_of_a_character_is_replaced_once) {
+TEST(Unicode, each_incomplete_character_is_replaced_once) {
   const std::string r = "\xef\xbf\xbd";
   EXPECT_EQ(replaced_utf8("\xc0\xaf\xe0\x80\xbf\xf0\x81\x82"
                           "A"),
@@ -89,7 +89,7 @@ TEST(Unicode, each_longest_begin_of_a_character_is_replaced_once) {
             r + r + r + r + "A");
 }
 
-TEST(Unicode, valid_text_stays_as_it_is_and_any_becomes_valid) {
+TEST(Unicode, valid_text_is_unchanged_and_other_text_becomes_valid) {
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
     std::string text;
@@ -129,7 +129,7 @@ TEST(Unicode, normal_forms_are_those_of_the_standard) {
 }
 
 // By the classes that the Unicode Character Database gives them; of one class as they stood.
-TEST(Unicode, marks_come_in_the_order_of_their_classes) {
+TEST(Unicode, marks_are_sorted_by_class) {
   const std::vector<std::pair<std::string, int>> marks{
       {"\xcc\xb4", 1},   {"\xcc\xa3", 220}, {"\xcc\xb1", 220}, {"\xcc\x81", 230},
       {"\xcc\x87", 230}, {"\xcd\x85", 240}, {"\xd6\xb0", 10},  {"a", 0}};
@@ -195,7 +195,7 @@ TEST(Unicode, spaces_and_word_characters) {
     EXPECT_FALSE(is_word_character(other)) << other;
 }
 
-TEST(Unicode, columns_of_a_terminal_are_none_one_or_two) {
+TEST(Unicode, terminal_width_is_zero_one_or_two) {
   EXPECT_EQ(terminal_width("a"), 1);
   EXPECT_EQ(terminal_width("\xc3\xa9"), 1);
   EXPECT_EQ(terminal_width("\xcc\x81"), 0);          // a mark that combines
