@@ -94,8 +94,9 @@ class LlmcFile {
         static_cast<std::int64_t>(sizeof(Header)) + elements * bytes_per_element(dtype_);
     if (bytes != file_.size_bytes())
       file_.fail(file_.size_bytes(),
-                 str("expected a file of ", bytes, " bytes by its header, got ", file_.size_bytes(),
-                     " bytes", file_.size_bytes() < bytes ? "; is it truncated?" : ""));
+                 str("expected a file of ", bytes, " bytes according to its header, got ",
+                     file_.size_bytes(), " bytes",
+                     file_.size_bytes() < bytes ? "; is it truncated?" : ""));
   }
 
   ReadFile file_;

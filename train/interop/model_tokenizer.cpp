@@ -151,7 +151,7 @@ bool warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tok
         manifest && !manifest->tokenizer_hash.empty() &&
         manifest->tokenizer_hash != tokenizer.about().hash) {
       is_other = true;
-      log_warning(dataset, " was packed with another tokenizer (", manifest->format.name, ", ",
+      log_warning(dataset, " was tokenized with another tokenizer (", manifest->format.name, ", ",
                   manifest->tokenizer_hash, ") than the one in use (", tokenizer.about().name, ", ",
                   tokenizer.about().hash,
                   "): metrics per byte are omitted. Pack its text with the model's tokenizer. If "

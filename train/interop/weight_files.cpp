@@ -43,7 +43,7 @@ void require_shape(const FoundTensor& found, const Shape& expected) {
   if (std::equal(shape.begin(), shape.end(), expected.size.begin(),
                  expected.size.begin() + expected.rank))
     return;
-  found.fail_shape(str(expected, " by config.json"));
+  found.fail_shape(str(expected, " according to config.json"));
 }
 
 WeightFiles::WeightFiles(const fs::path& directory, const ModelConfig& config)
