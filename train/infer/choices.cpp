@@ -55,7 +55,7 @@ Question question_of(const Json& line, std::size_t number) {
     question.contexts = member(line, "choice_contexts", texts_of);
     if (question.contexts.size() != choices)
       throw DataError(str("choice_contexts: expected ", choices,
-                          " texts, as many as choices, found ", question.contexts.size()));
+                          " texts, one for each choice, found ", question.contexts.size()));
   }
   question.label = static_cast<std::size_t>(
       integer_at(line, "label", 0, static_cast<std::int64_t>(choices) - 1));
