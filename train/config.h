@@ -1,6 +1,6 @@
-// Config: everything a person may set about a run, as plain values. A member's initialiser is its
-// default; launch/options.cpp describes each key (meaning, unit, range, defaults that depend on
-// other keys), and what launch/config.h resolves has been checked against it.
+// Config: all settings of a run, as plain values. The initializer of a member is its default.
+// launch/options.cpp describes each key: meaning, unit, range, and defaults that depend on other
+// keys. launch/config.h resolves a Config and checks it against that description.
 #pragma once
 
 #include <cstdint>
@@ -26,30 +26,30 @@ struct Config {
 
   struct Train {
     std::int64_t steps = 1000;
-    std::int64_t batch_tokens = 65536;  // of a step, over all ranks
+    std::int64_t batch_tokens = 65536;  // global batch: tokens of a step, over all ranks
     std::int64_t sequence_length = 0;
-    std::int64_t micro_batch = 0;  // sequences of one forward and backward
-    Recompute recompute = Recompute::none;
+    std::int64_t micro_batch = 0;           // sequences of one forward and backward pass, on a rank
+    Recompute recompute = Recompute::none;  // activation checkpointing
     bool offload_activations = false;
     bool offload_optimizer = false;
     CudaGraphs cuda_graphs = CudaGraphs::automatic;
-    Attention attention = Attention::automatic;  // what a run takes, see attention_of
-    std::int64_t threads = 0;                    // 0: every processor this process may run on
+    Attention attention = Attention::automatic;  // requested kernels, see attention_of
+    std::int64_t threads = 0;                    // 0: every CPU core this process may use
     std::uint64_t seed = 1;
     std::string init_from;  // a run, checkpoint or Hugging Face directory; empty: random weights
-    std::int64_t stall_seconds = 50;             // without progress: all of several ranks end
+    std::int64_t stall_seconds = 50;  // a job of several ranks aborts after this without progress
     std::int64_t weight_hash_every_steps = 100;  // 0: only with checkpoints
-    std::int64_t most_skipped = 10;              // updates skipped in a row before the run stops
+    std::int64_t most_skipped = 10;              // consecutive skipped updates before the run stops
 
     bool offloads() const { return offload_activations || offload_optimizer; }
   } train;
 
-  // How the ranks of a run share it, see train/layout.h.
+  // Mesh of the run, see train/layout.h.
   struct Layout {
-    std::int64_t ranks = 1;  // no key: as many as were started
+    std::int64_t ranks = 1;  // number of started ranks; there is no key for it
     std::int64_t replicate = 1, tensor = 1, shard = 1;
     Sharding sharding = Sharding::full;
-    std::int64_t keep_gathered = 0;  // blocks that stay whole between micro-batches
+    std::int64_t keep_gathered = 0;  // blocks whose weights stay gathered between micro-batches
   } layout;
 
   struct Optimizer {
@@ -68,14 +68,14 @@ struct Config {
   } schedule;
 
   struct Data {
-    std::vector<std::string> train, validation;  // directories or shards, see list_shards
-    std::vector<DataSource> source;              // a mixture, in place of train
+    std::vector<std::string> train, validation;  // paths of directories or shards, see list_shards
+    std::vector<DataSource> source;              // mixture, in place of train
     RowKind rows = RowKind::automatic;
     bool document_mask = false;
-    std::int64_t shuffle_shards = 0;  // 0: all windows are shuffled together
+    std::int64_t shuffle_shards = 0;  // number of shards shuffled together; 0: all
     std::uint64_t seed = 0;
-    std::string cache_directory;   // of distant shards; empty: NodeFiles::default_directory
-    std::int64_t cache_bytes = 0;  // 0: half of what is free
+    std::string cache_directory;   // of remote shards; empty: NodeFiles::default_directory
+    std::int64_t cache_bytes = 0;  // 0: half of the free space
 
     std::vector<DataSource> sources() const {
       return source.empty() ? std::vector<DataSource>{{.paths = train}} : source;
@@ -92,12 +92,12 @@ struct Config {
 
     std::int64_t every_steps = 1000;  // 0: only at the end
     std::int64_t keep_last = 2;
-    std::int64_t keep_every_steps = 0;  // 0: none for its step
+    std::int64_t keep_every_steps = 0;  // 0: no checkpoint is kept because of its step
     std::int64_t keep_best = 0;
-    Files files = Files::rank;      // who writes one: each rank, or all of a machine
-    std::string local_directory;    // of each machine, where they are saved first; empty: none
-    bool partner_copies = false;    // what a machine has there another one has too
-    std::string archive_directory;  // of those of keep_every_steps; empty: none
+    Files files = Files::rank;      // one file per rank, or per host
+    std::string local_directory;    // of each host, where checkpoints are saved first; empty: none
+    bool partner_copies = false;    // another host keeps a copy of each local_directory
+    std::string archive_directory;  // copies of checkpoints of keep_every_steps; empty: none
   } checkpoint;
 
   struct Log {
@@ -106,19 +106,19 @@ struct Config {
     std::int64_t sample_every_steps = 0;  // 0: never
     std::string sample_prompt;
     std::int64_t sample_tokens = 64;
-    std::string prometheus_file = "metrics.prom";  // in the run's directory; empty: none
-    std::int64_t metrics_port = 0;                 // of rank 0; 0: none
-    std::string metrics_address = "127.0.0.1";     // empty: every address of the machine
+    std::string prometheus_file = "metrics.prom";  // relative to the run's directory; empty: none
+    std::int64_t metrics_port = 0;                 // on rank 0; 0: none
+    std::string metrics_address = "127.0.0.1";     // empty: every address of the host
   } log;
 
   struct Plan {
-    std::string cluster;  // file that describes what the run is on; empty: the GPU, where known
+    std::string cluster;  // file that describes the run's hardware; empty: the GPU, if known
     std::int64_t compare_every_steps = 100;  // 0: never
   } plan;
 
   struct Precision {
     DType compute = DType::fp32;
-    bool master_weights = true;  // in fp32 beside bf16 weights; without: stochastic rounding
+    bool master_weights = true;  // fp32, for bf16 weights; false: stochastic rounding
     Fp8Products fp8 = Fp8Products::off;
     Fp8Gradients fp8_gradients = Fp8Gradients::e5m2;
     DType moments = DType::fp32;

@@ -11,7 +11,7 @@ Mesh mesh_of(const Config::Layout& layout, int ranks) {
                           ranks, ranks == 1 ? " was" : " were", " started; start ", product,
                           " (mpirun -n, srun --mpi=pmix -n), or ",
                           others == 1 ? "" : str("a multiple of ", others, " and "),
-                          "leave layout.shard out: it takes what is left"));
+                          "omit layout.shard: it is then derived from the number of ranks"));
   }
   const auto replicate = static_cast<int>(layout.replicate), shard = static_cast<int>(layout.shard),
              tensor = static_cast<int>(layout.tensor);

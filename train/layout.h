@@ -1,4 +1,4 @@
-// How the ranks of a run share it: what the keys of [layout] make of as many ranks as were started.
+// Layout: the mesh that the keys of [layout] make of the started ranks.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// Throws ConfigError where the axes are not for this many ranks. layout.sharding = "none" makes the
-// ranks of layout.shard further copies of the model.
+// Makes the mesh. Throws ConfigError if the product of the axes is not `ranks`. With
+// layout.sharding = "none" the ranks of layout.shard are data-parallel replicas too.
 Mesh mesh_of(const Config::Layout& layout, int ranks);
 
 inline constexpr std::array<std::string_view, 4> kShardingNames{"none", "optimizer", "gradients",
@@ -21,7 +21,7 @@ inline std::string_view name(Sharding sharding) {
 }
 std::string in_words(Recompute recompute);  // "recompute cheap", "no recompute"
 
-// Ranks that read data: tensor ranks read the same.
+// Number of ranks that read different data; tensor ranks read the same data.
 inline std::int64_t data_ranks(const Config::Layout& layout) {
   return layout.ranks / layout.tensor;
 }

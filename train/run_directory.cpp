@@ -14,12 +14,12 @@
 namespace lockstep {
 namespace {
 
-// Whoever holds the lock has written its name there.
+// The process that holds the lock has written its name into the file.
 [[noreturn]] void refuse_second(const std::filesystem::path& run,
                                 const std::filesystem::path& lock) {
   std::string who;
   std::getline(std::ifstream(lock), who);
-  throw TransientError(str("another process trains in ", run.string(),
+  throw TransientError(str("another process is training in ", run.string(),
                            who.empty() ? "" : str(" (", who, ")"),
                            "; wait for it, or choose another directory with --run"));
 }
@@ -37,8 +37,8 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(
     lock_ = Descriptor(open(name.c_str(), O_RDONLY | O_CLOEXEC));
     if (!lock_ && errno == ENOENT)
       throw DataError(str(path_.string(),
-                          ": rank 0 made it, and it is not here; choose a directory that all hosts "
-                          "share with --run"));
+                          ": rank 0 created the directory, but this host does not see it; choose a "
+                          "directory that all hosts share with --run"));
     if (!lock_) fail_io(name, "cannot open", errno);
     return;
   }
@@ -51,9 +51,9 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(
     throw_io_error(errno, str(name.string(), ": cannot be locked: ", reason(errno),
                               "; choose a directory on another file system with --run"));
   }
-  if (!is_named(lock_.number(), name))  // a process that has just ended removed it
+  if (!is_named(lock_.number(), name))  // a process that has just ended removed the file
     throw TransientError(
-        str(name.string(), ": was removed while it was locked; start the run again"));
+        str(name.string(), ": removed while it was being locked; start the run again"));
   say_who_holds_it();
 }
 
@@ -66,7 +66,7 @@ void RunDirectory::check() const {
   std::error_code unknown;
   const auto now =
       std::filesystem::read_symlink(str("/proc/self/fd/", lock_.number()), unknown).string();
-  // NFS gives a file that is removed while it is open another name (.nfs...).
+  // NFS renames a file that is removed while it is open (.nfs...).
   const bool is_moved = std::filesystem::path(now).filename() == name.filename();
   throw DataError(str(path_.string(),
                       ": the run directory was removed, moved or replaced while the run trained in "
@@ -77,7 +77,7 @@ void RunDirectory::check() const {
                       ", or choose another one with --run"));
 }
 
-// For people: what counts is the lock, which goes with the process.
+// Writes the holder's name for people. The lock itself ends with the process.
 void RunDirectory::say_who_holds_it() const {
   const auto who = str("pid ", getpid(), " on host ", host_name(), "\n");
   if (ftruncate(lock_.number(), 0) == 0) [[maybe_unused]]
@@ -90,7 +90,7 @@ RunDirectory::~RunDirectory() {
     std::filesystem::remove_all(tokenizer(), not_empty);
     std::filesystem::remove(path_ / "lock", not_empty);
     for (std::filesystem::directory_iterator at(path_, not_empty), end; !not_empty && at != end;
-         at.increment(not_empty))  // what Prometheus reads, whatever it is called
+         at.increment(not_empty))  // the file for Prometheus, which may have any name
       if (at->path().extension() == ".prom") std::filesystem::remove(at->path(), not_empty);
     std::filesystem::remove(path_, not_empty);
   }

@@ -1,14 +1,15 @@
-// RunDirectory: where a run keeps what it makes. One run at a time may train in it.
+// RunDirectory: the directory of a run's files. One run at a time may train in it.
 //
-//   config.toml      the resolved configuration of the last start
-//   metrics.jsonl    one object a step            events.out.tfevents.*  the same for TensorBoard
-//   data.json        what the last start reads    checkpoints/           step-00001000/, ...
-//   numerics.json    what a GPU computes with      plan.json              what a step should cost
-//   ledger.jsonl     what the wall time went to    metrics.prom           for Prometheus
-//   lock             held while training          trace-rank-00000.json, ...   of --trace
-//   saved_step.txt   the newest saved step, for scripts that restart a run
-//   tokenizer/       kTokenizerFiles, where the tokens, or the model it starts from, have such
-//   ended/           rank-00000.txt, ...: what ranks did when others ended them
+//   config.toml      resolved configuration of the last start
+//   metrics.jsonl    metrics, one object a step    events.out.tfevents.*  metrics for TensorBoard
+//   data.json        data that the last start reads
+//   checkpoints/     step-00001000/, ...
+//   numerics.json    algorithms of the GPU         plan.json              planned cost of a step
+//   ledger.jsonl     use of the wall time          metrics.prom           metrics for Prometheus
+//   lock             held while training           trace-rank-00000.json, ...   written by --trace
+//   saved_step.txt  the newest saved step, for scripts that restart a run
+//   tokenizer/       kTokenizerFiles, if the data or the initial model have them
+//   ended/           rank-00000.txt, ...: last collectives of ranks that were aborted
 #pragma once
 
 #include <filesystem>
@@ -20,14 +21,15 @@
 
 namespace lockstep {
 
-// The name of the directory, which labels and pages call a run by.
+// The name of the directory. Labels and pages show it as the run's name.
 std::string run_name(const std::filesystem::path& run);
 
 class RunDirectory {
  public:
-  // Creates the directory and takes its lock. Throws TransientError when another process holds it,
-  // DataError when it cannot be written. Of several ranks one does, and the others find it there.
-  // One that it made, and that is empty at the end, goes again, unless keep() was called.
+  // Creates the directory and takes its lock. Throws TransientError if another process holds the
+  // lock, and DataError if the directory cannot be written. One rank takes the lock; the others
+  // (takes_lock = false) open the existing directory. The destructor removes a directory that it
+  // created and that holds no checkpoint, unless keep() was called.
   explicit RunDirectory(std::filesystem::path path, bool takes_lock = true);
   RunDirectory(RunDirectory&& other) noexcept
       : path_(std::move(other.path_)),
@@ -37,8 +39,9 @@ class RunDirectory {
   RunDirectory& operator=(const RunDirectory&) = delete;
   ~RunDirectory();
 
-  // Compares the lock with its name; any thread. Throws DataError where the directory was removed,
-  // moved or replaced since, TransientError where another process trains in what stands there now.
+  // Checks that the path still leads to the opened lock. Any thread may call it. Throws DataError
+  // if the directory was removed, moved or replaced, and TransientError if another process trains
+  // in the directory that replaced it.
   void check() const;
 
   void keep() { is_new_ = false; }
@@ -61,7 +64,7 @@ class RunDirectory {
   std::filesystem::path lock_path() const { return path_ / "lock"; }
 
   std::filesystem::path path_;
-  Descriptor lock_;  // the open file: locked by the rank that takes it
+  Descriptor lock_;  // the open file; one rank holds its lock
   bool is_new_ = false;
 };
 

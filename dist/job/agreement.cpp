@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostDifferences = 8, kMostNamed = 4;
 
-// What every rank said.
+// Fields of all ranks.
 struct Said {
   std::vector<std::string> hosts;
   std::vector<std::string> names;  // of fields, in their order
@@ -42,7 +42,7 @@ std::string with_hosts(const std::vector<int>& ranks, const std::vector<std::str
   return text;
 }
 
-// "200 on rank 3 (host n2), 100 on ranks 0-2, 4"; nothing where all ranks have one value.
+// "200 on rank 3 (host n2), 100 on ranks 0-2, 4"; empty if all ranks have one value.
 std::string difference(const std::map<std::string, std::vector<int>>& values,
                        const std::vector<std::string>& hosts) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
@@ -56,7 +56,7 @@ std::string difference(const std::map<std::string, std::vector<int>>& values,
   }
   if (!without.empty()) groups.emplace_back("not set", without);
   if (groups.size() == 1) return "";
-  // The few first: they are the odd ones.
+  // The smallest groups first: they are probably wrong.
   std::stable_sort(groups.begin(), groups.end(),
                    [](auto& a, auto& b) { return a.second.size() < b.second.size(); });
   std::string text;
@@ -82,8 +82,8 @@ void agree(World& world, const std::string& what, const Fields& mine) {
   }
   if (differing == 0) return;
   if (differing > kMostDifferences) text += str("; and ", differing - kMostDifferences, " more");
-  throw ConfigError(
-      str("the ranks differ in their ", what, ": ", text, "; start all with the same"));
+  throw ConfigError(str("the ranks differ in their ", what, ": ", text,
+                        "; start all ranks with the same values"));
 }
 
 std::string rank_file(int rank, const char* extension) {

@@ -1,4 +1,4 @@
-// Agreement: ranks that would not compute the same run are refused before its first step.
+// Agreement: checks that all ranks have the same settings, before the first step of a run.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ namespace lockstep {
 
 using Fields = std::vector<std::pair<std::string, std::string>>;  // name, value
 
-// Every rank of the world at once. Throws ConfigError, the same on all, unless all give the same
-// fields: which differ, what they are, and on which ranks. `what` says of what: "configuration".
+// Compares the fields of all ranks. Every rank of the world calls it together. If fields differ,
+// all ranks throw the same ConfigError, with the names, the values and the ranks. `what` names the
+// fields in the error: "configuration".
 void agree(World& world, const std::string& what, const Fields& mine);
 
-// "ranks 0-2, 5", "rank 4"; of ascending ranks.
+// Text of ascending ranks: "ranks 0-2, 5", "rank 4".
 std::string rank_list(const std::vector<int>& ranks);
 std::string rank_file(int rank, const char* extension);  // "rank-00003.txt"
 

@@ -9,10 +9,10 @@ namespace {
 
 constexpr std::size_t kMostWaitingBytes = std::size_t{1} << 30;
 constexpr Milliseconds kSendTime{60'000};
-constexpr Milliseconds kAnswerTime{5'000};  // beyond the deadline, for rank 0 to say who is missing
+constexpr Milliseconds kAnswerTime{5'000};  // after the deadline, for rank 0 to name missing ranks
 constexpr Milliseconds kLeaveTime{2'000};
 
-// An error as rank 0 tells it to others: its exit code says which type it has.
+// An error as rank 0 sends it to the others. The exit code identifies the type.
 Bytes encode(const Error& error) {
   return BodyWriter()
       .number(static_cast<std::int32_t>(error.exit_code()))
@@ -32,7 +32,7 @@ Control::Control(const Membership& membership)
 }
 
 Control::~Control() {
-  // The hub reads to the end of what was sent, then closes; closing before that could undo it.
+  // The hub reads everything that was sent, then closes. Closing earlier could discard messages.
   socket_.finish_sending();
   {
     std::unique_lock lock(mutex_);
@@ -46,7 +46,8 @@ void Control::await_roster(Deadline deadline) {
   for (;;) {
     while (auto frame = reader_.next()) {
       if (frame->kind == FrameKind::refused) throw_as(frame->peer, as_text(frame->body));
-      LOCKSTEP_CHECK(frame->kind == FrameKind::roster, "expected the list of ranks, found a frame ",
+      LOCKSTEP_CHECK(frame->kind == FrameKind::roster,
+                     "expected the list of ranks, got a frame of kind ",
                      static_cast<int>(frame->kind));
       BodyReader reader(frame->body);
       for (auto& peer : peers_) {
@@ -58,7 +59,8 @@ void Control::await_roster(Deadline deadline) {
     Bytes bytes(kPieceBytes);
     const auto count = socket_.receive_some(bytes, deadline);
     if (count == 0)
-      throw TransientError(str("rank 0 (", socket_.peer(), ") ended before all ranks were there"));
+      throw TransientError(str("rank 0 (", socket_.peer(),
+                               ") closed its connection before all ranks had connected"));
     reader_.add(std::span(bytes).first(count));
   }
 }
@@ -75,22 +77,24 @@ void Control::read() {
     }
     lose(str("rank 0 (host ", peers_[0].host, ") closed its connection"));
   } catch (const Error& error) {
-    lose(str("rank 0 (host ", peers_[0].host, ") is lost: ", error.what()));
+    lose(str("rank 0 (host ", peers_[0].host, ") is unreachable: ", error.what()));
   }
 }
 
 void Control::take(Frame frame) {
   const std::lock_guard lock(mutex_);
-  if (frame.peer < 0 || frame.peer >= ranks()) throw DataError(str("a frame of rank ", frame.peer));
+  if (frame.peer < 0 || frame.peer >= ranks())
+    throw DataError(str("received a frame from rank ", frame.peer, " of ", ranks(), " ranks"));
   if (frame.kind == FrameKind::gone) {
     gone_[static_cast<std::size_t>(frame.peer)] = true;
   } else if (frame.kind == FrameKind::message) {
     waiting_bytes_ += frame.body.size();
     if (waiting_bytes_ > kMostWaitingBytes)
-      throw DataError(str("more than ", kMostWaitingBytes, " bytes arrived that nobody receives"));
+      throw DataError(str("the control message queue exceeds ", kMostWaitingBytes,
+                          " bytes: messages are not being received"));
     inbox_[{frame.peer, frame.tag}].push_back(std::move(frame.body));
   } else {
-    throw DataError(str("an unexpected frame of kind ", static_cast<int>(frame.kind)));
+    throw DataError(str("received an unexpected frame of kind ", static_cast<int>(frame.kind)));
   }
   arrived_.notify_all();
 }
@@ -109,7 +113,7 @@ std::string Control::describe(const std::vector<int>& ranks) const {
 }
 
 void Control::send(int to, const std::string& tag, std::span<const std::byte> bytes) {
-  LOCKSTEP_CHECK(0 <= to && to < ranks(), "a message to rank ", to, " of ", ranks());
+  LOCKSTEP_CHECK(0 <= to && to < ranks(), "cannot send to rank ", to, " of ", ranks(), " ranks");
   Bytes out;
   append(out, {FrameKind::message, to, tag, {bytes.begin(), bytes.end()}});
   {
@@ -120,7 +124,7 @@ void Control::send(int to, const std::string& tag, std::span<const std::byte> by
   try {
     socket_.send_all(out, Clock::now() + kSendTime);
   } catch (const TransientError&) {
-    socket_.shut();  // half a frame may have left: nothing can follow it
+    socket_.shut();  // part of a frame may have been sent, so no other frame can follow
     throw;
   }
 }
@@ -134,7 +138,8 @@ Bytes Control::receive(int from, const std::string& tag, Milliseconds timeout) {
 }
 
 Bytes Control::receive_by(int from, const std::string& tag, Deadline deadline) {
-  LOCKSTEP_CHECK(0 <= from && from < ranks(), "a message from rank ", from, " of ", ranks());
+  LOCKSTEP_CHECK(0 <= from && from < ranks(), "cannot receive from rank ", from, " of ", ranks(),
+                 " ranks");
   std::unique_lock lock(mutex_);
   const Key key{from, tag};
   const auto gone = [&] { return static_cast<bool>(gone_[static_cast<std::size_t>(from)]); };
@@ -149,8 +154,8 @@ Bytes Control::receive_by(int from, const std::string& tag, Deadline deadline) {
     return bytes;
   }
   if (!lost_.empty()) throw TransientError(lost_);
-  throw TransientError(str("no message '", tag, "' from ", describe({from}),
-                           gone() ? ", which has closed its connection" : ""));
+  throw TransientError(str("received no message '", tag, "' from ", describe({from}),
+                           gone() ? ", which closed its connection" : ""));
 }
 
 std::vector<Bytes> Control::collect(const std::string& tag, std::span<const std::byte> bytes,
@@ -168,7 +173,7 @@ std::vector<Bytes> Control::collect(const std::string& tag, std::span<const std:
   }
   if (!missing.empty())
     throw TransientError(
-        str(tag, ": ", describe(missing), " did not come within ", seconds_text(timeout)));
+        str(tag, ": no message from ", describe(missing), " within ", seconds_text(timeout)));
   return all;
 }
 
@@ -185,7 +190,7 @@ Bytes Control::broadcast(const std::string& tag, std::span<const std::byte> byte
   return receive(0, own, timeout);
 }
 
-// Rank 0 makes one answer of what all give, or an error, and every rank gets it.
+// Rank 0 computes one answer from the bytes of all ranks, or an error, and sends it to every rank.
 Bytes Control::round(const std::string& tag, std::span<const std::byte> bytes, Milliseconds timeout,
                      const AtRoot& at_root) {
   std::vector<Bytes> all;

@@ -1,11 +1,11 @@
-// Control: byte messages between the ranks of a job, over TCP and through rank 0's hub; independent
-// of MPI, NCCL and every stream, so any thread may use it behind training's back. What is small and
-// rare goes here: who is there, a checkpoint's commit. Never tensors.
+// Control: byte messages between the ranks of a job, over TCP and through rank 0's hub. It does not
+// use MPI, NCCL or streams, so any thread may use it while training runs. It carries small and rare
+// messages, such as the list of ranks or the commit of a checkpoint, and no tensors.
 //
-// Messages from one rank to another with one tag arrive in the order in which they were sent. A
-// message has at most 16 MiB, a tag 64 bytes; what has arrived and was not received yet at most 1
-// GiB. A deadline that passes, or a peer that is gone, is a TransientError that names rank and
-// host.
+// Messages from one rank to another with one tag arrive in the order in which they were sent. The
+// limits are 16 MiB for a message, 64 bytes for a tag, and 1 GiB for messages that have arrived and
+// were not received yet. If a deadline passes or a peer is gone, the call throws a TransientError
+// that names rank and host.
 #pragma once
 
 #include <condition_variable>
@@ -22,12 +22,12 @@ namespace lockstep {
 
 class Control {
  public:
-  // Returns when every rank is here. Throws, on all that came, when some are not within
-  // membership.start, naming them.
+  // Returns when every rank has connected. If some do not connect within membership.start, all
+  // connected ranks throw an error that names them.
   explicit Control(const Membership& membership);
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
-  ~Control();  // what was sent arrives
+  ~Control();  // returns after sent messages have arrived, or after two seconds
 
   int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(peers_.size()); }
@@ -38,14 +38,14 @@ class Control {
   void send(int to, const std::string& tag, std::span<const std::byte> bytes);
   Bytes receive(int from, const std::string& tag, Milliseconds timeout);
 
-  // Every rank calls the same ones in the same order (those with one tag). What fails in one of the
-  // last three is thrown by all ranks alike: rank 0 tells them.
+  // Collective calls. Every rank makes the calls with one tag in the same order. If all_gather or
+  // barrier fails, all ranks throw the same error, which rank 0 sends them.
   std::vector<Bytes> gather(const std::string& tag, std::span<const std::byte> bytes,
-                            Milliseconds timeout);  // [ranks] at rank 0, elsewhere nothing
+                            Milliseconds timeout);  // [ranks] on rank 0, elsewhere empty
   Bytes broadcast(const std::string& tag, std::span<const std::byte> bytes,
-                  Milliseconds timeout);  // rank 0's
+                  Milliseconds timeout);  // returns rank 0's bytes
   std::vector<Bytes> all_gather(const std::string& tag, std::span<const std::byte> bytes,
-                                Milliseconds timeout);  // [ranks], at most 16 MiB together
+                                Milliseconds timeout);  // [ranks], at most 16 MiB in total
   void barrier(const std::string& tag, Milliseconds timeout);
 
  private:
@@ -53,7 +53,7 @@ class Control {
   using AtRoot = std::function<Bytes(const std::vector<Bytes>&)>;
 
   void await_roster(Deadline deadline);
-  void read();  // the reader's thread
+  void read();  // runs in the reader's thread
   void take(Frame frame);
   void lose(const std::string& why);
   Bytes receive_by(int from, const std::string& tag, Deadline deadline);
@@ -68,12 +68,12 @@ class Control {
   std::vector<Peer> peers_;
 
   std::mutex sending_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below, except thread_
   std::condition_variable arrived_;
   std::map<Key, std::deque<Bytes>> inbox_;
   std::size_t waiting_bytes_ = 0;
   std::vector<bool> gone_;
-  std::string lost_;  // why nothing more will come
+  std::string lost_;  // why the connection ended; empty: it is open
   std::thread thread_;
 };
 

@@ -11,10 +11,11 @@
 namespace lockstep {
 namespace {
 
-// Rank 0 may read a large checkpoint meanwhile; of a rank that died the heartbeat knows at once.
+// Long, because rank 0 may be reading a large checkpoint. The heartbeat detects a dead rank
+// earlier.
 constexpr Milliseconds kExchangeTime{1'800'000};
 constexpr Milliseconds kHubLeaveTime{10'000};
-constexpr Milliseconds kMeetTime{600'000};  // some machines may have to fetch an image first
+constexpr Milliseconds kMeetTime{600'000};  // some hosts may have to fetch an image first
 constexpr std::size_t kPiecesBytes = std::size_t{8} << 20;
 
 class ControlWorld final : public World {
@@ -25,12 +26,13 @@ class ControlWorld final : public World {
   int size() const override { return control_.ranks(); }
 
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
-    throw ConfigError(str("tensors of the group '", group.name,
-                          "' need MPI on CPUs; start the ranks with mpirun -n RANKS or "
+    throw ConfigError(str("the communication group '", group.name,
+                          "' needs MPI on CPUs; start the ranks with mpirun -n RANKS or "
                           "srun --mpi=pmix"));
   }
   std::vector<std::string> exchange(const std::string& mine) override {
-    // In pieces, each with the size of the whole, of which all ranks' together are one message.
+    // Texts are sent in pieces, each with the size of the whole text. The pieces of all ranks fit
+    // into one message.
     const std::size_t piece = kPiecesBytes / static_cast<std::size_t>(size());
     std::vector<std::string> texts(static_cast<std::size_t>(size()));
     std::size_t most = 0, said = 0;
@@ -55,7 +57,7 @@ class ControlWorld final : public World {
   std::function<void(const std::string&, int)> on_abort_;
 };
 
-// With all that it talks through.
+// ControlWorld with its hub and connection.
 class AddressWorld final : public World {
  public:
   explicit AddressWorld(const Rendezvous& found) {
@@ -69,7 +71,7 @@ class AddressWorld final : public World {
                                 .secret = *found.secret,
                                 .start = kMeetTime});
     world_.emplace(*control_, [](const std::string& why, int exit_code) {
-      log_line(LogLevel::error, why);  // with the number that the mesh gave this rank
+      log_line(LogLevel::error, why);  // the log has this rank's number in the mesh
       _exit(exit_code);
     });
   }

@@ -1,5 +1,5 @@
-// ControlWorld: ranks that a launcher started where MPI cannot, as torchrun and srun do. It carries
-// bytes alone: on GPUs NCCL joins it to what carries tensors (dist/nccl_world.h).
+// ControlWorld: the world of ranks that a launcher without MPI started, such as torchrun or srun.
+// It carries only bytes. On GPUs, NCCL carries the tensors (dist/nccl_world.h).
 #pragma once
 
 #include <functional>
@@ -12,12 +12,12 @@
 namespace lockstep {
 
 //   control   outlives the result
-//   on_abort  tells the other ranks, and ends this one: Control has no message for them
+//   on_abort  reports the error to the other ranks and ends this one; Control has no message for it
 std::unique_ptr<World> make_control_world(
     Control& control, std::function<void(const std::string& why, int exit_code)> on_abort);
 
-// The ranks of Rendezvous::Way::address: each finds the others at rank 0's hub. Throws
-// TransientError where they do not come within ten minutes.
+// Makes the world of Rendezvous::Way::address: each rank connects to rank 0's hub. Throws
+// TransientError if some do not connect within ten minutes.
 std::unique_ptr<World> meet_at_address(const Rendezvous& found);
 
 }  // namespace lockstep

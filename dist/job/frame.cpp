@@ -20,11 +20,10 @@ std::string as_text(std::span<const std::byte> bytes) {
 }
 
 void append(Bytes& out, const Frame& frame) {
-  LOCKSTEP_CHECK(frame.tag.size() <= kMostTagBytes, "a tag of ", frame.tag.size(),
-                 " bytes, at most ", kMostTagBytes, " are possible: ", frame.tag);
-  LOCKSTEP_CHECK(frame.body.size() <= kMostMessageBytes, "a message of ", frame.body.size(),
-                 " bytes with the tag ", frame.tag, ", at most ", kMostMessageBytes,
-                 " are possible");
+  LOCKSTEP_CHECK(frame.tag.size() <= kMostTagBytes, "expected a tag of at most ", kMostTagBytes,
+                 " bytes, got ", frame.tag.size(), ": ", frame.tag);
+  LOCKSTEP_CHECK(frame.body.size() <= kMostMessageBytes, "expected a message of at most ",
+                 kMostMessageBytes, " bytes, got ", frame.body.size(), " with the tag ", frame.tag);
   const auto head = BodyWriter()
                         .number(static_cast<std::uint32_t>(frame.kind))
                         .number(frame.peer)
@@ -54,11 +53,10 @@ std::optional<Frame> FrameReader::next() {
   const std::size_t body_bytes = head.number<std::uint32_t>();
   if (kind < static_cast<std::uint32_t>(FrameKind::message) ||
       kind > static_cast<std::uint32_t>(FrameKind::verdict))
-    throw DataError(str("a frame of the unknown kind ", kind));
+    throw DataError(str("a frame has the unknown kind ", kind));
   if (tag_bytes > kMostTagBytes || body_bytes > kMostMessageBytes)
-    throw DataError(str("a frame with ", tag_bytes, " bytes of tag and ", body_bytes,
-                        " of body, at most ", kMostTagBytes, " and ", kMostMessageBytes,
-                        " are possible"));
+    throw DataError(str("a frame has a tag of ", tag_bytes, " bytes and a body of ", body_bytes,
+                        "; expected at most ", kMostTagBytes, " and ", kMostMessageBytes));
   if (here.size() < kHeadBytes + tag_bytes + body_bytes) return std::nullopt;
   const auto tag = here.subspan(kHeadBytes, tag_bytes);
   const auto body = here.subspan(kHeadBytes + tag_bytes, body_bytes);
@@ -75,7 +73,7 @@ BodyWriter& BodyWriter::text(std::string_view text) {
 
 std::span<const std::byte> BodyReader::take(std::size_t count) {
   if (count > bytes_.size())
-    throw DataError(str("a body ends ", count - bytes_.size(), " bytes too soon"));
+    throw DataError(str("the body of a frame is ", count - bytes_.size(), " bytes too short"));
   const auto taken = bytes_.first(count);
   bytes_ = bytes_.subspan(count);
   return taken;

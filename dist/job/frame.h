@@ -1,6 +1,6 @@
-// Frames: what travels over a connection between ranks once both ends have proved who they are.
-// Each is a head of four little-endian 32-bit numbers (kind, peer, bytes of the tag, bytes of the
-// body), the tag, the body.
+// Frame: the unit of data on a connection between ranks after the handshake (dist/job/handshake.h).
+// A frame is a head of four little-endian 32-bit numbers (kind, peer, bytes of the tag, bytes of
+// the body), the tag, and the body.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-inline constexpr std::size_t kPieceBytes = 64 << 10;  // that are read from a connection at once
+inline constexpr std::size_t kPieceBytes = 64 << 10;  // largest single read from a connection
 
 using Bytes = std::vector<std::byte>;
 
@@ -23,14 +23,14 @@ inline constexpr std::size_t kMostTagBytes = 64;
 inline constexpr std::size_t kMostMessageBytes = std::size_t{16} << 20;
 
 enum class FrameKind : std::uint32_t {
-  message = 1,  // peer: to whom, or when it arrives from whom
-  roster = 2,   // who the ranks are: they are all here
-  gone = 3,     // peer has closed its connection
-  refused = 4,  // peer: the exit code that fits; body: why
-  beat = 5,     // from a rank: what it does; to a rank: rank 0 is there
-  goodbye = 6,  // this rank ends, all is well
-  failed = 7,   // this rank ends; peer: its exit code; body: its error
-  verdict = 8,  // end; peer: with which exit code; body: why
+  message = 1,  // peer: the receiver, or the sender when it arrives
+  roster = 2,   // list of the ranks, sent when all have connected
+  gone = 3,     // peer: a rank that closed its connection
+  refused = 4,  // the connection is rejected; peer: exit code; body: reason
+  beat = 5,     // from a rank: its activity; to a rank: rank 0 is alive
+  goodbye = 6,  // this rank ends without an error
+  failed = 7,   // this rank ends with an error; peer: its exit code; body: the error
+  verdict = 8,  // the job is aborted; peer: exit code; body: reason
 };
 
 struct Frame {
@@ -45,8 +45,9 @@ std::string as_text(std::span<const std::byte> bytes);
 
 void append(Bytes& out, const Frame& frame);
 
-// Cuts a stream of bytes into frames. It never holds more than what came, and refuses a frame as
-// soon as its head is there: an unknown kind, a tag or a body over the limit are a DataError.
+// FrameReader splits a stream of bytes into frames. It holds no more memory than the bytes that
+// arrived. It throws DataError as soon as a head has an unknown kind, or a tag or body that exceeds
+// its limit.
 class FrameReader {
  public:
   void add(std::span<const std::byte> bytes);
@@ -57,8 +58,8 @@ class FrameReader {
   std::size_t begin_ = 0;
 };
 
-// Numbers and texts in a body, little-endian. A reader throws DataError where the body ends too
-// soon.
+// BodyWriter and BodyReader encode numbers and texts of a body, little-endian. The reader throws
+// DataError if the body is too short.
 class BodyWriter {
  public:
   template <class Number>
@@ -69,7 +70,7 @@ class BodyWriter {
     std::memcpy(bytes_.data() + at, &value, sizeof value);
     return *this;
   }
-  BodyWriter& text(std::string_view text);  // its size as 32 bits, then it
+  BodyWriter& text(std::string_view text);  // size as 32 bits, then the bytes
   Bytes take() { return std::move(bytes_); }
 
  private:

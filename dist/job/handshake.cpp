@@ -17,11 +17,11 @@ constexpr std::size_t kHelloBytes = kMagic.size() + sizeof kVersion + sizeof(Byt
 constexpr std::size_t kIntroductionBytes = 4 * sizeof(std::uint32_t) + kHostBytes;
 constexpr std::size_t kProofBytes = kIntroductionBytes + sizeof(Bytes32);
 constexpr Milliseconds kFirstPause{20}, kLongestPause{1000}, kAttempt{5000};
-constexpr int kRejections = 3;  // one may be chance: a hub that is flooded closes the oldest
+constexpr int kRejections = 3;  // a single one may be chance: a flooded hub closes the oldest
 
 using Span = std::span<const std::byte>;
 
-// What both sides sign.
+// The text that both sides sign.
 Bytes signed_text(std::string_view role, const Bytes32& client, const Bytes32& hub,
                   Span introduction) {
   Bytes text = as_bytes(role);
@@ -54,7 +54,7 @@ Introduction decode(Span bytes) {
   const std::string host = as_text(bytes.last(kHostBytes));
   read.peer.host = host.substr(0, host.find('\0'));
   if (read.channel < Channel::control || read.channel > Channel::files)
-    throw DataError(str("an unknown channel, ", static_cast<std::uint32_t>(read.channel)));
+    throw DataError(str("unknown channel ", static_cast<std::uint32_t>(read.channel)));
   return read;
 }
 
@@ -69,7 +69,7 @@ class Rejected : public TransientError {
   using TransientError::TransientError;
 };
 
-// The rank's side.
+// Handshake at the connecting rank's side.
 void greet(Socket& socket, const Membership& membership, Channel channel, Deadline deadline) {
   const auto random = random_bytes();
   Bytes hello = as_bytes(kMagic);
@@ -87,15 +87,15 @@ void greet(Socket& socket, const Membership& membership, Channel channel, Deadli
   proven.insert(proven.end(), proof.begin(), proof.end());
   socket.send_all(proven, deadline);
   const char* remedy =
-      ": it has another secret, or belongs to another version or job; give all ranks the same "
-      "LOCKSTEP_SECRET and binary";
+      ": its secret, version or job differs; start all ranks with the same LOCKSTEP_SECRET and "
+      "binary";
   try {
     socket.receive_all(answer, deadline);
   } catch (const TransientError&) {
-    throw Rejected(str(socket.peer(), " turned this rank away", remedy));
+    throw Rejected(str(socket.peer(), " rejected this rank", remedy));
   }
   if (!membership.secret.signed_by(signed_text("hub", random, challenge, introduction), answer))
-    throw Rejected(str(socket.peer(), " does not prove that it is rank ", membership.listener,
+    throw Rejected(str(socket.peer(), " failed to prove that it is rank ", membership.listener,
                        " of this job", remedy));
 }
 
@@ -103,7 +103,7 @@ void greet(Socket& socket, const Membership& membership, Channel channel, Deadli
 
 std::vector<Frame> Session::take(Span bytes, Bytes& answer) {
   if (!authenticated()) {
-    // Bytes behind the proof are frames already.
+    // Bytes after the proof belong to frames.
     head_.insert(head_.end(), bytes.begin(), bytes.end());
     if (!challenge_ && !take_hello(answer)) return {};
     if (!take_proof(answer)) return {};
@@ -119,15 +119,15 @@ std::vector<Frame> Session::take(Span bytes, Bytes& answer) {
 }
 
 bool Session::take_hello(Bytes& answer) {
-  // Wrong bytes are noticed as soon as they are there.
+  // Wrong bytes are detected as soon as they arrive.
   const auto magic = std::min(head_.size(), kMagic.size());
   if (as_text(Span(head_).first(magic)) != kMagic.substr(0, magic))
-    throw DataError("it does not speak this protocol");
+    throw DataError("it does not use Lockstep's protocol");
   if (head_.size() < kHelloBytes) return false;
   const auto version = BodyReader(Span(head_).subspan(kMagic.size())).number<std::uint32_t>();
   if (version != kVersion)
-    throw DataError(str("it speaks version ", version, " of the protocol, expected ", kVersion,
-                        "; are all ranks of one build?"));
+    throw DataError(str("it uses version ", version, " of the protocol, expected ", kVersion,
+                        "; start all ranks with the same binary"));
   challenge_ = take_random(Span(head_).subspan(kMagic.size() + sizeof kVersion));
   head_.erase(head_.begin(), head_.begin() + kHelloBytes);
   answer.insert(answer.end(), random_.begin(), random_.end());
@@ -139,7 +139,7 @@ bool Session::take_proof(Bytes& answer) {
   const auto introduction = Span(head_).first(kIntroductionBytes);
   const auto proof = Span(head_).subspan(kIntroductionBytes, sizeof(Bytes32));
   if (!secret_.signed_by(signed_text("rank", *challenge_, random_, introduction), proof))
-    throw DataError("it does not know the job's secret");
+    throw DataError("it does not have the job's secret");
   const auto introduced = decode(introduction);
   const auto own = secret_.sign(signed_text("hub", *challenge_, random_, introduction));
   answer.insert(answer.end(), own.begin(), own.end());
@@ -149,7 +149,7 @@ bool Session::take_proof(Bytes& answer) {
 }
 
 Socket join(const Membership& membership, Channel channel, Deadline deadline) {
-  LOCKSTEP_CHECK(!membership.addresses.empty(), "no address of rank ", membership.listener);
+  LOCKSTEP_CHECK(!membership.addresses.empty(), "rank ", membership.listener, " has no address");
   std::vector<std::string> said(membership.addresses.size());
   std::vector<int> rejections(said.size());
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
@@ -181,10 +181,10 @@ Socket join(const Membership& membership, Channel channel, Deadline deadline) {
 
 Socket await_rank(const Socket& listener, const Secret& secret, Channel channel, int rank,
                   Deadline deadline) {
-  std::string strangers;
+  std::string rejected;
   while (wait_for(listener, false, deadline)) {
     auto socket = accept_from(listener);
-    if (!socket) {  // gone again, or this process has no descriptor left
+    if (!socket) {  // closed already, or this process is out of descriptors
       std::this_thread::sleep_for(kFirstPause);
       continue;
     }
@@ -194,7 +194,7 @@ Socket await_rank(const Socket& listener, const Secret& secret, Channel channel,
       while (!session.authenticated()) {
         std::array<std::byte, kHelloBytes + kProofBytes> bytes;
         const auto count = socket->receive_some(bytes, attempt);
-        if (count == 0) throw DataError("it went away");
+        if (count == 0) throw DataError("it closed the connection");
         Bytes answer;
         session.take(std::span(bytes).first(count), answer);
         socket->send_all(answer, attempt);
@@ -202,10 +202,10 @@ Socket await_rank(const Socket& listener, const Secret& secret, Channel channel,
       const auto& who = session.introduction();
       if (who.channel == channel && who.rank == rank) return std::move(*socket);
     } catch (const Error& error) {
-      strangers = str("; ", socket->peer(), " came: ", error.what());
+      rejected = str("; rejected ", socket->peer(), ": ", error.what());
     }
   }
-  throw TransientError(str("rank ", rank, " did not come", strangers));
+  throw TransientError(str("rank ", rank, " did not connect", rejected));
 }
 
 }  // namespace lockstep

@@ -1,14 +1,13 @@
-// Handshake: how two ranks of a job find out that both know its secret, before anything else is
-// said.
+// Handshake: mutual authentication of two ranks by the job's secret, before any other message.
 //
 //   rank  -> hub  hello: "LOCKSTEP", version, random number c                      44 bytes
 //   hub   -> rank random number s                                                  32 bytes
 //   rank  -> hub  introduction i, HMAC(secret, "rank" c s i)                      112 bytes
 //   hub   -> rank HMAC(secret, "hub" c s i)                                        32 bytes
 //
-// then frames (dist/job/frame.h). Who does not say hello, or does not prove that it knows the
-// secret, is closed without an answer. This keeps strangers out; it does not hide what ranks say,
-// nor does it help against someone who can change packets between them.
+// Frames follow (dist/job/frame.h). A client that sends no hello, or fails to prove that it knows
+// the secret, is disconnected without an answer. This keeps other programs out. It does not encrypt
+// messages, and it does not protect against an attacker who changes packets on the way.
 #pragma once
 
 #include <optional>
@@ -20,10 +19,10 @@
 
 namespace lockstep {
 
-// The first two lead to rank 0's hub.
+// Purpose of a connection. The first two lead to rank 0's hub.
 enum class Channel : std::uint32_t { control = 1, heartbeat = 2, files = 3 };
 
-// One process of the job.
+// Host and process of a rank.
 struct Peer {
   std::string host = "?";
   std::int32_t pid = 0;
@@ -35,25 +34,26 @@ struct Introduction {
   Peer peer{};
 };
 
-// What a rank knows of its job: who it is, and where the one that it joins listens: rank 0's hub.
+// Membership: a rank's place in its job, and the address of the listener that it connects to, which
+// is usually rank 0's hub.
 struct Membership {
   int rank = 0;
   int ranks = 1;
-  std::vector<std::string> addresses;  // of the listener: each is tried
+  std::vector<std::string> addresses;  // of the listener; each one is tried
   std::uint16_t port = 0;
   Secret secret;
-  Milliseconds start{60'000};  // for all ranks to come
-  int listener = 0;
+  Milliseconds start{60'000};  // time for all ranks to connect
+  int listener = 0;            // rank that listens
 };
 
-// The hub's side of one connection: what its bytes mean. It has no socket, so that it can be tested
-// by any bytes.
+// Session interprets the bytes of one connection at the listener's side. It has no socket, so tests
+// can pass it any bytes.
 class Session {
  public:
   Session(const Secret& secret, const Bytes32& random) : secret_(secret), random_(random) {}
 
-  // Takes what came and adds to `answer` what is to be sent; the frames that are complete. Throws
-  // DataError where the peer is to be closed.
+  // Takes the bytes that arrived, appends the bytes to send to `answer`, and returns the complete
+  // frames. Throws DataError if the connection must be closed.
   std::vector<Frame> take(std::span<const std::byte> bytes, Bytes& answer);
   bool authenticated() const { return introduction_.has_value(); }
   const Introduction& introduction() const { return *introduction_; }
@@ -64,19 +64,19 @@ class Session {
 
   Secret secret_;
   Bytes32 random_;
-  Bytes head_;  // what came before frames may come
+  Bytes head_;  // bytes of the handshake
   std::optional<Bytes32> challenge_;
   std::optional<Introduction> introduction_;
   FrameReader reader_;
 };
 
-// A connection to the listener, authenticated. Tries each address again and again, with longer
-// pauses, until the deadline: it may not be there yet. Throws TransientError with what each address
-// said, ConfigError where every one turned this rank away.
+// Connects to the listener and authenticates. Retries each address until the deadline, with growing
+// pauses, because the listener may start later. Throws TransientError with the error of each
+// address, or ConfigError if every address rejected this rank.
 Socket join(const Membership& membership, Channel channel, Deadline deadline);
 
-// The other side of one that is no hub: the connection of that rank, authenticated. Who else comes
-// is closed. Throws TransientError at the deadline.
+// Waits at a listener that is not a hub for the connection of `rank`, and authenticates it. Other
+// connections are closed. Throws TransientError at the deadline.
 Socket await_rank(const Socket& listener, const Secret& secret, Channel channel, int rank,
                   Deadline deadline);
 

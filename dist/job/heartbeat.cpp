@@ -31,7 +31,7 @@ Heartbeat::~Heartbeat() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
-    leaving_ = true;  // it is this end that closes the connection
+    leaving_ = true;  // this end closes the connection
   }
   socket_.shut();
   leave({});
@@ -62,7 +62,7 @@ void Heartbeat::run() {
     const auto left = std::chrono::ceil<Milliseconds>(next - Clock::now()).count();
     poll(entries, 2, static_cast<int>(std::max<std::int64_t>(left, 0)));
     if (leaving()) return say_last_word();
-    // What has come is read before anything is concluded: this process may have been stopped.
+    // Arrived bytes are read before any conclusion, because this process may have been stopped.
     const auto now = Clock::now();
     try {
       if (!listen(now)) return;
@@ -71,7 +71,7 @@ void Heartbeat::run() {
       next = now + timing_.interval;
       beat(now);
     } catch (const Error& error) {
-      return conclude(str(" is lost: ", error.what()));
+      return conclude(str(" is unreachable: ", error.what()));
     }
     const auto silence = std::chrono::duration_cast<Milliseconds>(now - heard_);
     if (silence > timing_.missed * timing_.interval)
@@ -84,7 +84,7 @@ bool Heartbeat::leaving() {
   return leaving_;
 }
 
-// Nothing more is sent while the last beat has not left: a hub that does not read is not there.
+// Sends no new beat until the last one has been sent, because the hub may not be reading.
 void Heartbeat::beat(Deadline now) {
   const auto activity = ask_();
   if (activity.progress != activity_.progress) changed_ = now;
@@ -123,8 +123,8 @@ bool Heartbeat::listen(Deadline now) {
   }
 }
 
-// What this rank finds out by itself is about rank 0. Should rank 0 be alive, it and all others
-// learn of it.
+// A conclusion of this rank is about rank 0. It is sent too, so that rank 0, if alive, and all
+// other ranks receive it.
 void Heartbeat::conclude(const std::string& what) {
   if (leaving()) return;
   const Verdict verdict{
@@ -133,7 +133,7 @@ void Heartbeat::conclude(const std::string& what) {
          {.kind = FrameKind::failed, .peer = verdict.exit_code, .body = as_bytes(verdict.text)});
   try {
     socket_.try_send(out_);
-  } catch (const TransientError&) {  // it is not
+  } catch (const TransientError&) {  // rank 0 is not alive
   }
   on_verdict_(verdict);
 }
@@ -150,12 +150,12 @@ void Heartbeat::say_last_word() {
     std::array<std::byte, 1024> rest;
     while (socket_.receive_some(rest, deadline) > 0) {
     }
-  } catch (const TransientError&) {  // rank 0 is not there to hear it
+  } catch (const TransientError&) {  // rank 0 is gone
   }
 }
 
 void end_process(const Verdict& verdict, const EndOptions& options) {
-  // Whatever hangs from here on, be it the log or a disk, the process ends.
+  // From here on the process ends even if the log or a disk hangs.
   try {
     start_thread([grace = options.grace, exit_code = verdict.exit_code] {
       std::this_thread::sleep_for(grace);
@@ -165,7 +165,7 @@ void end_process(const Verdict& verdict, const EndOptions& options) {
     log_line(LogLevel::error, error.what());
   }
   if (options.rank == 0 || verdict.is_own)
-    log_line(LogLevel::error, str("the run ends: ", verdict.text));
+    log_line(LogLevel::error, str("run aborted: ", verdict.text));
   try {
     if (options.last_words) options.last_words();
   } catch (const std::exception& error) {

@@ -1,6 +1,6 @@
-// Heartbeat: tells rank 0 every second that this rank lives and what it does, over a connection and
-// from a thread of its own, and ends this rank when the job has to end: another rank died, stalls
-// or failed (rank 0's verdict, dist/job/watch.h), or rank 0 itself is silent.
+// Heartbeat reports this rank's activity to rank 0 every second, from its own thread and over its
+// own connection. It ends this rank when the job must be aborted: another rank died, stalled or
+// failed (rank 0's verdict, dist/job/watch.h), or rank 0 stopped answering.
 #pragma once
 
 #include <functional>
@@ -16,25 +16,25 @@ class Heartbeat {
   using Ask = std::function<Activity()>;
   using OnVerdict = std::function<void(const Verdict& verdict)>;
 
-  // After Control: all ranks are there then. Throws TransientError where rank 0 cannot be reached.
-  // Both are called in the heartbeat's thread:
-  //   ask         what this rank does now, for each beat
-  //   on_verdict  once, when the job has to end. Usually it calls end_process()
+  // Make it after Control, when all ranks have connected. Throws TransientError if rank 0 cannot be
+  // reached. The heartbeat's thread calls both functions:
+  //   ask         returns this rank's activity, for each beat
+  //   on_verdict  is called once, when the job must be aborted; it usually calls end_process()
   Heartbeat(const Membership& membership, const Timing& timing, Ask ask, OnVerdict on_verdict);
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
-  // Without goodbye() or failed() before, all others take it as this rank's death.
+  // Without an earlier goodbye() or failed(), all other ranks treat it as this rank's death.
   ~Heartbeat();
 
-  // This rank ends, well or with an error that ends all others at once. They return when rank 0
-  // knows, or after two seconds.
+  // Report that this rank ends: without an error, or with one that aborts all other ranks at once.
+  // Both return when rank 0 has the report, or after two seconds.
   void goodbye();
   void failed(const std::string& message, int exit_code);
 
  private:
   void run();
   void beat(Deadline now);
-  bool listen(Deadline now);  // false: it is over
+  bool listen(Deadline now);  // false: the thread ends
   void leave(const Frame& frame);
   bool leaving();
   void say_last_word();
@@ -50,17 +50,17 @@ class Heartbeat {
   Peer rank_0_{};
   Deadline heard_{};
   Activity activity_{};
-  Deadline changed_{};  // when activity_.progress did
+  Deadline changed_{};  // when activity_.progress changed
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the next two
   bool leaving_ = false;
   Frame last_word_{};
   std::thread thread_;
 };
 
-// What a rank does at a verdict: gives `last_words` a bounded time, logs it where it is rank 0,
-// which speaks for all, or where rank 0 is silent, and ends the process with the verdict's exit
-// code; without destructors, which may hang where a collective does.
+// Ends the process after a verdict, with its exit code. Runs `last_words` for at most `grace`. Logs
+// the verdict on rank 0, and on any rank that concluded it by itself. Runs no destructors, because
+// they may hang in a collective.
 struct EndOptions {
   int rank = 0;
   std::function<void()> last_words{};

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostQueuedBytes = std::size_t{64} << 20;  // for one rank; then senders wait
+constexpr std::size_t kMostQueuedBytes = std::size_t{64} << 20;  // per rank; then senders wait
 constexpr std::size_t kSpareStrangers = 64;
 constexpr Milliseconds kLogPause{10'000};
 
@@ -32,7 +32,7 @@ struct Connection {
     append(bytes, frame);
     queue(std::move(bytes));
   }
-  // What the other end takes at once.
+  // Sends the bytes that the other end accepts without blocking.
   void flush() {
     while (!out.empty()) {
       const auto n = socket.try_send(std::span(out.front()).subspan(sent));
@@ -52,16 +52,16 @@ struct Connection {
 
   Socket socket;
   Session session;
-  Deadline deadline;  // to prove itself, or once `ending` to take what is left
+  Deadline deadline;  // to authenticate; once `ending`: to read the remaining bytes
   std::deque<Bytes> out{};
-  std::size_t sent = 0, queued = 0;  // bytes of out.front() that have left; bytes that have not
-  std::vector<Frame> waiting{};  // messages for ranks whose queues are full; nothing is read then
-  bool turned_away = false;      // known, but no rank of this job
-  bool ending = false;           // is closed when `out` is sent
+  std::size_t sent = 0, queued = 0;  // sent bytes of out.front(); unsent bytes
+  std::vector<Frame> waiting{};  // messages for ranks with full queues; reading pauses meanwhile
+  bool turned_away = false;      // authenticated, but not a rank of this job
+  bool ending = false;           // closed once `out` is sent
   bool over = false;
 };
 
-// Allows this process the descriptors that a hub of so many ranks needs, beside 256 for the rest.
+// Raises the descriptor limit to what a hub of options.ranks needs, and 256 for the rest.
 const HubOptions& with_descriptors(const HubOptions& options) {
   const auto needed = 4 * static_cast<rlim_t>(options.ranks) + kSpareStrangers + 256;
   rlimit limit{};
@@ -70,18 +70,19 @@ const HubOptions& with_descriptors(const HubOptions& options) {
   limit.rlim_cur = std::min(needed, limit.rlim_max);
   if (limit.rlim_cur < needed || setrlimit(RLIMIT_NOFILE, &limit) != 0)
     throw ConfigError(str("rank 0 needs ", needed, " open files for ", options.ranks,
-                          " ranks, and may have ", limit.rlim_max, "; raise that by ulimit -Hn"));
+                          " ranks, but its limit is ", limit.rlim_max,
+                          "; raise it with ulimit -Hn"));
   return options;
 }
 
-// What a log says of strangers: a line now and then, however many there are.
+// Logs closed connections of unauthenticated clients, at most one line every ten seconds.
 class StrangerLog {
  public:
   void add(const std::string& peer, const std::string& why, Deadline now) {
     ++count_;
     if (now < next_) return;
-    log_warning("closed ", count_, count_ == 1 ? " connection" : " connections",
-                " of strangers at rank 0's port; the last, from ", peer, ": ", why);
+    log_warning("closed ", count_, " unauthenticated", count_ == 1 ? " connection" : " connections",
+                " at rank 0's port; the last, from ", peer, ": ", why);
     next_ = now + kLogPause;
     count_ = 0;
   }
@@ -122,7 +123,7 @@ class Hub::Server {
       poll_once(next);
       const auto now = Clock::now();
       if (now >= next) {
-        // Late: this process was stopped, and knows nothing of the time in between.
+        // Late: this process was stopped and received no beats meanwhile.
         const auto late = std::chrono::duration_cast<Milliseconds>(now - next);
         if (late > options_.timing.interval) watch_.slept(late, now);
         next = now + options_.timing.interval;
@@ -145,7 +146,7 @@ class Hub::Server {
     for (const auto& connection : connections_) {
       const int reading = connection.waiting.empty() ? POLLIN : 0;
       const int writing = connection.queued > 0 ? POLLOUT : 0;
-      // -1: not asked; it is over, and only what it sent is still passed on.
+      // -1: not polled; the connection is over, and only its received messages are still forwarded.
       entries.push_back({connection.over ? -1 : connection.socket.descriptor(),
                          static_cast<short>(reading | writing), 0});
     }
@@ -165,15 +166,15 @@ class Hub::Server {
       any = true;
       const auto now = Clock::now();
       connections_.emplace_back(std::move(*socket), options_.secret, now + options_.handshake);
-      const auto strangers = static_cast<std::size_t>(std::count_if(
+      const auto unknown = static_cast<std::size_t>(std::count_if(
           connections_.begin(), connections_.end(), [](auto& c) { return !c.known(); }));
-      if (strangers <= 2 * control_.size() + kSpareStrangers) continue;
+      if (unknown <= 2 * control_.size() + kSpareStrangers) continue;
       const auto oldest = std::find_if(connections_.begin(), connections_.end(),
                                        [](auto& c) { return !c.known(); });
-      strangers_.add(oldest->socket.peer(), "too many have not said who they are", now);
+      strangers_.add(oldest->socket.peer(), "too many connections are unauthenticated", now);
       connections_.erase(oldest);
     }
-    // Somebody waits, but there is no descriptor left, or no memory.
+    // A client waits, but descriptors or memory are exhausted.
     if (!any) std::this_thread::sleep_for(Milliseconds(10));
   }
 
@@ -183,7 +184,7 @@ class Hub::Server {
     try {
       count = from.socket.try_receive(bytes);
       if (count && *count == 0) return;
-    } catch (const TransientError&) {  // broken: the same as closed
+    } catch (const TransientError&) {  // a broken connection counts as closed
     }
     if (!count) {
       from.over = true;
@@ -210,27 +211,27 @@ class Hub::Server {
     const auto& who = peer.session.introduction();
     peer.deadline = Deadline::max();
     if (who.channel == Channel::files)
-      return turn_away(peer, 78, "files do not go through the hub");
+      return turn_away(peer, 78, "files are not sent through the hub");
     auto& place_of = who.channel == Channel::control ? control_ : heart_;
     if (who.ranks != options_.ranks || who.rank < 0 || who.rank >= options_.ranks)
-      return turn_away(
-          peer, 78,
-          str("rank ", who.rank, " of ", who.ranks, " (host ", who.peer.host, ") came to a job of ",
-              options_.ranks, " ranks; start all with the same number"));
+      return turn_away(peer, 78,
+                       str("rank ", who.rank, " of ", who.ranks, " (host ", who.peer.host,
+                           ") connected to a job of ", options_.ranks,
+                           " ranks; start all ranks with the same number of ranks"));
     if (who.channel == Channel::heartbeat && !all_came_)
-      return turn_away(peer, 75, "a heartbeat begins when all ranks are there");
+      return turn_away(peer, 75, "a heartbeat may start only after all ranks have connected");
     if (who.channel == Channel::control && all_came_)
       return turn_away(peer, 78,
                        str("rank ", who.rank, " (host ", who.peer.host,
-                           ") came when all ranks were there already; is another job "
-                           "running with the same secret and port?"));
+                           ") connected after all ranks had connected; is another job running with "
+                           "the same secret and port?"));
     auto& place = place_of[static_cast<std::size_t>(who.rank)];
     if (place != nullptr)
       return turn_away(peer, 78,
-                       str("there are two of rank ", who.rank, ": on host ",
+                       str("rank ", who.rank, " connected twice: from host ",
                            place->session.introduction().peer.host, ", pid ",
-                           place->session.introduction().peer.pid, ", and on host ", who.peer.host,
-                           ", pid ", who.peer.pid));
+                           place->session.introduction().peer.pid, ", and from host ",
+                           who.peer.host, ", pid ", who.peer.pid));
     place = &peer;
     if (who.channel == Channel::control) return greet_control(who);
     watch_.introduce(who.rank, who.peer);
@@ -239,7 +240,7 @@ class Hub::Server {
     if (verdict_) queue_verdict(peer);
   }
 
-  // When the last rank has come, all may begin.
+  // Sends the list of ranks to all when the last rank has connected.
   void greet_control(const Introduction& who) {
     came_[static_cast<std::size_t>(who.rank)] = who.peer;
     count_connected(1);
@@ -273,8 +274,8 @@ class Hub::Server {
     if (from.on(Channel::control)) {
       if (frame.kind != FrameKind::message || !all_came_ || frame.peer < 0 ||
           frame.peer >= options_.ranks)
-        throw DataError(str("a frame of kind ", static_cast<int>(frame.kind), " for rank ",
-                            frame.peer, " is not expected"));
+        throw DataError(str("unexpected frame of kind ", static_cast<int>(frame.kind), " for rank ",
+                            frame.peer));
       return pass_on(from, std::move(frame));
     }
     switch (frame.kind) {
@@ -284,14 +285,14 @@ class Hub::Server {
         watch_.failed(rank, as_text(frame.body), frame.peer);
         return end(from);
       default:
-        throw DataError(
-            str("a heartbeat of kind ", static_cast<int>(frame.kind), " is not expected"));
+        throw DataError(str("unexpected frame of kind ", static_cast<int>(frame.kind),
+                            " on a heartbeat connection"));
     }
   }
 
   void pass_on(Connection& from, Frame frame) {
     auto* to = control_[static_cast<std::size_t>(frame.peer)];
-    if (to == nullptr) return;  // it has gone, and all were told
+    if (to == nullptr) return;  // it left, and all ranks were told
     if (!from.waiting.empty() || to->queued > kMostQueuedBytes) {
       from.waiting.push_back(std::move(frame));
       return;
@@ -300,7 +301,7 @@ class Hub::Server {
     to->queue(frame);
   }
 
-  // Ends the job, once.
+  // Aborts the job, once.
   void judge(Deadline now) {
     if (verdict_) return;
     if (!all_came_ && now > start_) return too_late();
@@ -324,9 +325,8 @@ class Hub::Server {
     std::vector<int> missing;
     for (std::size_t r = 0; r < came_.size(); ++r)
       if (!came_[r]) missing.push_back(static_cast<int>(r));
-    const std::string why =
-        str(rank_list(missing), missing.size() == 1 ? " has" : " have", " not come within ",
-            seconds_text(options_.start), " (of ", came_.size(), " ranks)");
+    const std::string why = str(rank_list(missing), " of ", came_.size(),
+                                " did not connect within ", seconds_text(options_.start));
     for (auto* at : control_)
       if (at != nullptr) turn_away(*at, 75, why);
   }
@@ -335,7 +335,7 @@ class Hub::Server {
     for (auto& connection : connections_) {
       if (now < connection.deadline) continue;
       if (!connection.known())
-        strangers_.add(connection.socket.peer(), "it did not say in time who it is", now);
+        strangers_.add(connection.socket.peer(), "it did not authenticate in time", now);
       connection.over = true;
     }
   }
@@ -384,7 +384,7 @@ class Hub::Server {
     if (control_[r] != &gone) return;
     control_[r] = nullptr;
     count_connected(-1);
-    if (!all_came_) return came_[r].reset();  // it may come again
+    if (!all_came_) return came_[r].reset();  // it may connect again
     if (heart_[r] == nullptr) watch_.closed(rank);
     for (auto* at : control_)
       if (at != nullptr) at->queue({.kind = FrameKind::gone, .peer = rank});
@@ -420,7 +420,7 @@ Hub::Hub(const HubOptions& options) : server_(std::make_unique<Server>(options))
     try {
       server->run();
     } catch (const std::exception& error) {
-      log_line(LogLevel::error, str("rank 0's hub ended: ", error.what()));
+      log_line(LogLevel::error, str("rank 0's hub stopped: ", error.what()));
     }
   });
 }

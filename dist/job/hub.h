@@ -1,9 +1,9 @@
-// Hub: rank 0's server. Every rank connects to it twice: for messages (dist/job/control.h), which
-// it passes on, and for heartbeats (dist/job/heartbeat.h), of which it makes the verdict
-// (dist/job/watch.h) that ends the job. One thread, one port, no blocking call.
+// Hub: rank 0's server. Every rank connects to it twice. The hub forwards messages
+// (dist/job/control.h). From heartbeats (dist/job/heartbeat.h) it derives the verdict that aborts
+// the job (dist/job/watch.h). It has one thread and one port, and makes no blocking call.
 //
-// Before a peer has proved that it knows the secret it may hold a few hundred bytes and one
-// descriptor, for a few seconds; when too many are at that, the oldest is closed.
+// An unauthenticated client can hold a few hundred bytes and one descriptor, for a few seconds. If
+// there are too many of them, the oldest is closed.
 #pragma once
 
 #include <condition_variable>
@@ -18,25 +18,25 @@ namespace lockstep {
 struct HubOptions {
   int ranks = 1;
   Secret secret;
-  std::string address{};       // "": every address of this machine
-  std::uint16_t port = 0;      // 0: any that is free
-  Milliseconds start{60'000};  // for all ranks to come; then those that came are told who did not
-  Milliseconds handshake{5'000};  // for one peer to prove itself
+  std::string address{};          // to listen at; empty: every address of this host
+  std::uint16_t port = 0;         // 0: any free port
+  Milliseconds start{60'000};     // time for all ranks to connect; then missing ones are reported
+  Milliseconds handshake{5'000};  // time for one client to authenticate
   Timing timing{};
 };
 
 class Hub {
  public:
-  explicit Hub(const HubOptions& options);  // throws TransientError where it cannot listen
+  explicit Hub(const HubOptions& options);  // throws TransientError if it cannot listen
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
-  // Closes all connections; ranks that have not left take it as rank 0's death.
+  // Closes all connections. Ranks that have not left treat it as rank 0's death.
   ~Hub();
 
   std::uint16_t port() const { return port_; }
 
-  // Waits until no rank is connected any more; false at the deadline. Rank 0 does so before it
-  // ends.
+  // Waits until all ranks have disconnected; returns false at the deadline. Rank 0 calls it before
+  // it ends.
   bool wait_until_all_left(Milliseconds timeout);
 
  private:

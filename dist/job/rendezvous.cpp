@@ -7,7 +7,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kFirstOwnStep = 4294967280;  // 0xfffffff0: Slurm's batch, interactive, ...
-constexpr int kFirstPort = 20000, kPorts = 10000;   // below those that systems give to anybody
+constexpr int kFirstPort = 20000, kPorts = 10000;   // below the ephemeral ports of systems
 
 const std::string* find(const Environment& environment, const std::string& name) {
   const auto found = environment.find(name);
@@ -38,18 +38,18 @@ int number_or(const Environment& environment, const std::string& name, int other
 
 constexpr std::int64_t kMostRanks = 1 << 20;
 
-// rank, ranks, local_rank from three variables.
+// Reads rank, ranks and local_rank from three variables.
 void read_place(Rendezvous& found, const Environment& environment, const std::string& rank,
                 const std::string& ranks, const std::string& local_rank) {
   found.ranks = static_cast<int>(number(environment, ranks, 1, kMostRanks));
   found.rank = static_cast<int>(number(environment, rank, 0, kMostRanks));
   if (found.rank >= found.ranks)
     throw ConfigError(str("the environment has ", rank, "=", found.rank, " and ", ranks, "=",
-                          found.ranks, "; ranks count from 0"));
+                          found.ranks, "; expected a rank from 0 to ", found.ranks - 1));
   found.local_rank = number_or(environment, local_rank, -1);
 }
 
-// A task of `srun`, not a shell of salloc nor a batch script.
+// Whether this is a task of `srun`, as opposed to a shell of salloc or a batch script.
 bool is_slurm_task(const Environment& environment) {
   const auto* step = find(environment, "SLURM_STEP_ID");
   return step != nullptr && find(environment, "SLURM_STEP_NUM_TASKS") != nullptr &&
@@ -59,11 +59,11 @@ bool is_slurm_task(const Environment& environment) {
 [[noreturn]] void needs_mpi(const std::string& launcher, const Abilities& abilities) {
   if (!abilities.has_mpi)
     throw ConfigError(str(launcher,
-                          ", but this build has no MPI, which ranks on CPUs need; install "
-                          "libopenmpi-dev, and configure the build again"));
+                          ", but ranks on CPUs need MPI, which this build does not have; install "
+                          "libopenmpi-dev and configure the build again"));
   throw ConfigError(str(launcher,
-                        ", where MPI cannot start, and ranks on CPUs need it; start with "
-                        "mpirun -n RANKS or srun --mpi=pmix"));
+                        ", but ranks on CPUs need MPI, which cannot start under this launcher; "
+                        "start with mpirun -n RANKS or srun --mpi=pmix"));
 }
 
 void read_secret(Rendezvous& found, const Environment& environment) {
@@ -71,17 +71,17 @@ void read_secret(Rendezvous& found, const Environment& environment) {
   if (text == nullptr)
     throw ConfigError(
         str(found.reason,
-            ", but LOCKSTEP_SECRET is not set, by which ranks know each other; before "
-            "starting them: export LOCKSTEP_SECRET=$(openssl rand -hex 32), the same "
-            "on every node"));
+            ", but LOCKSTEP_SECRET, with which ranks authenticate each other, is not set; before "
+            "starting them: export LOCKSTEP_SECRET=$(openssl rand -hex 32), the same value on "
+            "every node"));
   found.secret = Secret::from_hex(*text);
 }
 
 Rendezvous by_torchrun(const Environment& environment, const Abilities& abilities) {
   Rendezvous found{.way = Rendezvous::Way::address};
   read_place(found, environment, "RANK", "WORLD_SIZE", "LOCAL_RANK");
-  found.reason = str("RANK and WORLD_SIZE say that this is rank ", found.rank, " of ", found.ranks);
-  if (found.ranks == 1) return {.reason = "WORLD_SIZE says that there is one rank"};
+  found.reason = str("RANK and WORLD_SIZE give rank ", found.rank, " of ", found.ranks);
+  if (found.ranks == 1) return {.reason = "WORLD_SIZE gives one rank"};
   if (!abilities.on_gpus) needs_mpi(found.reason, abilities);
   const auto* address = find(environment, "MASTER_ADDR");
   if (address == nullptr)
@@ -113,7 +113,7 @@ Rendezvous by_slurm(const Environment& environment, const Abilities& abilities) 
   if (find(environment, "MASTER_PORT") != nullptr) {
     found.port = static_cast<std::uint16_t>(number(environment, "MASTER_PORT", 1, 65535));
   } else {
-    // Jobs and steps that share a node mostly get ports of their own; the secret keeps them apart.
+    // Jobs and steps that share a node usually get different ports; the secret tells them apart.
     const auto job = number(environment, "SLURM_JOB_ID", 0, std::int64_t{1} << 32);
     const auto step = number(environment, "SLURM_STEP_ID", 0, std::int64_t{1} << 32);
     found.port = static_cast<std::uint16_t>(kFirstPort + (31 * job + step) % kPorts);
@@ -122,7 +122,7 @@ Rendezvous by_slurm(const Environment& environment, const Abilities& abilities) 
   return found;
 }
 
-// mpirun gives each process a PMIx of its own: without one, or with Slurm's, no mpirun started it.
+// mpirun gives each process its own PMIx. Without one, or with Slurm's, no mpirun started it.
 void check_launcher(const Environment& environment, const std::string* space) {
   if (!is_slurm_task(environment) || (space != nullptr && !space->starts_with("slurm."))) return;
   const auto ranks = number(environment, "OMPI_COMM_WORLD_SIZE", 1, kMostRanks);
@@ -135,7 +135,7 @@ void check_launcher(const Environment& environment, const std::string* space) {
                         "OMPI_COMM_WORLD_RANK"));
 }
 
-// Whether MPI can start here: found through mpirun's variables, or PMIx's.
+// Returns the ranks if MPI can start here, from the variables of mpirun or of PMIx.
 std::optional<Rendezvous> by_mpi(const Environment& environment) {
   Rendezvous found{.way = Rendezvous::Way::mpi};
   const auto* space = find(environment, "PMIX_NAMESPACE");
@@ -154,7 +154,7 @@ std::optional<Rendezvous> by_mpi(const Environment& environment) {
     found.reason = str("srun started rank ", found.rank, " of ", found.ranks, " with PMIx");
     return found;
   }
-  if (space->starts_with("slurm.")) return std::nullopt;  // of salloc's shell
+  if (space->starts_with("slurm.")) return std::nullopt;  // salloc's shell
   found.rank = number_or(environment, "PMIX_RANK", -1);
   found.ranks = found.local_rank = -1;
   found.reason = str("a launcher with PMIx started rank ", found.rank);
@@ -169,7 +169,7 @@ void check_one_job(const Environment& environment, const Rendezvous& mpi) {
                           "; unset RANK and WORLD_SIZE, or start without MPI"));
 }
 
-// Each task would train alone. More ranks than tasks are possible: a task may start several.
+// With fewer ranks than tasks, each task would train alone. A task may start several ranks.
 void check_tasks(const Environment& environment) {
   if (!is_slurm_task(environment)) return;
   const auto world = number(environment, "WORLD_SIZE", 1, kMostRanks);
@@ -214,15 +214,15 @@ Rendezvous find_ranks(const Environment& environment, const Abilities& abilities
   if (is_slurm_task(environment)) return by_slurm(environment, abilities);
   if (number_or(environment, "PMI_SIZE", 1) > 1)
     throw ConfigError(str("PMI_SIZE is ", environment.at("PMI_SIZE"),
-                          ": an mpiexec other than Open MPI's started this; start with Open MPI's "
-                          "mpirun, or srun --mpi=pmix"));
+                          ": an mpiexec other than Open MPI's started this process; start with "
+                          "Open MPI's mpirun, or srun --mpi=pmix"));
   return {.reason = "no launcher started this process"};
 }
 
 void check_started(const Rendezvous& found, int rank, int ranks) {
   if (found.ranks <= ranks && found.rank < ranks) return;
   throw ConfigError(str(
-      "the environment says: ", found.reason, "; but MPI says: rank ", rank, " of ", ranks,
+      "from the environment, ", found.reason, "; but MPI reports rank ", rank, " of ", ranks,
       ". To train on one rank, unset the variables that an earlier job left (OMPI_COMM_WORLD_*, "
       "PMIX_*, SLURM_STEP_ID). Otherwise start with the mpirun or srun of the MPI that this "
       "program uses"));
@@ -235,16 +235,16 @@ std::string first_host(const std::string& list) {
     const auto number_end = list.find_first_of(",-]", end);
     const auto close = list.find(']', end);
     if (number_end == std::string::npos || close == std::string::npos || number_end == end + 1)
-      throw ConfigError(str("a list of nodes that makes no sense: '", list,
-                            "'; set MASTER_ADDR to the host of rank 0"));
+      throw ConfigError(
+          str("cannot parse the node list '", list, "'; set MASTER_ADDR to the host of rank 0"));
     host += list.substr(end + 1, number_end - end - 1);
-    // What stands behind the brackets belongs to each name: n[1-2]-ib; more brackets count on.
+    // Text after the brackets belongs to each name, as in n[1-2]-ib. It may have brackets too.
     const auto rest = list.substr(close + 1);
     if (!rest.empty() && rest[0] != ',') host += first_host(rest);
   }
   if (host.empty())
     throw ConfigError(
-        str("a list of nodes without a name: '", list, "'; set MASTER_ADDR to the host of rank 0"));
+        str("the node list '", list, "' has no host name; set MASTER_ADDR to the host of rank 0"));
   return host;
 }
 

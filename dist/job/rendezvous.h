@@ -1,34 +1,36 @@
-// Rendezvous: how the ranks of a job find each other, decided from the environment before MPI_Init.
+// Rendezvous: the way in which the ranks of a job find each other. It is decided from the
+// environment before MPI_Init.
 //
-//   one      no launcher: this process is the job
-//   mpi      MPI can start: mpirun, or srun --mpi=pmix. Rank 0 draws a secret, starts its hub
+//   one      there is no launcher: this process is the job
+//   mpi      MPI can start: mpirun, or srun --mpi=pmix. Rank 0 creates a secret, starts its hub
 //            (dist/job/hub.h) and broadcasts local_addresses(), port and secret over MPI
-//   address  torchrun's or Slurm's variables say who is who and where rank 0 is; its hub listens at
-//            `port`, and the secret is LOCKSTEP_SECRET's
+//   address  torchrun's or Slurm's variables give the ranks and the host of rank 0. Its hub listens
+//            at `port`, and LOCKSTEP_SECRET is the secret
 //
-// Variables, in the order in which they count:
-//   TORCHELASTIC_RUN_ID         torchrun started this process: its variables count, whoever
-//                               started torchrun
+// Variables, in the order of precedence:
+//   TORCHELASTIC_RUN_ID
+//       torchrun started this process; its variables take precedence, even under another launcher.
 //   OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK
-//                               Open MPI's mpirun. Variables of Slurm are then those of its daemons
-//   PMIX_RANK, PMIX_NAMESPACE   a launcher that speaks PMIx, as srun --mpi=pmix does, in which Open
-//   MPI
-//                               can start. PMI_RANK alone (srun --mpi=pmi2) is not enough for it
+//       Open MPI's mpirun started it. Variables of Slurm then belong to mpirun's daemons.
+//   PMIX_RANK, PMIX_NAMESPACE
+//       A launcher with PMIx started it, such as srun --mpi=pmix, and Open MPI can start. PMI_RANK
+//       alone (srun --mpi=pmi2) is not enough for Open MPI.
 //   RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
-//                               torchrun's variables, set by it or by hand
+//       Variables of torchrun, set by it or by hand.
 //   SLURM_STEP_ID, SLURM_STEP_NUM_TASKS, SLURM_PROCID, SLURM_LOCALID, SLURM_STEP_NODELIST,
-//   SLURM_JOB_ID                a task of srun. In a batch script and in salloc's shell there are
-//                               SLURM_PROCID and SLURM_NTASKS too, but no step (or one above
-//                               4294967279, Slurm's own): such a process is one. Rank 0 is on the
-//                               first node of the step; MASTER_ADDR and MASTER_PORT change that.
-//                               SLURM_LAUNCH_NODE_IPADDR is where srun runs, which need not be
-//                               there
-//   TORCHELASTIC_USE_AGENT_STORE  True: torchrun itself listens at MASTER_PORT, so the hub takes
-//   the
-//                               next port
-//   PMI_SIZE                    more than 1 and none of the above: an mpiexec of another MPI;
-//   refused LOCKSTEP_SECRET             64 hexadecimal digits, the same for all ranks
-//   LOCKSTEP_INTERFACE          the network interfaces that rank 0 names (local_addresses)
+//   SLURM_JOB_ID
+//       A task of srun. A batch script and salloc's shell have SLURM_PROCID and SLURM_NTASKS too,
+//       but no step, or a step of Slurm's own (above 4294967279); such a process is one rank. Rank
+//       0 is on the first node of the step, unless MASTER_ADDR and MASTER_PORT are set.
+//       SLURM_LAUNCH_NODE_IPADDR is the host of srun, which may be another one.
+//   TORCHELASTIC_USE_AGENT_STORE
+//       True: torchrun itself listens at MASTER_PORT, so the hub takes the next port.
+//   PMI_SIZE
+//       More than 1 and none of the above: an mpiexec of another MPI, which is an error.
+//   LOCKSTEP_SECRET
+//       64 hexadecimal digits, the same for all ranks.
+//   LOCKSTEP_INTERFACE
+//       The network interfaces whose addresses rank 0 publishes (local_addresses).
 #pragma once
 
 #include <map>
@@ -39,34 +41,35 @@
 namespace lockstep {
 
 using Environment = std::map<std::string, std::string>;
-Environment environment();  // of this process
+Environment environment();  // variables of this process
 
 struct Rendezvous {
   enum class Way : std::uint8_t { one, mpi, address };
   Way way = Way::one;
-  std::string reason{};  // for the log: "mpirun started rank 3 of 8"
-  // Of Way::mpi what the environment says, for the log; MPI knows. -1: it does not say.
+  std::string reason{};  // text for the log: "mpirun started rank 3 of 8"
+  // For Way::mpi the values in the environment, for the log; MPI has the true ones. -1: not set.
   int rank = 0, ranks = 1, local_rank = 0;
-  std::string address{};  // of Way::address, as the next two
+  std::string address{};  // for Way::address, like the next two members
   std::uint16_t port = 0;
   std::optional<Secret> secret{};
 };
 
 struct Abilities {
-  bool has_mpi = false;  // this build
-  bool on_gpus = false;  // this run: its collectives are NCCL's, on CPUs they are MPI's
+  bool has_mpi = false;  // this build has MPI
+  bool on_gpus = false;  // this run is on GPUs: collectives use NCCL; on CPUs they use MPI
 };
 
-// Throws ConfigError where variables are missing, contradict each other or ask for what this build
-// cannot do; it says what to do.
+// Decides the way. Throws ConfigError with a remedy if variables are missing, contradict each
+// other, or need an ability that this build lacks.
 Rendezvous find_ranks(const Environment& environment, const Abilities& abilities);
 
-// Throws ConfigError if MPI, which has started, knows fewer ranks than the variables state: these
-// are left over from another job, or this MPI cannot reach the launcher. rank, ranks: as MPI says.
+// Checks `found` against MPI's rank and number of ranks, after MPI_Init. Throws ConfigError if MPI
+// reports fewer ranks than the variables: they are left over from another job, or this MPI cannot
+// reach the launcher.
 void check_started(const Rendezvous& found, int rank, int ranks);
 
-// The first host of a list as Slurm writes it: "n[003-005,7],m1" is n003. ConfigError where it is
-// none.
+// First host of a node list in Slurm's form: n003 for "n[003-005,7],m1". Throws ConfigError if the
+// list cannot be parsed.
 std::string first_host(const std::string& list);
 
 }  // namespace lockstep

@@ -19,9 +19,9 @@ int digit(char c) {
 
 Bytes32 random_bytes() {
   Bytes32 bytes;
-  // Requests of up to 256 bytes come whole, or not at all when a signal came first: random(7).
+  // Requests of up to 256 bytes are answered completely, or fail if a signal came first: random(7).
   while (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    LOCKSTEP_CHECK(errno == EINTR, "the system gives no random numbers");
+    LOCKSTEP_CHECK(errno == EINTR, "the system provides no random numbers");
   return bytes;
 }
 
@@ -34,8 +34,9 @@ Secret Secret::from_hex(const std::string& text) {
     bytes[i] = static_cast<std::byte>(16 * high + low);
   }
   if (!fine)
-    throw ConfigError(str("LOCKSTEP_SECRET should be 64 hexadecimal digits, and has ", text.size(),
-                          " characters; export LOCKSTEP_SECRET=$(openssl rand -hex 32) makes one"));
+    throw ConfigError(
+        str("LOCKSTEP_SECRET: expected 64 hexadecimal digits, got ", text.size(),
+            " characters; create one: export LOCKSTEP_SECRET=$(openssl rand -hex 32)"));
   return Secret(bytes);
 }
 
@@ -53,7 +54,7 @@ Bytes32 Secret::sign(std::span<const std::byte> text) const {
   const auto* done = HMAC(EVP_sha256(), bytes_.data(), static_cast<int>(bytes_.size()),
                           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
                           reinterpret_cast<unsigned char*>(signature.data()), &bytes);
-  LOCKSTEP_CHECK(done != nullptr && bytes == signature.size(), "HMAC-SHA256 is not to be had");
+  LOCKSTEP_CHECK(done != nullptr && bytes == signature.size(), "HMAC-SHA256 is not available");
   return signature;
 }
 

@@ -40,10 +40,11 @@ std::string place(const sockaddr_storage& address, socklen_t bytes) {
 }
 
 void set(int descriptor, int level, int option, int value) {
-  setsockopt(descriptor, level, option, &value, sizeof value);  // advice: nothing depends on it
+  setsockopt(descriptor, level, option, &value, sizeof value);  // failure is harmless
 }
 
-// Small messages leave at once; a peer whose machine is gone is noticed although nothing is sent.
+// Sends small messages at once. Keepalive detects the death of the peer's host on an idle
+// connection.
 void tune(int descriptor) {
   set(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
   set(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -63,7 +64,7 @@ Addresses resolve(const std::string& address, std::uint16_t port, int flags) {
   const int error = getaddrinfo(address.empty() ? nullptr : address.c_str(),
                                 std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    throw TransientError(str("no address of '", address, "' is known: ", gai_strerror(error)));
+    throw TransientError(str("cannot resolve the address '", address, "': ", gai_strerror(error)));
   return {found, &freeaddrinfo};
 }
 
@@ -71,7 +72,7 @@ int open_socket(const addrinfo& at) {
   return socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at.ai_protocol);
 }
 
-// For poll: -1 without end; rounded up, so that it does not spin before a deadline.
+// Timeout for poll: -1 without a deadline; rounded up, so that poll does not spin before one.
 int poll_milliseconds(Deadline deadline) {
   if (deadline == Deadline::max()) return -1;
   const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now()).count();
@@ -146,7 +147,7 @@ void Socket::send_all(std::span<const std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const auto n = try_send(bytes);
     bytes = bytes.subspan(n);
-    if (n == 0 && !wait_for(*this, true, deadline)) broken(peer_, "it takes no more bytes");
+    if (n == 0 && !wait_for(*this, true, deadline)) broken(peer_, "sending timed out");
   }
 }
 
@@ -155,14 +156,14 @@ std::size_t Socket::receive_some(std::span<std::byte> out, Deadline deadline) {
     const auto n = try_receive(out);
     if (!n) return 0;
     if (*n > 0) return *n;
-    if (!wait_for(*this, false, deadline)) broken(peer_, "no answer in time");
+    if (!wait_for(*this, false, deadline)) broken(peer_, "receiving timed out");
   }
 }
 
 void Socket::receive_all(std::span<std::byte> out, Deadline deadline) {
   while (!out.empty()) {
     const auto n = receive_some(out, deadline);
-    if (n == 0) broken(peer_, "it was closed at the other end");
+    if (n == 0) broken(peer_, "closed by the other end");
     out = out.subspan(n);
   }
 }
@@ -186,7 +187,7 @@ std::uint16_t Socket::port() const {
 
 Socket listen_at(const std::string& address, std::uint16_t port, const char* remedy) {
   const auto found = resolve(address, port, AI_PASSIVE | AI_NUMERICSERV);
-  // IPv6 first: where no address is named, it takes IPv4 too.
+  // IPv6 first: without a given address it accepts IPv4 too.
   std::vector<const addrinfo*> order;
   for (const auto* at = found.get(); at != nullptr; at = at->ai_next)
     order.push_back(at);
@@ -216,7 +217,7 @@ std::optional<Socket> accept_from(const Socket& listener) {
   socklen_t bytes = sizeof address;
   const int descriptor = accept4(listener.descriptor(), reinterpret_cast<sockaddr*>(&address),
                                  &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (descriptor < 0) return std::nullopt;  // nobody, or gone again, or no descriptor left
+  if (descriptor < 0) return std::nullopt;  // no client, or closed already, or no descriptor left
   tune(descriptor);
   return Socket(descriptor, place(address, bytes));
 }

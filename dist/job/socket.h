@@ -1,6 +1,6 @@
-// Socket: one TCP connection, or a place that listens for them. Never blocks longer than it is
-// told, never raises SIGPIPE, is closed in programs that this one starts. Each failure is a
-// TransientError that names the other end.
+// Socket: one TCP connection, or a listener. Calls return at their deadline at the latest. A Socket
+// never raises SIGPIPE, and child programs do not inherit it. Each failure is a TransientError that
+// names the other end.
 #pragma once
 
 #include <chrono>
@@ -17,15 +17,15 @@ namespace lockstep {
 
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
-using Deadline = Clock::time_point;  // Deadline::max(): without end
+using Deadline = Clock::time_point;  // Deadline::max(): no deadline
 
-// "5.2 s"
+// Text of a time: "5.2 s".
 std::string seconds_text(Milliseconds time);
 
 class Socket {
  public:
   Socket() = default;
-  // Owns `descriptor`. `peer`: what messages call the other end, as "10.0.0.7:4711".
+  // Owns `descriptor`. `peer`: name of the other end in messages, such as "10.0.0.7:4711".
   Socket(int descriptor, std::string peer);
   Socket(Socket&& other) noexcept;
   Socket& operator=(Socket&& other) noexcept;
@@ -35,27 +35,27 @@ class Socket {
   const std::string& peer() const { return peer_; }
   explicit operator bool() const { return descriptor_ >= 0; }
 
-  // All of `bytes`, or throws: at the deadline, or when the connection is broken.
+  // Transfer all of `bytes` or `out`. Throw at the deadline, or if the connection breaks.
   void send_all(std::span<const std::byte> bytes, Deadline deadline);
   void receive_all(std::span<std::byte> out, Deadline deadline);
-  // Waits for the first byte; how many came. 0: the other end closed it.
+  // Waits for the first byte and returns the number of bytes. 0: the other end closed.
   std::size_t receive_some(std::span<std::byte> out, Deadline deadline);
 
-  // What can be done at once: 0 when that is nothing. try_receive: nullopt when the other end
-  // closed it.
+  // Transfer without waiting and return the number of bytes, which may be 0. try_receive returns
+  // nullopt if the other end closed.
   std::size_t try_send(std::span<const std::byte> bytes);
   std::optional<std::size_t> try_receive(std::span<std::byte> out);
 
-  void finish_sending();       // the other end reads all that was sent, then the end
-  void shut();                 // wakes who waits for it, in any thread
-  std::uint16_t port() const;  // at this end
+  void finish_sending();       // the other end reads all sent bytes, then the end of the stream
+  void shut();                 // wakes the threads that wait for this socket
+  std::uint16_t port() const;  // port at this end
 
  private:
   int descriptor_ = -1;
   std::string peer_;
 };
 
-// Wakes a thread that polls it, for good.
+// Wake: a descriptor that becomes readable after up(), to wake a thread that polls it.
 class Wake {
  public:
   Wake();
@@ -69,14 +69,14 @@ class Wake {
   int descriptor_;
 };
 
-// Waits until `socket` can be read (or written); false at the deadline.
+// Waits until `socket` can be read, or written; returns false at the deadline.
 bool wait_for(const Socket& socket, bool writing, Deadline deadline);
 
-// address "": every address of this machine. port 0: any that is free. `remedy`: where the port is
-// taken.
+// Listens. address "": every address of this host. port 0: any free port. `remedy`: end of the
+// error if the port is taken.
 Socket listen_at(const std::string& address, std::uint16_t port,
-                 const char* remedy = "choose another port by MASTER_PORT");
-std::optional<Socket> accept_from(const Socket& listener);  // nullopt: nobody waits
+                 const char* remedy = "choose another port with MASTER_PORT");
+std::optional<Socket> accept_from(const Socket& listener);  // nullopt: no client waits
 Socket connect_to(const std::string& address, std::uint16_t port, Deadline deadline);
 
 }  // namespace lockstep

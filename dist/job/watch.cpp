@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Twice the collectives entered, less one inside the last: what is further behind is smaller.
+// Twice the number of entered collectives, minus one while inside the last. It grows with progress.
 std::uint64_t position(const Activity& activity) {
   return 2 * activity.collectives - (activity.inside ? 1 : 0);
 }
@@ -18,8 +18,8 @@ std::string last_collective(const Activity& activity) {
              unit.empty() ? "" : " of unit ", unit);
 }
 
-// What is said of several ranks, as one line that stays readable when a switch takes hundreds of
-// them.
+// Sentences about several ranks in one line, which stays readable when a switch failure takes down
+// hundreds of them.
 class Sentences {
  public:
   void add(const std::string& sentence) {
@@ -27,7 +27,7 @@ class Sentences {
   }
   bool empty() const { return count_ == 0; }
   std::string text() const {
-    return count_ <= kMost ? text_ : str(text_, "; and ", count_ - kMost, " ranks more");
+    return count_ <= kMost ? text_ : str(text_, "; and ", count_ - kMost, " more ranks");
   }
 
  private:
@@ -63,9 +63,9 @@ Beat decode_beat(std::span<const std::byte> body) {
   beat.watched = reader.number<std::uint8_t>() != 0;
   beat.activity.collective = Activity::name(reader.text());
   beat.activity.unit = Activity::name(reader.text());
-  if (!reader.at_end()) throw DataError("bytes behind a beat");
+  if (!reader.at_end()) throw DataError("a heartbeat has extra bytes at its end");
   if (beat.activity.inside && beat.activity.collectives == 0)
-    throw DataError("a beat from inside of no collective");
+    throw DataError("a heartbeat reports that it is inside collective 0; collectives count from 1");
   return beat;
 }
 
@@ -114,7 +114,7 @@ std::string Watch::describe(int rank) const {
   return str("rank ", rank, " (host ", peer.host, ", pid ", peer.pid, ")");
 }
 
-// Where a rank was: ", in step 120, before all_gather 4711 of unit layer 7".
+// Last known place of a rank: ", in step 120, before all_gather 4711 of unit layer 7".
 std::string Watch::describe_place(const Rank& at) const {
   const auto& own = at.beat.activity;
   if (!at.beat.watched) return ", before its first step";
@@ -126,7 +126,7 @@ std::string Watch::describe_place(const Rank& at) const {
   return place;
 }
 
-// The collective that comes next for `at`, when others are in it already.
+// The next collective of `at`, if other ranks are inside it already.
 std::string Watch::waiting_for(const Rank& at) const {
   const auto own = position(at.beat.activity);
   const Activity* next = nullptr;
@@ -144,8 +144,8 @@ std::string Watch::waiting_for(const Rank& at) const {
              waiting.size() == 1 ? " waits" : " wait");
 }
 
-// Together with the rank that was silent for too long, those that nearly were: a host takes all its
-// ranks with it.
+// Names the silent ranks. If one exceeded the limit, ranks past half of it are named too, because a
+// dead host takes down all its ranks.
 std::string Watch::deaths(Deadline now, Milliseconds most_silence) const {
   std::vector<int> silent;
   Milliseconds longest{0};
@@ -169,7 +169,7 @@ std::string Watch::deaths(Deadline now, Milliseconds most_silence) const {
   return said.text();
 }
 
-// A start waits for libraries and drivers, which say nothing of their progress.
+// Longer before the first step: libraries and drivers start without reporting progress.
 Milliseconds Watch::limit(const Activity& activity) const {
   return activity.step == 0 ? 10 * timing_.stall : timing_.stall;
 }
@@ -194,14 +194,14 @@ std::string Watch::stalls() const {
   Sentences said;
   for (const int rank : behind) {
     const auto& at = ranks_[static_cast<std::size_t>(rank)];
-    if (at.beat.still < limit(at.beat.activity)) return "";  // slow, and not to be ended
+    if (at.beat.still < limit(at.beat.activity)) return "";  // slow, but not stalled
     if (latest == nullptr || at.beat.still < latest->beat.still) latest = &at;
-    said.add(str(describe(rank), " has stood still for ", seconds_text(at.beat.still),
+    said.add(str(describe(rank), " made no progress for ", seconds_text(at.beat.still),
                  describe_place(at)));
   }
   if (behind.size() < beating || beating == 1) return said.text();
-  // Nobody waits for anybody.
-  return str("all ranks have stood still for ", seconds_text(latest->beat.still),
+  // No rank waits for another.
+  return str("no rank made progress for ", seconds_text(latest->beat.still),
              describe_place(*latest));
 }
 
@@ -213,10 +213,10 @@ std::optional<Verdict> Watch::verdict(Deadline now) const {
     if (failed.empty()) verdict.exit_code = ranks_[r].exit_code;
     failed.add(str(describe(static_cast<int>(r)), " failed: ", ranks_[r].message));
   }
-  // An error of one rank may come from another that has just died.
+  // An error of one rank may be caused by another that has just died.
   const auto dead = deaths(now, (failed.empty() ? timing_.missed : 2) * timing_.interval);
   verdict.text = str(failed.text(), failed.empty() || dead.empty() ? "" : "; ", dead);
-  // Who is silent may be dying: a stall is not to be blamed on those that wait for it.
+  // A silent rank may be dying, so ranks that wait for it are not reported as stalled.
   const bool all_heard = deaths(now, 2 * timing_.interval).empty();
   if (verdict.text.empty() && timing_.stall.count() > 0 && all_heard) verdict.text = stalls();
   return verdict.text.empty() ? std::nullopt : std::optional(verdict);

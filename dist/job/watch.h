@@ -1,11 +1,11 @@
-// Watch: what rank 0 makes of the heartbeats of all ranks: who is dead, who stalls, who waits for
-// whom. Pure: it is told the time.
+// Watch: rank 0's failure detector. It derives from the heartbeats of all ranks which are dead or
+// stalled, and which wait for others. It is pure: callers pass the time.
 //
-//   dead     closed its connection without a goodbye, or was silent for `missed` intervals
-//   failed   said so itself
-//   stalled  beats, but its progress stood still for `stall`, ten times that before the first step.
-//            Ranks that wait for it stand still too: blamed are those that are furthest behind in
-//            the sequence of collectives, and only when they stand still themselves.
+//   dead     closed its connection without a goodbye, or sent nothing for `missed` intervals
+//   failed   reported an error
+//   stalled  sends beats, but made no progress for `stall`, or 10 x `stall` before the first step.
+//            Ranks that wait for a stalled rank make no progress either. So the verdict names those
+//            with the fewest collectives, and only if they made no progress themselves.
 #pragma once
 
 #include <optional>
@@ -19,41 +19,42 @@ namespace lockstep {
 
 struct Timing {
   Milliseconds interval{1000};  // between two beats
-  int missed = 5;               // silent for that many intervals: dead
-  Milliseconds stall{50'000};   // so that all have ended a minute after; 0: not watched
+  int missed = 5;               // intervals without a beat after which a rank counts as dead
+  Milliseconds stall{50'000};   // all ranks have then ended within a minute; 0: stalls are ignored
 };
 
 struct Beat {
   Activity activity;
-  Milliseconds still{0};  // for how long `progress` has not changed
-  bool watched = false;   // something was reported: stalls count from the first report of any rank
+  Milliseconds still{0};  // time since `progress` changed
+  bool watched = false;   // it reported a collective; stalls count from the first such rank on
 };
 
-// Why the job has to end, in one sentence, and the exit code that fits.
+// Verdict: the reason to abort the job, in one sentence, and the exit code.
 struct Verdict {
   std::string text{};
-  int exit_code = 75;   // a failed rank's own, else: try again
-  bool is_own = false;  // what this rank concluded, as rank 0 is silent
+  int exit_code = 75;   // a failed rank's code, otherwise 75 (start again)
+  bool is_own = false;  // concluded by this rank, because rank 0 stopped answering
 
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
 Bytes encode(const Beat& beat);
-Beat decode_beat(std::span<const std::byte> body);  // DataError where it is none
+Beat decode_beat(std::span<const std::byte> body);  // throws DataError if it is damaged
 
 class Watch {
  public:
   Watch(int ranks, const Timing& timing);
 
   void introduce(int rank, const Peer& peer);
-  void joined(int rank, Deadline now);  // its heartbeat begins
+  void joined(int rank, Deadline now);  // the rank's heartbeat starts
   void beat(int rank, const Beat& beat, Deadline now);
-  void closed(int rank);  // its connection; expected of one that has left or failed
-  void left(int rank);    // it said goodbye
+  void closed(int rank);  // the rank's connection closed; expected after left() or failed()
+  void left(int rank);    // the rank sent a goodbye
   void failed(int rank, const std::string& message, int exit_code);
-  void slept(Milliseconds time, Deadline now);  // the watch itself: nobody is to blame for that
+  // The watching process was stopped for `time`, which counts against no rank.
+  void slept(Milliseconds time, Deadline now);
 
-  // Nothing while all is well.
+  // Returns nullopt while the job may continue.
   std::optional<Verdict> verdict(Deadline now) const;
 
  private:

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr Milliseconds kWatchLeaveTime{10'000};
-// One rank may read back a large checkpoint meanwhile. Of one that died the heartbeat knows.
+// Long, because one rank may be reading a large checkpoint. The heartbeat detects a dead rank.
 constexpr Milliseconds kMessageTime = std::chrono::hours(24 * 365);
 
 }  // namespace
@@ -49,7 +49,7 @@ WatchedWorld::~WatchedWorld() {
   if (hub_) hub_->wait_until_all_left(kWatchLeaveTime);
 }
 
-// Rank 0 says where its hub is, and the secret, by the way that the ranks have already.
+// Rank 0 sends the address of its hub and the secret over the world that exists already.
 Membership WatchedWorld::meet(const WatchOptions& options) {
   BodyWriter place;
   if (rank() == 0) {
@@ -64,7 +64,7 @@ Membership WatchedWorld::meet(const WatchOptions& options) {
   const auto port = reader.number<std::uint16_t>();
   const auto secret_bytes = as_bytes(reader.text());
   Bytes32 secret;
-  LOCKSTEP_CHECK(secret_bytes.size() == secret.size(), "a secret of ", secret_bytes.size(),
+  LOCKSTEP_CHECK(secret_bytes.size() == secret.size(), "received a secret of ", secret_bytes.size(),
                  " bytes");
   std::copy(secret_bytes.begin(), secret_bytes.end(), secret.begin());
   Membership membership{
@@ -107,22 +107,22 @@ void WatchedWorld::set_last_act(const LastAct& act) {
 
 void WatchedWorld::abort(const std::string& why, int exit_code) noexcept {
   {
-    const std::lock_guard lock(aborting_);  // a second error waits, and is not said
+    const std::lock_guard lock(aborting_);  // a second error waits and is not reported
     try {
       if (!std::exchange(aborted_, true)) {
-        // A connection that breaks is most often not the cause. The watch knows the cause in a
-        // moment, and its verdict ends this process first.
+        // A broken connection is usually a consequence. The watch finds the cause soon, and its
+        // verdict ends this process first.
         if (exit_code == TransientError("").exit_code()) std::this_thread::sleep_for(2 * interval_);
         heartbeat_->failed(why, exit_code);
       }
-    } catch (...) {  // without memory for a sentence they still see that this rank is gone
+    } catch (...) {  // out of memory: the others still detect that this rank is gone
     }
   }
   under_.abort(why, exit_code);
 }
 
-// What streams have done is asked by a thread of its own: a driver that hangs keeps that from
-// coming back, and not the heartbeat.
+// Queries the progress of streams from a separate thread, because the query blocks while a driver
+// hangs. The heartbeat continues then.
 void WatchedWorld::look() {
   std::unique_lock lock(looking_);
   while (!wakes_.wait_for(lock, interval_, [&] { return leaving_; })) {
@@ -134,7 +134,7 @@ void WatchedWorld::look() {
   }
 }
 
-// Its number; -1: there is none yet. A file system that hangs keeps no other from the lock.
+// Returns the descriptor; -1: not open yet. Opens outside the lock, because file systems may hang.
 int WatchedWorld::open_directory() {
   const auto number = [this] {
     const std::lock_guard lock(looking_);
@@ -148,9 +148,9 @@ int WatchedWorld::open_directory() {
 }
 
 void WatchedWorld::end(const Verdict& verdict) {
-  std::signal(SIGTERM, SIG_IGN);  // which mpirun sends all ranks where one died
+  std::signal(SIGTERM, SIG_IGN);  // mpirun sends it to all ranks when one died
   end_process(verdict, {.rank = rank(), .last_words = [&] {
-                          const std::jthread beside([&] {  // neither waits where the other hangs
+                          const std::jthread beside([&] {  // in parallel, because either may hang
                             leave_words(verdict.text);
                           });
                           const std::lock_guard lock(ending_);
@@ -158,9 +158,10 @@ void WatchedWorld::end(const Verdict& verdict) {
                         }});
 }
 
-// Not synced: that a disk hangs may be why all end. The ring may not answer where a driver hangs.
+// Does not sync, because a hanging disk may be the cause. The ring may not answer if a driver
+// hangs.
 void WatchedWorld::leave_words(const std::string& why) {
-  const int directory = open_directory();  // where a driver hangs, look() could not
+  const int directory = open_directory();  // if a driver hangs, look() did not open it
   if (directory < 0) return;
   mkdirat(directory, "ended", 0755);
   const auto name = "ended" / std::filesystem::path(rank_file(rank(), ".txt"));

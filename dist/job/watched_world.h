@@ -1,7 +1,6 @@
-// WatchedWorld: a world of which no rank is left waiting for another that does not come. Beside
-// its collectives it has rank 0's hub, Control, by which all know that all have come, and a
-// heartbeat. A rank that dies, fails or stalls ends all: within seconds, and with a sentence
-// that names it.
+// WatchedWorld: a world with failure detection, so that no rank waits forever for a dead one. It
+// adds rank 0's hub, Control and a heartbeat to another world. If a rank dies, fails or stalls, all
+// ranks end, with an error that names it.
 #pragma once
 
 #include <condition_variable>
@@ -22,28 +21,28 @@ namespace lockstep {
 
 struct WatchOptions {
   Timing timing{};
-  // A rank that the others end leaves there, in ended/rank-00003.txt, why, and its last
-  // collectives; empty: nowhere. It may be made later. If another one takes its name then, nothing
-  // is left in that one.
+  // Directory in which an aborted rank writes ended/rank-00003.txt, with the reason and its last
+  // collectives; empty: no file. The directory may be created later. If another directory replaces
+  // it, nothing is written there.
   std::filesystem::path directory{};
-  std::string interfaces{};  // by which others reach this rank; "": any
+  std::string interfaces{};  // network interfaces for connections to this rank; empty: any
 };
 
 class WatchedWorld final : public WorldOver {
  public:
-  // Of `world`, which outlives it; every rank of it at once. Throws TransientError where rank 0
-  // cannot be reached.
+  // Wraps `world`, which outlives it. Every rank of it calls this together. Throws TransientError
+  // if rank 0 cannot be reached.
   WatchedWorld(World& world, const WatchOptions& options);
   WatchedWorld(const WatchedWorld&) = delete;
   WatchedWorld& operator=(const WatchedWorld&) = delete;
-  ~WatchedWorld() override;  // says goodbye; rank 0 goes last
+  ~WatchedWorld() override;  // sends a goodbye; rank 0 leaves last
 
   std::vector<std::string> exchange(const std::string& mine) override;
   std::vector<std::string> gather(const std::string& tag, const std::string& mine) override;
   std::string broadcast(const std::string& tag, const std::string& text) override;
   std::vector<std::string> addresses() const override;
   void set_last_act(const LastAct& act) override;
-  // The others hear of it, and end with the same code.
+  // Reports the error to the other ranks, which end with the same code.
   void abort(const std::string& why, int exit_code) noexcept override;
   CollectiveRing* ring() override { return &ring_; }
 
@@ -55,17 +54,17 @@ class WatchedWorld final : public WorldOver {
   void look();
 
   CollectiveRing ring_;
-  std::optional<Hub> hub_;  // of rank 0
+  std::optional<Hub> hub_;  // on rank 0
   std::unique_ptr<Control> control_;
   Milliseconds interval_;
   std::string interfaces_;
   std::filesystem::path path_;  // WatchOptions::directory
-  std::mutex looking_;          // of the next three
-  Descriptor directory_;        // open since it was there
+  std::mutex looking_;          // guards the next three
+  Descriptor directory_;        // opened when it first existed
   Activity activity_{};
   bool leaving_ = false;
   std::condition_variable wakes_;
-  std::mutex ending_;  // of the next one
+  std::mutex ending_;  // guards the next one
   LastAct last_act_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::thread looker_;

@@ -1,6 +1,6 @@
-// Who holds what of a run's state, who of them counts it, and who reads which data: pure functions
-// of the mesh. Whatever is summed over ranks asks here, so that each element and each token counts
-// once.
+// Holders: which ranks hold the same state, which of them counts it, and which sequences a rank
+// reads. All are pure functions of the mesh. Sums over ranks use them, so that each element and
+// each token counts once.
 #pragma once
 
 #include <array>
@@ -9,22 +9,24 @@
 
 namespace lockstep {
 
-// The ranks that hold the same elements, and which of them this one is.
+// Number of ranks that hold the same elements, and this rank's number among them.
 struct Holders {
   int count = 1, number = 0;
-  bool counts() const { return number == 0; }  // for all of them: in norms, hashes, checkpoints
+  // True for the one rank that counts the elements in norms, hashes and checkpoints.
+  bool counts() const { return number == 0; }
 };
-// is_divided: of elements that tensor ranks divide; else each tensor rank has all of them, as of
-// norms.
+// is_divided: the tensor ranks divide the elements. Otherwise each tensor rank holds all of them,
+// for example the weights of a norm.
 Holders holders_of(const Mesh& mesh, bool is_divided, int rank);
 
-// Ranks with the same place hold the same.
+// Place of a rank in the divided state. Ranks with the same place hold the same elements.
 std::array<int, 2> place_in_state(const Mesh& mesh, bool is_divided, int rank);
 
-// Tensor ranks read the same tokens: one of them counts these, and what comes of them.
+// True if the rank counts tokens and losses. Tensor ranks read the same tokens, so one of them
+// does.
 bool counts_tokens(const Mesh& mesh, int rank);
 
-// Which sequences a rank reads: those of number `rank` of `ranks`.
+// The rank reads data as number `rank` of `ranks` readers.
 struct DataPlace {
   int rank = 0, ranks = 1;
 };

@@ -1,6 +1,6 @@
-// Mesh: who is where. Pure arithmetic on ranks; talks to nobody. "axis" is always a mesh axis,
-// "dim" always a tensor dimension. A further axis (pipeline, context, expert) is one more
-// enumerator.
+// Mesh: coordinates of ranks along the parallel axes. It is pure arithmetic without communication.
+// "axis" always means a mesh axis, "dim" always a tensor dimension. A new axis (pipeline, context,
+// expert) is one more enumerator.
 #pragma once
 
 #include <array>
@@ -10,31 +10,32 @@
 
 namespace lockstep {
 
-// Outermost first; tensor ranks are neighbours.
-//   replicate  copies of the sharded model          shard  ranks that share one copy (FSDP)
-//   tensor     ranks that share each matrix, and the sequence between matrices
+// Axes, outermost first. Tensor ranks are neighbours.
+//   replicate  data-parallel replicas of the sharded model
+//   shard      ranks that shard one copy of the model (FSDP, ZeRO stages 1 to 3)
+//   tensor     ranks that divide each matrix (tensor parallel), and the sequence between matrices
 enum class Axis : std::uint8_t { replicate, shard, tensor };
 inline constexpr int kAxes = 3;
 
 const char* name(Axis axis);
 
-// What ranks of the shard axis share: ZeRO 0 to 3. `none` makes them further copies: a mesh has a
-// replicate axis then, in place of a shard axis.
+// State that the ranks of the shard axis divide: ZeRO stages 0 to 3. With `none` the mesh has a
+// replicate axis in place of the shard axis.
 enum class Sharding : std::uint8_t { none, optimizer, gradients, full };
 
 struct Mesh {
   int replicate = 1, shard = 1, tensor = 1;  // sizes
 
-  int world() const { return replicate * shard * tensor; }  // ranks in all
+  int world() const { return replicate * shard * tensor; }  // number of ranks
   int size(Axis axis) const {
     return std::array{replicate, shard, tensor}[static_cast<std::size_t>(axis)];
   }
   int coordinate(Axis axis, int rank) const;
-  std::vector<int> peers(Axis axis, int rank) const;  // the ranks that differ only along axis
+  std::vector<int> peers(Axis axis, int rank) const;  // ranks that differ only along axis
   friend bool operator==(const Mesh&, const Mesh&) = default;
 
  private:
-  int stride(Axis axis) const;  // between neighbours along axis
+  int stride(Axis axis) const;  // difference between neighbouring ranks along axis
 };
 
 }  // namespace lockstep

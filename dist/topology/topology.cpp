@@ -19,12 +19,12 @@ bool knows(const RankPlace& a, const RankPlace& b) {
                                      b.pci_address) != a.nvlink_peers->end();
 }
 
-// Of two ranks on one machine.
+// Whether two ranks of one host are linked.
 bool linked(const RankPlace& a, const RankPlace& b) {
   return a.pci_address == b.pci_address || (knows(a, b) && knows(b, a));
 }
 
-// What ranks of one domain have in common; alone it decides but for GPUs without a fabric.
+// Key that the ranks of one domain share. It decides alone, except for GPUs without a fabric.
 std::string common_place(const RankPlace& place) {
   if (place.gpu < 0) return "processors of " + place.machine;
   if (!place.fabric_clique.empty()) return "fabric " + place.fabric_clique;
@@ -41,13 +41,13 @@ void refuse_shared_gpus(const std::vector<RankPlace>& places) {
     if (!is_first)
       throw ConfigError(str("ranks ", before->second, " and ", rank, " are both on the GPU ",
                             place.pci_address, " of host ", place.host,
-                            ": start at most as many ranks on a host as it has GPUs, and let "
-                            "CUDA_VISIBLE_DEVICES hide none of them"));
+                            "; start at most one rank for each GPU of a host, and do not hide "
+                            "GPUs with CUDA_VISIBLE_DEVICES"));
   }
 }
 
-// Ranks in the order of their GPUs' addresses join the first domain of which each member is linked
-// to them: so domains do not depend on the numbers of the ranks.
+// Each rank joins the first domain whose members are all linked to it. Ranks are taken in the order
+// of their GPUs' addresses, so domains do not depend on the numbers of the ranks.
 std::vector<Domain> find_domains(const std::vector<RankPlace>& places) {
   std::vector<int> by_address(places.size());
   std::iota(by_address.begin(), by_address.end(), 0);
@@ -78,7 +78,7 @@ std::vector<Domain> find_domains(const std::vector<RankPlace>& places) {
   return domains;
 }
 
-// `domains` come in any order, the ranks of each ascending.
+// `domains` have any order; the ranks of each are ascending.
 Topology with_domains(std::vector<RankPlace> places, std::vector<Domain> domains) {
   std::sort(domains.begin(), domains.end(),
             [](const Domain& a, const Domain& b) { return a.ranks.front() < b.ranks.front(); });
@@ -90,7 +90,7 @@ Topology with_domains(std::vector<RankPlace> places, std::vector<Domain> domains
   return topology;
 }
 
-// "8f00.../32766" of a UUID with many digits.
+// Shortens a UUID with many digits: "8f00.../32766".
 std::string shortened(const std::string& clique) {
   constexpr std::size_t kDigits = 8;
   const auto slash = std::min(clique.find('/'), clique.size());
@@ -179,10 +179,10 @@ Topology renumbered(const Topology& topology, const std::vector<int>& order) {
   std::iota(ranks.begin(), ranks.end(), 0);
   auto sorted = order;
   std::ranges::sort(sorted);
-  LOCKSTEP_CHECK(sorted == ranks, "expected each of ", ranks.size(), " ranks once, found ",
-                 order.size(), " others");
+  LOCKSTEP_CHECK(sorted == ranks, "expected each of ", ranks.size(), " ranks once, got ",
+                 order.size(), " other numbers");
   std::vector<RankPlace> places;
-  std::vector<int> number(order.size());  // of each rank of `topology`
+  std::vector<int> number(order.size());  // new number of each rank of `topology`
   for (const int rank : order) {
     number[at(rank)] = static_cast<int>(places.size());
     places.push_back(topology.places[at(rank)]);
@@ -198,7 +198,7 @@ Topology renumbered(const Topology& topology, const std::vector<int>& order) {
 
 std::vector<std::vector<int>> machines(const Topology& topology) {
   std::vector<std::vector<int>> all;
-  std::map<std::string, std::size_t> numbers;  // of machines, in `all`
+  std::map<std::string, std::size_t> numbers;  // index of each host in `all`
   for (std::size_t rank = 0; rank < topology.places.size(); ++rank) {
     const auto number = numbers.emplace(topology.places[rank].machine, all.size()).first->second;
     if (number == all.size()) all.emplace_back();
@@ -238,14 +238,14 @@ std::string in_words(const Topology& topology) {
   const bool on_gpus = topology.places.front().gpu >= 0;
   auto text = str(topology.places.size(), topology.places.size() == 1 ? " rank on " : " ranks on ",
                   hosts, hosts == 1 ? " host" : " hosts");
-  const char* separator = on_gpus ? "; NVLink domains: " : "; without GPUs, a domain is a host: ";
+  const char* separator = on_gpus ? "; NVLink domains: " : "; no GPUs, so each host is a domain: ";
   for (const auto& [size, count] : sizes) {
-    text += str(separator, count, " of ", size, size == 1 ? " rank" : " ranks");
+    text += str(separator, count, " x ", size, size == 1 ? " rank" : " ranks");
     separator = ", ";
   }
   if (unknown > 0)
     text += str("; the NVLink peers of ", unknown, unknown == 1 ? " GPU" : " GPUs",
-                " are unknown: a rank sees no GPU but its own");
+                " are unknown: each rank sees only its own GPU");
   return text;
 }
 

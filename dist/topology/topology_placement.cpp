@@ -17,7 +17,7 @@ const RankPlace& place_of(const Topology& topology, int rank) {
   return topology.places[static_cast<std::size_t>(rank)];
 }
 
-// Whether machines with as many ranks have the same rails in the order of their ranks.
+// Whether hosts with the same number of ranks have the same rails in the order of their ranks.
 bool rails_agree(const Topology& topology) {
   std::map<std::string, std::vector<int>> rails;
   for (const auto& place : topology.places)
@@ -28,7 +28,7 @@ bool rails_agree(const Topology& topology) {
   });
 }
 
-// The domain's ranks in the order in which they take places.
+// Ranks of the domain in the order in which they take places.
 Ranks seated(const Topology& topology, const Domain& domain, bool as_launched) {
   std::map<std::string, int> first_rank;
   for (const int rank : domain.ranks)
@@ -53,12 +53,12 @@ class Cutter {
  public:
   Cutter(std::size_t shard, std::size_t tensor) : shard_(shard), tensor_(tensor) {}
 
-  // Domains of one size. With u tensor groups in each and e = gcd(u, shard), a group is e of them
-  // at one place of shard / e domains. Domains that are left over from that are cut later.
+  // Cuts domains of one size. With u tensor groups in each and e = gcd(u, shard), a group is e of
+  // them at one place of shard / e domains. The remaining domains are cut later.
   void cut_alike(const std::vector<Seats>& domains) {
     const auto units = domains.front().size() / tensor_;
     const auto piece = std::gcd(units, shard_), wide = shard_ / piece;
-    LOCKSTEP_CHECK(wide > 0, "shards of ", shard_, " ranks");
+    LOCKSTEP_CHECK(wide > 0, "expected at least one rank in a shard axis, got ", shard_);
     const auto whole = domains.size() / wide * wide;
     for (std::size_t block = 0; block < whole; block += wide)
       for (std::size_t unit = 0; unit < units; unit += piece) {
@@ -70,7 +70,7 @@ class Cutter {
     rest_.insert(rest_.end(), domains.begin() + static_cast<std::ptrdiff_t>(whole), domains.end());
   }
 
-  // All seats in the order of places: the groups by their first seats.
+  // All seats in the order of places; groups are sorted by their first seats.
   Seats order() && {
     const auto size = shard_ * tensor_;
     Seats tails;
@@ -92,7 +92,7 @@ class Cutter {
 
  private:
   std::size_t shard_, tensor_;
-  std::vector<Seats> groups_;  // in the order of places each
+  std::vector<Seats> groups_;  // seats of each group in the order of places
   std::vector<Seats> rest_;    // domains that no group was cut from
 };
 
@@ -104,7 +104,7 @@ std::string in_words(const Topology& topology, const Domain& domain) {
              domain.links_unknown ? "; it sees no other GPU)" : ")");
 }
 
-// "1, 2 or 4": what divides n.
+// Divisors of n: "1, 2 or 4".
 std::string divisors(std::size_t n) {
   std::string text = "1";
   for (std::size_t i = 2; i <= n; ++i)
@@ -124,7 +124,7 @@ std::string divisors(std::size_t n) {
   std::string text;
   for (const auto& domain : named)
     text += (text.empty() ? "" : ", ") + domain;
-  if (unfit > kNamed) text += str(", and ", unfit - kNamed, " more such domains");
+  if (unfit > kNamed) text += str(", and ", unfit - kNamed, " more domains");
   throw ConfigError(str("layout.tensor = ", tensor, " does not fit into the ",
                         topology.places.front().gpu >= 0 ? "NVLink domains: " : "hosts: ", text,
                         "; use ", divisors(common), ", or --allow-tensor-across-nodes"));
@@ -138,11 +138,11 @@ std::vector<int> placement(const Mesh& mesh, const Topology& topology, TensorAcr
     for (int i = 0; i < kAxes; ++i)
       sizes += str(i == 0 ? "" : " x ", name(static_cast<Axis>(i)), " ",
                    mesh.size(static_cast<Axis>(i)));
-    throw ConfigError(str("the layout ", sizes, " is for ", mesh.world(), " ranks, and ",
+    throw ConfigError(str("the layout ", sizes, " needs ", mesh.world(), " ranks, but ",
                           topology.places.size(), " were launched"));
   }
   const auto tensor = static_cast<std::size_t>(mesh.size(Axis::tensor));
-  // Domain by domain: the rank on each seat, and the seats of domains of each size.
+  // The rank on each seat, domain by domain, and the seats of the domains of each size.
   const bool as_launched = rails_agree(topology);
   Ranks seats;
   std::map<std::size_t, std::vector<Seats>> by_size;

@@ -1,5 +1,5 @@
-// Which rank takes which place of the mesh, and how the ranks of an axis lie in NVLink domains.
-// Pure functions: every rank computes the same.
+// Placement of ranks in the mesh, and the split of an axis into NVLink domains. The functions are
+// pure: every rank computes the same result.
 #pragma once
 
 #include <span>
@@ -10,37 +10,36 @@
 
 namespace lockstep {
 
-// Whether ranks of a tensor axis may lie in several NVLink domains (--allow-tensor-across-nodes).
+// Whether a tensor axis may span several NVLink domains (--allow-tensor-across-nodes).
 enum class TensorAcross : unsigned char { refused, allowed };
 
-// order[place]: the rank, as launched, that takes this place: that is rank `place` of the mesh from
-// then on.
-//   - Tensor ranks lie in one domain.
-//   - The shard axis has equally many ranks in each domain that it touches, as many as can be: in
-//     domains of u tensor groups each, gcd(u, shard); and in each at the same places, so that what
-//     leaves a domain stays on one rail. Domains of other sizes hold whole shard axes first; what
-//     is left of them is joined.
-//   - Inside a domain ranks stay as launched, host by host, unless that mixes rails: then they lie
-//     in the order of rails and GPUs.
-// So a launcher's usual order (host by host, GPU by GPU) stays as it is. Throws ConfigError where
-// the mesh is not for as many ranks, and where a domain cannot be filled with tensor groups, with
-// each such domain and what would do.
+// Returns order[place]: the launched rank that becomes rank `place` of the mesh.
+//   - The ranks of a tensor axis are in one domain.
+//   - A shard axis has the same number of ranks in each domain that it touches, as many as
+//     possible: gcd(u, shard) in domains of u tensor groups each. They have the same places in each
+//     domain, so traffic between domains stays on one rail. Domains of other sizes hold whole shard
+//     axes first; their remaining ranks are joined.
+//   - Inside a domain the ranks keep the launched order, host by host. If that mixes rails, they
+//     are sorted by rail and GPU.
+// The usual order of launchers (host by host, GPU by GPU) is kept. Throws ConfigError if the mesh
+// is for another number of ranks, or if tensor groups do not fill a domain. The error names the
+// domains and the sizes that fit.
 std::vector<int> placement(const Mesh& mesh, const Topology& topology,
                            TensorAcross across = TensorAcross::refused);
 
-// Ranks of a group (the peers along an axis, or along all data axes) as a table with a row a
-// domain, each as long: [domain][place]. Rows and their ranks come in the order of the group. Where
-// domains hold unequal numbers of the group's ranks there is one level only: each row has one rank.
-// Rows one behind the other need not be the group in its order: piece i of a group's buffer belongs
-// to the rank group[i], wherever the table has it.
+// Ranks of a group (the peers along an axis, or along all data axes) as a table [domain][place]
+// with rows of equal length. Rows and their ranks follow the order of the group. If domains hold
+// unequal numbers of the group's ranks, there is one level: each row has one rank. The rows
+// together may have another order than the group: piece i of a group's buffer belongs to the rank
+// group[i].
 struct TwoLevels {
   std::vector<std::vector<int>> domains;
 
-  std::vector<int> inside(int rank) const;  // its row: the peers in its domain, itself too
-  std::vector<int> across(int rank) const;  // its column: the ranks at its place of each domain
+  std::vector<int> inside(int rank) const;  // row of the rank: peers in its domain, with itself
+  std::vector<int> across(int rank) const;  // column of the rank: its place in each domain
 };
 
-// `topology` has the numbers that the group has: of the mesh after renumbered(topology, order).
+// `topology` and `group` have the numbers of the mesh, those after renumbered(topology, order).
 TwoLevels two_levels(const Topology& topology, std::span<const int> group);
 
 }  // namespace lockstep

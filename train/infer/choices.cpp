@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kMostChoicesBytes = std::int64_t{4} << 30;
 constexpr std::size_t kMostChoices = 1000;
 
-// member(json) with the member's name in front of what is wrong.
+// Reads a member; errors start with its name.
 template <class Read>
 auto member(const Json& line, const char* key, Read&& read) {
   const Json& value = line.at(key);
@@ -55,7 +55,7 @@ Question question_of(const Json& line, std::size_t number) {
     question.contexts = member(line, "choice_contexts", texts_of);
     if (question.contexts.size() != choices)
       throw DataError(str("choice_contexts: expected ", choices,
-                          " texts, as many as choices, found ", question.contexts.size()));
+                          " texts, one for each choice, found ", question.contexts.size()));
   }
   question.label = static_cast<std::size_t>(
       integer_at(line, "label", 0, static_cast<std::int64_t>(choices) - 1));
@@ -63,13 +63,13 @@ Question question_of(const Json& line, std::size_t number) {
   return question;
 }
 
-// As Python's str.isspace: Unicode's White_Space, and four separators of ASCII.
+// Same as Python's str.isspace: Unicode's White_Space and four ASCII separators.
 bool is_python_space(std::string_view character) {
   const char c = character.front();
   return ('\x1c' <= c && c <= '\x1f') || is_space(character);
 }
 
-// The bytes of `text` without the whitespace at its end.
+// Number of bytes of `text` without trailing whitespace.
 std::size_t stripped(std::string_view text) {
   auto end = text.size();
   while (end > 0) {
@@ -97,7 +97,7 @@ double normaliser(const ChoiceScore& score, Normalised by) {
   return 1;
 }
 
-// All choices of a question, whose place in the file is `where`.
+// Encodes all choices of a question. `where`: its place in the file, for errors.
 std::vector<EncodedChoice> encoded_choices(const Question& question, const std::string& where,
                                            ChoiceEncoder& encoder, OddInput& odd) {
   std::vector<EncodedChoice> encoded;
@@ -109,8 +109,8 @@ std::vector<EncodedChoice> encoded_choices(const Question& question, const std::
   return encoded;
 }
 
-// Why a choice cannot be scored; empty: it can. The tokens of an empty one are whitespace of its
-// context.
+// Reason why a choice cannot be scored; empty if it can. Tokens of an empty choice are whitespace
+// of its context.
 std::string why_not(std::string_view choice, const EncodedChoice& encoded, std::size_t number,
                     std::int64_t positions) {
   const auto tokens = choice.empty() ? 0 : std::ssize(encoded.choice);
@@ -118,7 +118,7 @@ std::string why_not(std::string_view choice, const EncodedChoice& encoded, std::
   return str("choices: number ", number,
              tokens == 0
                  ? std::string(" adds no token to its context")
-                 : str(" is ", tokens, " tokens, but the model has positions for ", positions));
+                 : str(" has ", tokens, " tokens, but the model has ", positions, " positions"));
 }
 
 }  // namespace
@@ -143,7 +143,7 @@ EncodedChoice ChoiceEncoder::encode(std::string_view context, std::string_view c
   const auto all = std::string(context) + std::string(choice);
   EncodedChoice encoded;
   tokenizer_.encode(std::string_view(all).substr(0, stripped(context)), encoded.context, memory_);
-  memory_.missing = 0;  // all has the context's
+  memory_.missing = 0;  // `all` counts the context's bytes again
   tokenizer_.encode(all, encoded.choice, memory_);
   const auto& about = tokenizer_.about();
   const auto document = about.prefix_token;
@@ -151,7 +151,7 @@ EncodedChoice ChoiceEncoder::encode(std::string_view context, std::string_view c
     if (document < 0)
       throw DataError(str("its context is empty, and the tokenizer ", about.name,
                           " has no token that starts a document"));
-    // The text itself may begin with it.
+    // The text itself may begin with the document token.
     for (auto* ids : {&encoded.context, &encoded.choice})
       if (ids->empty() || ids->front() != document) ids->insert(ids->begin(), document);
   }
@@ -178,8 +178,8 @@ ChoiceTexts::ChoiceTexts(std::span<const Question> questions, const std::string&
   }
 }
 
-// Choices of one question behind the same tokens share a text; those of a context that is cut do
-// where they are as long.
+// Choices of a question after the same tokens share a text. If a context is cut, this requires
+// choices of equal length.
 void ChoiceTexts::add(std::size_t question, const EncodedChoice& encoded, std::int64_t positions) {
   const auto choice = std::ssize(encoded.choice), context = std::ssize(encoded.context);
   const auto kept = std::min(context, positions + 1 - choice);

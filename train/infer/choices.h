@@ -1,9 +1,10 @@
-// Choices: questions with several answers, of which a model is asked how likely it finds each.
-// A line of the file is one JSON object:
+// Choices: multiple-choice questions. A model scores the likelihood of each answer. A line of the
+// file is one JSON object:
 //   {"context": "The sky is", "choices": ["blue", "green"], "label": 0, "id": "7"}
 //   {"choice_contexts": ["A cup of tea", "A cup of rock"], "choices": ["is hot", "is hot"], ...}
-// The model reads a context and the choice right behind it, so a space between them stands in one
-// of both. choice_contexts: one for each choice, instead of "context". "id" may be left out.
+// The model reads a context and then the choice, without a separator, so one of them must hold the
+// space between them. choice_contexts: one context per choice, in place of "context". "id" is
+// optional.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@
 namespace lockstep {
 
 struct Question {
-  std::int64_t line = 0;              // of the file, from 1 on
-  std::string id;                     // its number among the questions, from 0 on, where none is
+  std::int64_t line = 0;              // line in the file, from 1 on
+  std::string id;                     // default: number of the question, from 0 on
   std::vector<std::string> contexts;  // one, or one for each choice
   std::vector<std::string> choices;
   std::size_t label = 0;
@@ -31,30 +32,30 @@ struct Question {
   }
 };
 
-// Throws DataError "WHAT: line N: ..." naming the member that is wrong. Blank lines are left out.
-// `odd` counts what is accepted as mended_json_lines() does.
+// Parse questions. Throw DataError "WHAT: line N: ..." naming a wrong member. Blank lines are
+// skipped. `odd` counts accepted irregularities, see mended_json_lines().
 std::vector<Question> parse_questions(std::string_view text, const std::string& what,
                                       OddInput& odd);
 std::vector<Question> read_questions(const std::filesystem::path& file, OddInput& odd);
 
-// Context and choice as tokens, as lm_eval 0.4.13 makes them (TemplateLM._encode_pair): whitespace
-// at the context's end goes to the choice, both are encoded together, and what is behind as many
-// tokens as the context alone has is the choice. The document token stands in front once, also
-// where the text begins with it.
+// EncodedChoice: tokens of a context and a choice, as lm_eval 0.4.13 makes them
+// (TemplateLM._encode_pair). Whitespace at the context's end moves to the choice. Both are encoded
+// together, and the choice starts after as many tokens as the context alone has. The document token
+// precedes them once, even if the text begins with it.
 struct EncodedChoice {
   std::vector<std::int32_t> context, choice;
 };
 class ChoiceEncoder {
  public:
-  // document_start: the tokenizer's prefix_token stands in front of each context, else of empty
-  // ones.
+  // document_start: the tokenizer's prefix_token precedes every context; false: only empty ones.
   ChoiceEncoder(const Tokenizer& tokenizer, bool document_start)
       : tokenizer_(tokenizer), document_start_(document_start) {}
 
-  // An empty context is the document token. `choice` is empty where it adds no token. Bytes without
-  // a token are dropped, as by transformers. Throws DataError where there is no document token.
+  // An empty context becomes the document token. The result's `choice` is empty if it adds no
+  // token. Bytes without a token are dropped, as in transformers. Throws DataError if the document
+  // token is needed and does not exist.
   EncodedChoice encode(std::string_view context, std::string_view choice);
-  std::int64_t dropped() const { return memory_.missing; }  // bytes, of the last
+  std::int64_t dropped() const { return memory_.missing; }  // bytes that the last encode() dropped
 
  private:
   const Tokenizer& tokenizer_;
@@ -62,26 +63,27 @@ class ChoiceEncoder {
   Tokenizer::Memory memory_{MissingBytes::drop};
 };
 
-// Of a choice: its log p, and by what that may be divided.
+// Score of a choice: its log p, and the lengths by which it may be normalised.
 struct ChoiceScore {
   double logp = 0;  // nats
   std::int64_t tokens = 0, characters = 0, bytes = 0;
 };
 
-// The texts to score for questions, and which of their continuations is which choice.
+// ChoiceTexts: the texts to score for questions, and the continuation of each choice.
 class ChoiceTexts {
  public:
-  // A context that is too long with a choice for a model of `positions` loses its begin, as lm_eval
-  // cuts it. A question with a choice that adds no token, or alone is too long, is skipped.
+  // If a context and a choice together exceed `positions`, the beginning of the context is cut, as
+  // in lm_eval. A question is skipped if one of its choices adds no token or is too long by itself.
   ChoiceTexts(std::span<const Question> questions, const std::string& file, ChoiceEncoder& encoder,
               std::int64_t positions, OddInput& odd);
 
   std::span<const ScoredText> texts() const { return texts_; }
-  std::int64_t cut() const { return cut_; }  // questions of which a context was
-  // Why a question cannot be scored, by question; empty where it can.
+  std::int64_t cut() const { return cut_; }  // number of questions with a cut context
+  // Reason why a question cannot be scored, by question; empty if it can.
   const std::vector<std::string>& skipped() const { return skipped_; }
 
-  // By question and choice, from log p by text and continuation; none of a question skipped.
+  // Scores by question and choice, from log p by text and continuation. A skipped question has
+  // none.
   std::vector<std::vector<ChoiceScore>> scores(std::span<const Question> questions,
                                                const std::vector<std::vector<double>>& logp) const;
 
@@ -97,13 +99,13 @@ class ChoiceTexts {
   std::int64_t cut_ = 0;
 };
 
-// The first of the largest values of log p divided by one of the lengths.
+// Returns the choice with the largest normalised log p; of equal ones the first.
 enum class Normalised : std::uint8_t { none, by_characters, by_bytes, by_tokens };
 std::size_t best_choice(std::span<const ChoiceScore> scores, Normalised by);
 
 struct Share {
   double mean = 0;
-  double standard_error = 0;  // sqrt(p (1 - p) / (n - 1)); NaN of one question
+  double standard_error = 0;  // sqrt(p (1 - p) / (n - 1)); NaN for one question
 };
 Share share_correct(std::span<const Question> questions,
                     const std::vector<std::vector<ChoiceScore>>& scores, Normalised by);

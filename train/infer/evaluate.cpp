@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// The model, its loader and the sums of losses: all that takes memory.
+// Evaluator holds everything that needs memory: the model, its loader and the sums of losses.
 class Evaluator {
  public:
   Evaluator(const EvaluateRequest& request, Inference& inference)
@@ -55,13 +55,13 @@ class Evaluator {
   LossReader losses_;
 };
 
-// The bytes of text that tokens stand for.
+// ByteCount counts the bytes of the text of tokens.
 class ByteCount {
  public:
   ByteCount(const Tokenizer& tokenizer, std::int64_t vocabulary) {
     for (std::int32_t id = 0; id < vocabulary; ++id)
       bytes_of_.push_back(tokenizer.is_special(id) ? 0 : std::ssize(tokenizer.bytes_of(id)));
-    // The tokenizer adds a space behind the document token; do not count it.
+    // The tokenizer adds a space after the document token, which does not count.
     const auto document = tokenizer.about().document_token;
     if (tokenizer.about().drops_first_space && 0 <= document && document < vocabulary)
       bytes_of_[static_cast<std::size_t>(document)] = -1;
@@ -96,9 +96,10 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request,
     Evaluator(request, model).enqueue(batch_shape(request.micro_batch, request.sequence_length));
   });
   room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
-      .require(bytes,
-               "evaluate a smaller model, or windows of a shorter --sequence-length, or share the "
-               "model among ranks (--tensor, --shard)");
+      .require(
+          bytes,
+          "evaluate a smaller model, use a shorter --sequence-length, or divide the model over "
+          "ranks (--tensor, --shard)");
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
   Inference inference(config, stream, arenas, ranks.comms());
   Evaluator evaluator(request, inference);
@@ -116,7 +117,7 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request,
     if (!std::isfinite(part.loss))
       throw DataError(str(source.path.string(), ": the loss of tokens ", tokens, " to ",
                           tokens + part.tokens, " is ", part.loss,
-                          "; its weights are not those of a trained model"));
+                          "; the weights are not those of a trained model"));
     tokens += part.tokens;
     loss += part.loss;
     if (const auto now = std::chrono::steady_clock::now(); now - said > std::chrono::seconds(10)) {

@@ -1,4 +1,4 @@
-// Evaluate: the loss of a model on held-out tokens.
+// Evaluate computes the loss of a model on held-out tokens.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,25 @@ namespace lockstep {
 
 struct EvaluateRequest {
   std::vector<std::string> datasets;
-  std::int64_t sequence_length = 0;  // of a window; at most the model's positions
-  std::int64_t micro_batch = 0;      // windows at once
-  std::int64_t tokens = 0;           // to evaluate, see most_windows; 0: all
+  std::int64_t sequence_length = 0;  // length of a window; at most the model's positions
+  std::int64_t micro_batch = 0;      // windows of one forward pass, on a rank
+  std::int64_t tokens = 0;           // number of tokens, see most_windows; 0: all
   bool document_mask = false;
   RowKind rows = RowKind::automatic;
-  ShardFiles* files = nullptr;           // opens them; null: as usual
-  const Tokenizer* tokenizer = nullptr;  // of the tokens, where it is known: counts their bytes
+  ShardFiles* files = nullptr;           // opens the shards; null: default
+  const Tokenizer* tokenizer = nullptr;  // of the tokens, to count their bytes; null: unknown
 };
 
 struct Evaluation {
   double loss = 0;  // mean over the tokens, nats
   std::int64_t tokens = 0;
-  std::int64_t bytes = 0;  // of text that the tokens stand for, special ones none; 0: not known
+  std::int64_t bytes = 0;  // bytes of the tokens' text, without special tokens; 0: unknown
   double seconds = 0;
 };
 
-// The mean loss over the first windows of the datasets, in their order, each token once. Throws
-// DataError naming model and tokens where it is not finite. Where it throws, files that fetch may
-// be stopped. The ranks divide the windows; each of them gets the whole result.
+// Computes the mean loss over the first windows of the datasets, in order, with each token once.
+// The ranks divide the windows, and each gets the whole result. Throws DataError naming model and
+// tokens if the loss is not finite. After an error request.files may be stopped.
 Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request,
                     const ModelRanks& ranks, Stream& stream);
 

@@ -18,14 +18,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kTokensOnCpu = 4096, kTokensOnGpu = 16384;  // at once, of a rank
+constexpr std::int64_t kTokensOnCpu = 4096, kTokensOnGpu = 16384;  // of a pass, on a rank
 constexpr std::int64_t kMostTexts = 4096;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The questions of a file that all ranks find the same.
+// Reads the questions, and checks that all ranks read the same ones.
 std::vector<Question> agreed_questions(const ChoicesRequest& request, World& world, OddInput& odd) {
   auto questions = read_questions(request.file, odd);
   std::string all;
@@ -41,7 +41,7 @@ std::vector<Question> agreed_questions(const ChoicesRequest& request, World& wor
   return questions;
 }
 
-// Says every ten seconds how far it is.
+// Logs the progress every ten seconds.
 class ScoringProgress {
  public:
   explicit ScoringProgress(std::size_t questions) : questions_(static_cast<double>(questions)) {}
@@ -51,7 +51,7 @@ class ScoringProgress {
     said_ = Clock::now();
     const double seconds = seconds_since(begin_);
     log_info("scored ", human_count(share * questions_), " of ", human_count(questions_),
-             " questions, ", human_eta(seconds / share * (1 - share)), " to go");
+             " questions, ", human_eta(seconds / share * (1 - share)), " left");
   }
 
  private:
@@ -59,7 +59,7 @@ class ScoringProgress {
   Clock::time_point begin_ = Clock::now(), said_ = begin_;
 };
 
-// Those that were skipped leave the questions and their scores.
+// Moves skipped questions out of the questions and their scores.
 void set_apart(const std::vector<std::string>& skipped, ChoicesEvaluation& result) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < skipped.size(); ++i) {
@@ -96,7 +96,7 @@ void check_finite(const ModelSource& source, const ChoicesRequest& request,
       if (const double logp = result.scores[i][choice].logp; !std::isfinite(logp))
         throw DataError(str(source.path.string(), ": log p of choice ", choice, " of line ",
                             result.questions[i].line, " of ", request.file, " is ", logp,
-                            "; its weights are not those of a trained model"));
+                            "; the weights are not those of a trained model"));
 }
 
 }  // namespace
@@ -113,8 +113,8 @@ ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesReque
   result.cut = texts.cut();
   if (result.cut > 0)
     log_warning(result.cut, " of ", result.questions.size(),
-                " questions have a context that is longer than the model's ",
-                source.model.max_positions, " positions: only its end is read");
+                " questions have a context that exceeds the model's ", source.model.max_positions,
+                " positions: only the end of the context is read");
 
   const ScoreRequest score_request{.texts = texts.texts(),
                                    .tokens_at_once = stream.is_cuda() ? kTokensOnGpu : kTokensOnCpu,
@@ -124,10 +124,9 @@ ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesReque
     score(model, score_request, [](double) {});
   });
   room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
-      .require(
-          bytes,
-          "evaluate a smaller model, or with a smaller --batch, or share the model among ranks "
-          "(--tensor, --shard)");
+      .require(bytes,
+               "evaluate a smaller model, use a smaller --batch, or divide the model over ranks "
+               "(--tensor, --shard)");
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
   Inference inference(config, stream, arenas, ranks.comms());
   load_weights(source, inference.params(), stream);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLongestCharacter = 4;
 
-// The bytes of `text` without the begin of a character at its end that may still be completed.
+// Number of bytes of `text` without a partial character at its end.
 std::size_t whole_characters(std::string_view text) {
   const auto least = text.size() - std::min(text.size(), kLongestCharacter - 1);
   for (auto first = text.size(); first-- > least;) {
@@ -36,7 +36,7 @@ bool GrowingText::append(std::string_view bytes) {
   const auto before = text_.size();
   text_ += bytes;
   auto end = std::string::npos;
-  for (const auto& stop : stops_)  // one that ends in these bytes
+  for (const auto& stop : stops_)  // a stop string that ends in the new bytes
     end = std::min(end, text_.find(stop, before - std::min(before, stop.size() - 1)));
   if (end == std::string::npos) return true;
   text_.resize(end);

@@ -1,5 +1,5 @@
-// GrowingText: what generated tokens say, as far as it may be written already: whole characters,
-// and nothing that may turn out to be a stop string's begin.
+// GrowingText: the text of generated tokens, with the part that may be written already. This final
+// part has only whole characters, and does not end in a possible beginning of a stop string.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@ namespace lockstep {
 
 class GrowingText {
  public:
-  // Throws UsageError where a stop string is empty.
+  // Throws UsageError if a stop string is empty.
   explicit GrowingText(std::vector<std::string> stops = {});
 
-  // Appends the bytes of a token. False where the text has come to a stop string: it ends in front
-  // of the first one.
+  // Appends the bytes of a token. Returns false once the text has reached a stop string; the text
+  // ends before the first one.
   bool append(std::string_view bytes);
 
   const std::string& text() const { return text_; }
-  // What append() has settled since the last call.
+  // Text that became final since the last call.
   std::string_view settled();
-  // The rest, at the end of generation; of a text that was cut amid a character, its first bytes.
+  // Remaining text, at the end of generation. It may end in a partial character.
   std::string_view rest();
 
  private:

@@ -38,7 +38,7 @@ std::vector<PromptText> read_prompts(const std::filesystem::path& file, OddInput
 EncodedPrompts encode_prompts(std::span<const PromptText> texts, std::int64_t tokens,
                               const Tokenizer& tokenizer, std::int64_t positions, OddInput& odd) {
   EncodedPrompts encoded;
-  std::size_t longest = 0;  // of the first that leaves no position
+  std::size_t longest = 0;  // tokens of the first prompt that leaves no position
   Tokenizer::Memory memory(MissingBytes::drop);
   const auto document = tokenizer.about().document_token;
   for (const PromptText& one : texts) {
@@ -59,15 +59,15 @@ EncodedPrompts encode_prompts(std::span<const PromptText> texts, std::int64_t to
     if (room == 0) {
       if (encoded.full.count == 0) longest = ids.size();
       encoded.full.note(one.where);
-      ids.resize(1);  // so that nothing is computed with it
+      ids.resize(1);  // so that the model computes nothing more for it
     }
     prompt.tokens = std::min(tokens, room);
     encoded.prompts.push_back(std::move(prompt));
   }
   if (encoded.full.count == std::ssize(texts))
-    throw UsageError(str(encoded.full.first, ": the prompt is ", longest, " tokens, and the model ",
-                         "has positions for ", positions,
-                         ": none is left to generate; shorten it"));
+    throw UsageError(str(encoded.full.first, ": the prompt has ", longest,
+                         " tokens, but the model ", "has ", positions,
+                         " positions, so none is left to generate; shorten the prompt"));
   return encoded;
 }
 

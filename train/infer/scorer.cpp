@@ -10,18 +10,18 @@
 namespace lockstep {
 namespace {
 
-// The texts that go through the model at once, on all ranks: of each rank `rows`, some of which may
+// Round: the texts of one pass through the model on all ranks, `rows` on each rank. Some rows may
 // be missing in the last round.
 struct Round {
   std::span<const std::size_t> texts;  // indices, the longest first
   std::int64_t rows = 0;
 };
 
-// What a round's shapes follow from.
+// Extent: the sizes that determine the shapes of a round.
 struct Extent {
   std::int64_t capacity = 0;          // positions of the cache
-  std::int64_t front = 0;             // tokens in front of each text's last one
-  std::vector<std::int64_t> longest;  // continuation of each turn
+  std::int64_t front = 0;             // tokens before the last token of a text
+  std::vector<std::int64_t> longest;  // longest continuation of each turn
 };
 
 Extent extent_of(const Round& round, std::span<const ScoredText> texts) {
@@ -37,7 +37,7 @@ Extent extent_of(const Round& round, std::span<const ScoredText> texts) {
   return extent;
 }
 
-// A round's passes through the model, on this rank.
+// TextRows runs a round through the model, on this rank.
 class TextRows {
  public:
   TextRows(Inference& model, const ScoreRequest& request, const Round& round)
@@ -71,14 +71,14 @@ class TextRows {
     return {name, scratch().allocate(name, dtype, shape), model_.arenas().pinned};
   }
 
-  // Of the rank that reads data as number `rank`; nullptr: there are no more texts.
+  // Text in a row of data rank `rank`; nullptr: there are no more texts.
   const ScoredText* text(std::int64_t rank, std::int64_t row) const {
     const auto i = static_cast<std::size_t>(rank * round_.rows + row);
     return i < round_.texts.size() ? &texts_[round_.texts[i]] : nullptr;
   }
 
-  // token(text, position): of n tokens a row; start(text): where they begin. The host's arrays are
-  // free: each pass is waited for.
+  // Sends n tokens a row to the device: token(text, position) and target(text, position) from
+  // position start(text) on. The host's buffers are free, because each pass is waited for.
   StepContext send(std::int64_t n, FunctionRef<std::int64_t(const ScoredText*)> start,
                    FunctionRef<std::int32_t(const ScoredText*, std::int64_t)> token,
                    FunctionRef<std::int32_t(const ScoredText*, std::int64_t)> target) {
@@ -101,7 +101,7 @@ class TextRows {
     return step;
   }
 
-  // Rows whose text has ended get tokens that its continuations overwrite.
+  // Rows whose text has ended get padding tokens, which continuations overwrite.
   void prefill(std::int64_t first, std::int64_t n) {
     const auto step = send(
         n, [&](auto*) { return first; },
@@ -115,11 +115,12 @@ class TextRows {
     stream().synchronize();
   }
 
-  // The text's last token and the continuation but its last. Where they would end behind the cache,
-  // for another row's is longer, they start further in front, and those tokens are run again.
+  // Passes the last token of each text and its continuation without the last token. If that would
+  // exceed the cache, because another row is longer, the row starts earlier and computes some
+  // tokens again.
   void take(std::size_t turn, std::vector<std::vector<double>>& scores) {
     const auto n = extent_.longest[turn], B = round_.rows;
-    // Of a position, the token there: >= 0 of the continuation, by its number, or < 0.
+    // Index of a position in the continuation; negative: the position is in the text.
     const auto place = [](const ScoredText* text, std::int64_t at) {
       return at - (text == nullptr ? 1 : std::ssize(text->tokens));
     };
@@ -168,7 +169,7 @@ class TextRows {
   std::span<const ScoredText> texts_;
   Round round_;
   Extent extent_;
-  std::int64_t piece_;  // of prefill, a row
+  std::int64_t piece_;  // tokens of a row in one prefill pass
   Transformer::Cache cache_;
   Mirror inputs_, positions_, targets_, losses_;
 };
@@ -197,7 +198,7 @@ std::vector<std::vector<double>> score(Inference& model, const ScoreRequest& req
     scores[i].resize(texts[i].continuations.size());
     order[i] = i;
   }
-  // Of like lengths together: little padding, and what needs most memory first.
+  // Texts of similar length together, for little padding; the largest memory need first.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return texts[a].positions() > texts[b].positions();
   });

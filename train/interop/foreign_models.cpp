@@ -29,7 +29,7 @@ constexpr char kGguf[] =
 constexpr char kSave[] =
     "Load it with `transformers`, call model.save_pretrained(DIR), and name DIR";
 
-// "an adapter of meta-llama/Llama-3.1-8B"
+// Text such as "an adapter (adapter_config.json) of meta-llama/Llama-3.1-8B".
 std::string adapter_of(const fs::path& directory) {
   const auto file = directory / kAdapter;
   const Json json = Json::parse(read_text(file, kMostForeignBytes), file.string(), /*depth=*/32);
@@ -38,7 +38,7 @@ std::string adapter_of(const fs::path& directory) {
              base != nullptr && base->is_string() ? " of " + base->as_string() : "");
 }
 
-// How `transformers` gives weights of this quantization back as floating point.
+// Advice on converting weights of this quantization to floating point with `transformers`.
 std::string dequantise_advice(std::string_view method) {
   if (method == "bitsandbytes" || method == "higgs")
     return "Load it with `transformers`, call model.dequantize() and model.save_pretrained(DIR), "
@@ -62,7 +62,7 @@ bool has_file(const fs::path& directory, std::string_view end) {
   });
 }
 
-// Weights that train/interop/weight_files.h reads.
+// Whether the directory has weights that train/interop/weight_files.h reads.
 bool has_weights(const fs::path& directory) {
   return path_exists(directory / "model.safetensors") ||
          path_exists(directory / "model.safetensors.index.json");

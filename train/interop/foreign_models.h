@@ -1,5 +1,4 @@
-// Recognition of the forms of a model that people name and this program does not read, and how to
-// convert each.
+// Recognition of model formats that this program does not read, with advice on converting each.
 #pragma once
 
 #include <filesystem>
@@ -10,27 +9,27 @@
 
 namespace lockstep {
 
-// A form of a model, "a GGUF file", and a sentence that says how to convert it.
+// A format, such as "a GGUF file", and a sentence on how to convert it.
 struct ForeignModel {
   std::string what, advice;
 };
 
-// What `path` is, if find_model() does not read it: an id of the Hugging Face Hub, an address, one
-// file of a directory, GGUF, an adapter, a file of PyTorch's or Meta's. Empty if nothing is
-// recognised; only `what` is empty if nothing of that name exists.
+// Recognises a `path` that find_model() does not read: an id of the Hugging Face Hub, an address,
+// one file of a directory, GGUF, an adapter, or a file of PyTorch or Meta. Returns empty members if
+// nothing is recognised. Only `what` is empty if no file of that name exists.
 ForeignModel foreign_model(const std::filesystem::path& path);
 
-// The error of a model whose files have the tensors `unexpected` by their names: of quantised
-// weights, of an adapter, or with the prefix of a wrapper such as torch.compile. Empty if nothing
-// is recognised.
+// Returns the error for weight files with the tensor names `unexpected`. Names of quantised
+// weights, of adapters, and with the prefix of a wrapper such as torch.compile are recognised.
+// Empty if nothing is recognised.
 std::string advice_on_names(std::span<const std::string> unexpected);
 
-// Throws DataError if the weights beside `config`, the config.json of a Hugging Face directory, are
-// quantised, or an adapter lies beside them.
+// Throws DataError if the weights of a Hugging Face directory are quantised, or if the directory
+// has an adapter. `config` is the parsed config.json.
 void require_plain_weights(const std::filesystem::path& directory, const Json& config);
 
-// What the directory of a config.json holds in place of weights in safetensors, and how to convert
-// it: the end of an error.
+// Returns the end of an error for a directory with a config.json and no safetensors weights: what
+// it holds instead, and how to convert that.
 std::string advice_without_weights(const std::filesystem::path& directory);
 
 }  // namespace lockstep

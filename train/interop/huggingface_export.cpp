@@ -1,4 +1,4 @@
-// Writing Hugging Face directories.
+// Export of Hugging Face directories.
 #include <cstdio>
 
 #include "checkpoint/convert.h"
@@ -21,7 +21,7 @@ std::int64_t bytes_of(const HuggingFaceTensor& tensor, DType dtype) {
   return tensor.shape.elements() * bytes_per_element(dtype);
 }
 
-// The tensors cut into files, as few as hold them.
+// Distributes the tensors over files, in order, each filled up to shard_bytes.
 std::vector<std::vector<HuggingFaceTensor>> cut_into_files(std::vector<HuggingFaceTensor> all,
                                                            const HuggingFaceExport& options) {
   std::vector<std::vector<HuggingFaceTensor>> files(1);
@@ -45,7 +45,7 @@ std::string file_name(std::size_t file, std::size_t files) {
   return name;
 }
 
-// Parameters that lie in the file as they lie here, one behind the other.
+// Writes parameters that have the same layout in the file, one after the other.
 void write_straight(SafetensorsWriter& writer, const HuggingFaceTensor& tensor,
                     const WeightParts& parts, DType dtype) {
   constexpr std::int64_t kPiece = 262144;  // elements
@@ -63,8 +63,8 @@ void write_straight(SafetensorsWriter& writer, const HuggingFaceTensor& tensor,
     }
 }
 
-// From [outputs, inputs] of each parameter to [inputs, all outputs] in the file, some inputs at a
-// time.
+// Transposes [outputs, inputs] of each parameter into [inputs, all outputs] of the file, a few
+// inputs at a time.
 template <class T>
 void write_turned(SafetensorsWriter& writer, const HuggingFaceTensor& tensor,
                   const WeightParts& parts, DType dtype) {
@@ -134,7 +134,7 @@ std::string index_of(const std::vector<std::vector<HuggingFaceTensor>>& files, D
   return index.dump(2) + "\n";
 }
 
-// By which `generate` of transformers ends a text; it reads config.json for them only without it.
+// `generate` of transformers ends a text by this file; without it, by the ids in config.json.
 void write_generation_config(const fs::path& directory, const TokenIds& ids) {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
   if (!ids.any()) return;

@@ -1,4 +1,4 @@
-// Reading Hugging Face directories.
+// Import of Hugging Face directories.
 #include "core/file.h"
 #include "core/json.h"
 #include "data/odd_input.h"
@@ -21,7 +21,7 @@ Json read_json(const fs::path& path) {
   return Json::parse(with_quoted_not_numbers(read_text(path, kMostJsonBytes)), path.string());
 }
 
-// Parameters that lie in the file as they lie here, one behind the other.
+// Reads parameters that have the same layout in the file, one after the other.
 void read_straight(const FoundTensor& found, const HuggingFaceTensor& tensor,
                    const WeightParts& parts) {
   std::int64_t first = 0;
@@ -34,8 +34,8 @@ void read_straight(const FoundTensor& found, const HuggingFaceTensor& tensor,
   }
 }
 
-// From [inputs, all outputs] in the file to [outputs, inputs] of each parameter, some inputs at a
-// time: what is read stays in a cache while it is turned.
+// Transposes [inputs, all outputs] of the file into [outputs, inputs] of each parameter, a few
+// inputs at a time, so that the block stays in cache.
 template <class T>
 void read_turned(const FoundTensor& found, const HuggingFaceTensor& tensor,
                  const WeightParts& parts) {

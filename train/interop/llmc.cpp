@@ -21,14 +21,15 @@ class LlmcFile {
  public:
   explicit LlmcFile(const fs::path& path) : file_(path) {
     if (file_.size_bytes() < static_cast<std::int64_t>(sizeof(Header)))
-      file_.fail(0, str("expected a header of ", sizeof(Header), " bytes, the file has ",
-                        file_.size_bytes()));
+      file_.fail(0, str("expected a header of ", sizeof(Header), " bytes, but the file has ",
+                        file_.size_bytes(), " bytes"));
     file_.read(std::as_writable_bytes(std::span(header_)), 0);
     if (header_[0] != kMagic)
-      file_.fail(0, str("expected the number ", kMagic, " of an llm.c model, found ", header_[0]));
+      file_.fail(0,
+                 str("expected the magic number ", kMagic, " of an llm.c model, got ", header_[0]));
     if (header_[1] != kFp32 && header_[1] != kBf16)
-      file_.fail(4, str("version ", header_[1], ", supported are ", kFp32, " (fp32) and ", kBf16,
-                        " (bf16)"));
+      file_.fail(
+          4, str("expected version ", kFp32, " (fp32) or ", kBf16, " (bf16), got ", header_[1]));
     dtype_ = header_[1] == kFp32 ? DType::fp32 : DType::bf16;
     read_config();
     check_size();
@@ -38,7 +39,7 @@ class LlmcFile {
   DType dtype() const { return dtype_; }
   std::int64_t padded_vocabulary() const { return padded_vocabulary_; }
 
-  // Fills `out` with the elements from `first`, counted from behind the header.
+  // Fills `out` with the elements from `first` on, counted from the end of the header.
   void read(std::int64_t first, Tensor out) const {
     constexpr std::int64_t kPiece = 65536;
     const std::int64_t size = bytes_per_element(dtype_);
@@ -63,7 +64,7 @@ class LlmcFile {
 
   void read_config() {
     config_ = family_defaults(Family::gpt2);
-    config_.max_positions = entry(2, "the greatest length");
+    config_.max_positions = entry(2, "the maximum sequence length");
     config_.vocabulary = entry(3, "the vocabulary");
     config_.layers = entry(4, "the number of layers");
     config_.heads = config_.kv_heads = entry(5, "the number of heads");
@@ -72,10 +73,11 @@ class LlmcFile {
     config_.head_size = config_.width / config_.heads;
     config_.mlp_width = 4 * config_.width;
     if (config_.head_size * config_.heads != config_.width)
-      file_.fail(20, str(config_.heads, " heads do not divide the width ", config_.width));
+      file_.fail(20, str("the width ", config_.width, " is not a multiple of the ", config_.heads,
+                         " heads"));
     if (padded_vocabulary_ < config_.vocabulary)
-      file_.fail(28,
-                 str("a vocabulary of ", config_.vocabulary, " padded to ", padded_vocabulary_));
+      file_.fail(28, str("the padded vocabulary is ", padded_vocabulary_,
+                         ", expected at least the vocabulary, which is ", config_.vocabulary));
     try {
       config_.validate();
     } catch (const ConfigError& error) {
@@ -92,7 +94,8 @@ class LlmcFile {
         static_cast<std::int64_t>(sizeof(Header)) + elements * bytes_per_element(dtype_);
     if (bytes != file_.size_bytes())
       file_.fail(file_.size_bytes(),
-                 str("the header makes a file of ", bytes, " bytes, it has ", file_.size_bytes(),
+                 str("expected a file of ", bytes, " bytes according to its header, got ",
+                     file_.size_bytes(), " bytes",
                      file_.size_bytes() < bytes ? "; is it truncated?" : ""));
   }
 
@@ -103,7 +106,7 @@ class LlmcFile {
   std::int64_t padded_vocabulary_ = 0;
 };
 
-// Reads parameters one behind the other.
+// Reader reads parameters in the order of the file.
 class Reader {
  public:
   Reader(const LlmcFile& file, const WeightParts& parts) : file_(file), parts_(parts) {}
@@ -148,7 +151,7 @@ void import_llmc(const fs::path& path, std::span<const StateSlice> weights) {
   reader.read(model.embedding + ".weight");
   reader.skip((file.padded_vocabulary() - c.vocabulary) * c.width);
   reader.read(model.positions + ".weight");
-  // Each group is there once a layer, before the next group begins.
+  // The file has each group for all layers, before the next group.
   using Names = std::vector<std::string LayerNames::*>;
   const std::pair<Names, const char*> groups[] = {
       {{&LayerNames::norm1}, ".weight"},

@@ -1,5 +1,5 @@
-// Llmc: GPT-2 checkpoints of llm.c, which are read, not written. A file is int32[256], then all
-// parameters, each of all layers, matrices as [outputs, inputs]: docs/formats.md.
+// Llmc reads GPT-2 checkpoints of llm.c; it does not write them. A file is a header of int32[256],
+// then all parameters, each for all layers, with matrices as [outputs, inputs]: docs/formats.md.
 #pragma once
 
 #include <filesystem>
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-bool is_llmc_model(const std::filesystem::path& path);  // a file with that magic number
+bool is_llmc_model(const std::filesystem::path& path);  // a file with llm.c's magic number
 
-// Throws DataError naming file and byte where the header is not one of such a model, or the file
-// has not the size that it makes.
+// Reads the header. Throws DataError naming file and byte if it does not describe a GPT-2 model, or
+// if the file has another size than it implies.
 ModelConfig llmc_config(const std::filesystem::path& path);
 
-// Fills `weights`, the parameters of a model like llmc_config(path). The rows that pad the
-// vocabulary are left out.
+// Fills `weights`, the parameters of a model like llmc_config(path). Rows that pad the vocabulary
+// are skipped.
 void import_llmc(const std::filesystem::path& path, std::span<const StateSlice> weights);
 
 }  // namespace lockstep

@@ -30,8 +30,8 @@ ModelSource find_model(const std::filesystem::path& path) {
     const auto newest = latest_checkpoint(*checkpoints);
     if (!newest)
       throw DataError(str(checkpoints->string(),
-                          ": no checkpoint that validates; the run has not saved yet, or see "
-                          "`lockstep checkpoint list ",
+                          ": no valid checkpoint; the run has not saved one yet, or see `lockstep "
+                          "checkpoint list ",
                           path.string(), "`"));
     return source_of_checkpoint(checkpoint_path(*checkpoints, *newest));
   }

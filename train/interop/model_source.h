@@ -1,4 +1,4 @@
-// ModelSource: a trained model on disk, in whichever form a person has it.
+// ModelSource: a trained model on disk, in any supported format.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ struct ModelSource {
   enum class Form : std::uint8_t { checkpoint, huggingface, llmc };
   Form form = Form::checkpoint;
   std::filesystem::path path;   // the checkpoint, Hugging Face directory or llm.c file
-  Json about = Json::Object{};  // what a checkpoint says of itself
+  Json about = Json::Object{};  // description in a checkpoint's manifest
   ModelConfig model;
 };
 
-// What `path` holds: a run (its newest checkpoint that validates), a checkpoint, a Hugging Face
-// directory or an llm.c model. Throws DataError that says what was looked for where it is none.
+// Finds the model at `path`: a run (its newest valid checkpoint), a checkpoint, a Hugging Face
+// directory or an llm.c model. Otherwise throws DataError, which lists the supported formats.
 ModelSource find_model(const std::filesystem::path& path);
 
-// Fills the weights, masters included, of a store that a model like source.model declared. Throws
-// DataError where the files are damaged or hold other tensors.
+// Fills the weights and master weights of a store that a model like source.model declared. Throws
+// DataError if the files are damaged or hold other tensors.
 void load_weights(const ModelSource& source, ParamStore& params, Stream& stream);
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kBeginOfText = "<|begin_of_text|>";  // of Llama 3
 constexpr std::int64_t kMostTokenizerBytes = std::int64_t{1} << 30;
 
-// Where what is said of a dataset's tokens lies: in it, or beside the shards that a path names.
+// Directory of a dataset's dataset.json and tokenizer: the dataset, or the directory of its shards.
 fs::path directory_of(const std::string& dataset) {
   const bool is_whole = is_remote(dataset) ? !dataset.ends_with(".bin") : directory_exists(dataset);
   if (is_whole) return dataset;
@@ -30,7 +30,7 @@ fs::path directory_of(const std::string& dataset) {
   return directory.empty() ? fs::path(".") : directory;
 }
 
-// Without its shards.
+// Reads dataset.json without its shards.
 std::optional<Manifest> manifest_of(const std::string& dataset, ShardFiles& files) {
   const auto file = directory_of(dataset) / kManifestName;
   if (!is_remote(dataset) && !path_exists(file)) return std::nullopt;
@@ -38,13 +38,13 @@ std::optional<Manifest> manifest_of(const std::string& dataset, ShardFiles& file
                          [](Manifest::Shard&&) {});
 }
 
-// Whether a file is not there: S3 refuses what is not.
+// Whether a file may be missing. S3 denies access to missing files.
 bool may_be_missing(const DataError& error) {
   return dynamic_cast<const RefusedError*>(&error) != nullptr ||
          dynamic_cast<const AccessError*>(&error) == nullptr;
 }
 
-// Where a run keeps its own, or an archive of it.
+// Directory in which a run, or its archive, keeps the tokenizer.
 fs::path kept_beside(const fs::path& checkpoint) {
   auto path = fs::absolute(checkpoint).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
@@ -52,7 +52,7 @@ fs::path kept_beside(const fs::path& checkpoint) {
   return (all.filename() == "checkpoints" ? all.parent_path() : all) / "tokenizer";
 }
 
-// Of the model that a run starts from; empty: of none, or of one that is not there any more.
+// Tokenizer directory of the initial model; empty if there is none, or if the model is gone.
 fs::path directory_of_model(const std::string& init_from) {
   if (init_from.empty()) return {};
   try {
@@ -63,7 +63,7 @@ fs::path directory_of_model(const std::string& init_from) {
   }
 }
 
-// Whether DIRECTORY has the tokenizer of `file`.
+// Whether `directory` has the same tokenizer as `file`.
 bool holds_same(const fs::path& file, const fs::path& directory) {
   const auto text = read_text(file, kMostTokenizerBytes);
   return std::any_of(std::begin(kTokenizers), std::end(kTokenizers), [&](const char* name) {
@@ -72,7 +72,7 @@ bool holds_same(const fs::path& file, const fs::path& directory) {
   });
 }
 
-// The token that a post-processor of tokenizer.json puts in front of a text.
+// Token that the post-processor of a tokenizer.json puts before a text.
 std::string token_in_front(const Json& processor) {
   const Json* type = processor.find("type");
   if (type == nullptr || !type->is_string()) return {};
@@ -109,8 +109,8 @@ void fetch_tokenizer(const std::string& dataset, ShardFiles& files, const fs::pa
   std::map<std::string, std::string> texts;
   std::string why;
   for (std::size_t i = 0; i < std::size(kTokenizerFiles); ++i) {
-    if (texts.empty() && i == std::size(kTokenizers))  // those that define one come first
-      return log_own_warning("no tokenizer is known, for none was found beside the data: ", why);
+    if (texts.empty() && i == std::size(kTokenizers))  // files that define a tokenizer come first
+      return log_own_warning("found no tokenizer with the training data: ", why);
     const char* name = kTokenizerFiles[i];
     try {
       texts[name] = text_of(name);
@@ -129,15 +129,15 @@ void require_tokens_of(const ModelConfig& model, const Tokenizer& tokenizer) {
   if (about.vocabulary > model.vocabulary)
     throw DataError(str("the tokenizer ", about.name, " has ", about.vocabulary,
                         " tokens, but the model's vocabulary is ", model.vocabulary,
-                        "; name the tokenizer that the model was trained with"));
+                        "; use the tokenizer that the model was trained with"));
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer_of(const ModelSource& source, const std::string& what) {
   const auto from = what.empty() ? tokenizer_of(source) : what;
   if (from.empty())
     throw UsageError(str(source.path.string(),
-                         ": no tokenizer lies with this model; name its file, or the directory "
-                         "with it, with --tokenizer"));
+                         ": found no tokenizer with this model; pass its file or directory with "
+                         "--tokenizer"));
   auto tokenizer = open_tokenizer(from);
   require_tokens_of(source.model, *tokenizer);
   return tokenizer;
@@ -151,12 +151,11 @@ bool warn_of_other_tokenizer(const std::vector<std::string>& datasets, const Tok
         manifest && !manifest->tokenizer_hash.empty() &&
         manifest->tokenizer_hash != tokenizer.about().hash) {
       is_other = true;
-      log_warning(dataset, " was made with another tokenizer (", manifest->format.name, ", ",
+      log_warning(dataset, " was tokenized with another tokenizer (", manifest->format.name, ", ",
                   manifest->tokenizer_hash, ") than the one in use (", tokenizer.about().name, ", ",
                   tokenizer.about().hash,
-                  "): figures by byte are left out. Pack its text with the ",
-                  "model's tokenizer; if both define the same tokens, name the dataset's with ",
-                  "--tokenizer");
+                  "): metrics per byte are omitted. Pack its text with the model's tokenizer. If "
+                  "both define the same tokens, pass the dataset's tokenizer with --tokenizer");
     }
   return is_other;
 }
@@ -171,8 +170,8 @@ bool warn_of_other_tokenizer(const Dataset& data, const ModelSource& source) {
   const auto& list = *std::ranges::find(data.lists(), made_with, &ShardList::tokenizer_hash);
   log_warning("train.init_from: ", source.path.string(), " has another tokenizer (", what, ", ",
               own, ") than the training data in ", list.directory.string(), " (", list.format.name,
-              ", ", made_with, "): the weights know other tokens. Unless both define the same ",
-              "tokens, pack the data with --tokenizer ", what);
+              ", ", made_with, "): the weights were trained on other tokens. Unless both define ",
+              "the same tokens, pack the data with --tokenizer ", what);
   return true;
 }
 
@@ -183,7 +182,7 @@ fs::path tokenizer_directory_of(const ModelSource& source) {
 void keep_tokenizer(const std::string& what, const fs::path& directory,
                     const std::string& init_from) {
   if (what == "bytes") return;
-  std::map<std::string, fs::path> kept;  // by the name there
+  std::map<std::string, fs::path> kept;  // source of each file, by its name in `directory`
   const auto files = what.empty() ? std::vector<TokenizerFile>() : tokenizer_files(what);
   for (const auto& [path, name] : files)
     kept.emplace(name, path);
@@ -212,7 +211,7 @@ bool starts_documents(const std::string& what, const Tokenizer& tokenizer) {
   if (document < 0) return false;
   const auto file = tokenizer_file(what);
   const auto text = read_text(file, kMostTokenizerBytes);
-  if (is_rank_file(text)) return tokenizer.bytes_of(document) == kBeginOfText;  // Qwen's do not
+  if (is_rank_file(text)) return tokenizer.bytes_of(document) == kBeginOfText;  // not Qwen's
   const Json json = Json::parse(text, file.string(), /*depth=*/32);
   if (is_tekken(json)) return true;
   const Json* processor = json.find("post_processor");

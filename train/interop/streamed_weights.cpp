@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Without the elements.
+// Slices of the model's parameters, without memory for the elements.
 std::vector<StateSlice> parameters_of(const ModelConfig& model) {
   Stream stream(Device{}, "measure", Stream::Mode::measuring);
   Arenas arenas = Arenas::measure(Device{});
@@ -28,7 +28,7 @@ StreamedWeights::StreamedWeights(const ModelSource& checkpoint)
   std::unordered_map<std::string_view, StateSlice*> by_name;
   for (auto& slice : slices_)
     by_name.emplace(slice.name, &slice);
-  // Each parameter's place, behind those of the same tensor.
+  // Offset of each parameter in its tensor.
   std::unordered_map<std::string_view, std::int64_t> places;
   std::int64_t most = 0;
   for (const auto& tensor : huggingface_tensors(checkpoint.model)) {
@@ -40,7 +40,7 @@ StreamedWeights::StreamedWeights(const ModelSource& checkpoint)
     }
     most = std::max(most, end);
   }
-  room_here(Device{}).require({.pinned = most * 4}, "use a machine with more");
+  room_here(Device{}).require({.pinned = most * 4}, "use a host with more memory");
   memory_.resize(static_cast<std::size_t>(most));
   for (auto& slice : slices_) {
     slice.local.data = reinterpret_cast<std::byte*>(memory_.data() + places.at(slice.name));

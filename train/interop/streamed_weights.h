@@ -1,5 +1,5 @@
-// StreamedWeights: a checkpoint's weights for a reader that takes one tensor of Hugging Face's
-// after the other: only that one is in memory.
+// StreamedWeights: weights of a checkpoint for a reader that takes one Hugging Face tensor after
+// the other. Memory holds one tensor at a time.
 #pragma once
 
 #include <span>
@@ -12,12 +12,13 @@ namespace lockstep {
 
 class StreamedWeights {
  public:
-  // Throws DataError where the checkpoint has no readable manifest.
+  // Throws DataError if the checkpoint has no readable manifest.
   explicit StreamedWeights(const ModelSource& checkpoint);
   StreamedWeights(const StreamedWeights&) = delete;
   StreamedWeights& operator=(const StreamedWeights&) = delete;
 
-  // Each parameter in fp32, whole, once it is fetched: until one of another tensor is.
+  // Slices of all parameters, each whole and in fp32. The elements are valid from slice.fetch()
+  // until a slice of another tensor is fetched.
   const std::vector<StateSlice>& slices() const { return slices_; }
 
  private:

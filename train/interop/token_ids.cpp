@@ -25,20 +25,21 @@ Json parsed(const std::string& text, const std::string& what) {
   return Json::parse(with_quoted_not_numbers(text), what, kDepth);
 }
 
-// An empty object where there is no such file, or it cannot be read, which is warned of.
+// Reads an object. Returns an empty one if the file does not exist, or with a warning if it cannot
+// be read.
 Json object_in(const fs::path& file) {
   if (!path_exists(file)) return Json::Object{};
   try {
     auto json = parsed(read_text(file, kMostIdsBytes), file.string());
     return json.is_object() ? json : Json(Json::Object{});
   } catch (const DataError& error) {
-    log_warning("no token ids are read from a file: ", error.what());
+    log_warning("ignoring the token ids of a file that cannot be read: ", error.what());
     return Json::Object{};
   }
 }
 
-// Of a tokenizer that is no tokenizer.json; without tokens where there is none, or it cannot be
-// read, which is warned of.
+// Definition of a tokenizer that is not a tokenizer.json. It has no tokens if there is none, or
+// with a warning if the file cannot be read.
 BpeDefinition definition_in(const fs::path& directory) {
   const auto file = tokenizer_in(directory);
   if (!file) return {};
@@ -47,12 +48,12 @@ BpeDefinition definition_in(const fs::path& directory) {
     if (!is_rank_file(text) && !is_tekken(Json::parse(text, file->string(), kDepth))) return {};
     return parse_tokenizer(text, file->string());
   } catch (const DataError& error) {
-    log_warning("no token ids are read from a file: ", error.what());
+    log_warning("ignoring the token ids of a file that cannot be read: ", error.what());
     return {};
   }
 }
 
-// Finds ids by the names of tokens, in the files beside a tokenizer.
+// NamedTokens finds ids by the names of tokens, in the files of a tokenizer's directory.
 class NamedTokens {
  public:
   explicit NamedTokens(const fs::path& directory)
@@ -61,7 +62,7 @@ class NamedTokens {
         definition_(definition_in(directory)),
         directory_(directory) {}
 
-  // Of what `key` ("eos_token") names; null: none.
+  // Id of the token that `key` ("eos_token") names; null if there is none.
   Json id(const char* key) {
     auto name = name_in(config_, key);
     if (name.empty()) name = name_in(map_, key);
@@ -85,7 +86,7 @@ class NamedTokens {
   }
 
  private:
-  // A string, or the content of an object.
+  // Name of a token: a string, or the content of an object.
   static std::string name_in(const Json& json, std::string_view key) {
     const Json* value = json.is_object() ? json.find(key) : nullptr;
     if (value != nullptr && value->is_object()) value = value->find("content");
@@ -103,7 +104,7 @@ class NamedTokens {
   bool read_ = false;
 };
 
-// One id, or a list of them, as a list.
+// Returns one id or a list of ids as a list.
 std::vector<std::int64_t> ids_in(const Json& value) {
   std::vector<std::int64_t> ids;
   if (value.is_integer()) ids.push_back(value.as_integer());
@@ -127,20 +128,21 @@ Json value_of(const std::vector<std::int64_t>& ids) {
   return list;
 }
 
-// Without ids that the model does not have; -1 is how some files write none.
+// Removes ids that the model does not have. Some files write -1 for no id.
 Json below(std::vector<std::int64_t> ids, const char* key, std::int64_t vocabulary,
            const fs::path& directory) {
   std::erase_if(ids, [&](std::int64_t id) {
     const bool lies_beyond = id < 0 || id >= vocabulary;
     if (lies_beyond && id != -1)
       log_warning(directory.string(), ": ", key, " is ", id, ", expected below the model's ",
-                  "vocabulary of ", vocabulary, "; it is left out");
+                  "vocabulary of ", vocabulary, "; it is ignored");
     return lies_beyond;
   });
   return value_of(ids);
 }
 
-// Nothing where a generation_config.json is no JSON object: it is copied as it is.
+// Returns nullopt if the text is not a JSON object. Such a generation_config.json is copied
+// unchanged.
 std::optional<Json> generation_in(const std::string& config) {
   try {
     auto json = parsed(config, kGenerationConfig);
@@ -150,12 +152,12 @@ std::optional<Json> generation_in(const std::string& config) {
   return std::nullopt;
 }
 
-// The text of a file in which what with_quoted_not_numbers() puts in quotes is without them again.
+// Removes the quotes that with_quoted_not_numbers() added.
 std::string with_bare_not_numbers(std::string text) {
   for (const std::string word : {"NaN", "Infinity", "-Infinity"}) {
     const auto quoted = str('"', word, '"');
     for (std::size_t at = 0; (at = text.find(quoted, at)) != std::string::npos; at += word.size())
-      if (!text.substr(at + quoted.size(), 1).starts_with(':'))  // which is a name
+      if (!text.substr(at + quoted.size(), 1).starts_with(':'))  // the name of a member
         text.replace(at, quoted.size(), word);
   }
   return text;

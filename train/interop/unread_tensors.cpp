@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kPiece = 65536;  // elements compared at a time
 
-// How one tensor differs from another.
+// Difference counts the elements in which two tensors differ.
 class Difference {
  public:
   void compare(const FoundTensor& a, const FoundTensor& b, std::int64_t first, std::int64_t count) {
@@ -26,7 +26,7 @@ class Difference {
   }
   bool empty() const { return elements_ == 0; }
   std::string text() const {
-    return str(elements_, " of ", compared_, " elements that were compared, by up to ", largest_);
+    return str(elements_, " of ", compared_, " compared elements, by up to ", largest_);
   }
 
  private:
@@ -62,7 +62,7 @@ void check_tied_head(const WeightFiles& files, const ModelConfig& config,
 
 constexpr char kRemoveMask[] = "Remove the tensor if every token attends to all earlier tokens";
 
-// One row at a time.
+// Reads one row at a time.
 void check_causal_mask(const FoundTensor& mask) {
   const auto& shape = mask.stored->shape;
   const auto n = shape.empty() ? 0 : shape.back();
@@ -76,13 +76,13 @@ void check_causal_mask(const FoundTensor& mask) {
     for (std::int64_t key = 0; key < n; ++key)
       if (const double found = row[static_cast<std::size_t>(key)], expected = key <= query ? 1 : 0;
           found != expected)
-        mask.fail(str(
-            "is ", found, " for query ", query, " and key ", key, "; expected ", expected,
-            ", as a causal mask has. Only causal attention is computed. Choose a causal model"));
+        mask.fail(
+            str("is ", found, " for query ", query, " and key ", key, "; expected ", expected,
+                " in a causal mask. Only causal attention is supported. Choose a causal model"));
   }
 }
 
-// A masked score must vanish in the softmax of fp32. transformers writes -10000, bf16 rounds it.
+// A masked score must vanish in an fp32 softmax. transformers writes -10000, which bf16 rounds.
 void check_masked_score(const FoundTensor& score) {
   constexpr double kMost = -1000;
   double found = 0;
@@ -93,7 +93,7 @@ void check_masked_score(const FoundTensor& score) {
                    kRemoveMask));
 }
 
-// Files hold frequencies as rounded as the models that were saved: to bf16's 8 bits at worst, or to
+// Files hold frequencies rounded to the type of the saved model: at worst to bf16's 8 bits, or to
 // fp16's smallest step.
 void check_rope_frequencies(const FoundTensor& frequencies, const ModelConfig& c) {
   require_shape(frequencies, {c.head_size / 2});

@@ -1,4 +1,4 @@
-// Comparison of the tensors that weight files hold and the model does not read.
+// Checks of tensors in weight files that the model does not read.
 #pragma once
 
 #include "train/interop/weight_files.h"
@@ -6,10 +6,10 @@
 
 namespace lockstep {
 
-// Throws DataError naming a tensor that is not what config.json makes of it: the head of a tied
-// model that differs from its embedding, a mask that is not causal, frequencies of another RoPE.
-// Of a head, the elements of the embedding's slices in `parts` are compared: all ranks together
-// compare all. Memory: two pieces of 512 KB.
+// Throws DataError naming a tensor that contradicts config.json: the head of a tied model that
+// differs from its embedding, a mask that is not causal, or frequencies of another RoPE. Each rank
+// compares the elements of its embedding slices in `parts` with the head, so all ranks together
+// compare all elements. Memory: two buffers of 512 KB.
 void check_unread(const WeightFiles& files, const ModelConfig& config, const WeightParts& parts);
 
 }  // namespace lockstep

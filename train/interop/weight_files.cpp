@@ -16,7 +16,7 @@ constexpr std::int64_t kMostIndexBytes = 100'000'000;
 constexpr char kWeights[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 
-// The first few names, and how many more there are.
+// Text of the first few names, and the number of the others.
 std::string some_of(const std::vector<std::string>& all) {
   constexpr std::size_t kShown = 5;
   std::string text;
@@ -43,7 +43,7 @@ void require_shape(const FoundTensor& found, const Shape& expected) {
   if (std::equal(shape.begin(), shape.end(), expected.size.begin(),
                  expected.size.begin() + expected.rank))
     return;
-  found.fail_shape(str(expected, " by config.json"));
+  found.fail_shape(str(expected, " according to config.json"));
 }
 
 WeightFiles::WeightFiles(const fs::path& directory, const ModelConfig& config)
@@ -71,7 +71,7 @@ const FoundTensor& WeightFiles::operator[](const HuggingFaceTensor& tensor) cons
   return found;
 }
 
-// An index beside a single file may be that of newer, or older, weights in shards.
+// An index next to a single file may belong to newer or older weights in shards.
 void WeightFiles::refuse_other_weights() const {
   const auto path = directory_ / kIndex;
   if (!path_exists(path)) return;
@@ -81,9 +81,9 @@ void WeightFiles::refuse_other_weights() const {
         for (const auto& [name, shard] : index.at("weight_map").as_object())
           if (shard.as_string() != kWeights)
             throw DataError(str(name, " is in ", shard.as_string(), ", but ", kWeights,
-                                " lies beside it; expected the weights once. Remove the index with "
-                                "its files, or ",
-                                kWeights, ", whichever is old"));
+                                " exists too; expected the weights once. Remove the index with its "
+                                "files, or ",
+                                kWeights, ", whichever is outdated"));
       },
       path.string());
 }
@@ -96,7 +96,7 @@ void WeightFiles::add_file(const std::string& name) {
     if (const auto buffer = model_buffer(config_, stored.name))
       buffers_.emplace_back(*buffer, found);
     else if (!tensors_.emplace(listed_name(config_.family, stored.name), found).second)
-      found.fail("is there twice; remove one of the two");
+      found.fail("occurs twice; remove one of the two");
   }
 }
 
@@ -110,19 +110,19 @@ void WeightFiles::add_shards() {
     for (const auto& [shard, names] : names_of) {
       if (fs::path(shard).filename() != shard)
         throw DataError(
-            str("the file \"", shard, "\" is not one beside it; expected a plain file name"));
+            str("the file \"", shard, "\" is in another directory; expected a plain file name"));
       add_file(shard);
       for (const auto& name : names)
         if (files_.back()->find(name) == nullptr)
           throw DataError(
               str(name, " is not in ", shard,
-                  "; expected it there by the index. Copy the index and the files from one model"));
+                  ", where the index places it. Copy the index and the files from one model"));
     }
   };
   in_context(read, path.string());
 }
 
-// The head of a tied model is the embedding, whichever of the two names the files hold.
+// A tied model has one matrix for head and embedding. Files may use either name.
 void WeightFiles::take_tied_head() {
   const auto names = model_names(config_.family);
   const auto head = tensors_.find(names.head + ".weight");

@@ -19,22 +19,22 @@ struct FoundTensor {
   const SafetensorsFile* file = nullptr;
   const StoredTensor* stored = nullptr;
 
-  [[noreturn]] void fail(const std::string& what) const;  // "PATH: at byte N: NAME WHAT"
-  // Fails with "has the shape [5, 5]; expected EXPECTED".
+  [[noreturn]] void fail(const std::string& what) const;  // throws "PATH: at byte N: NAME WHAT"
+  // Calls fail("has the shape [5, 5]; expected EXPECTED").
   [[noreturn]] void fail_shape(const std::string& expected) const;
 };
 
 class WeightFiles {
  public:
-  // Throws DataError naming the tensors that are missing, unexpected or there twice. A tied model
-  // may hold its embedding as "lm_head.weight" alone.
+  // Throws DataError naming tensors that are missing, unexpected or duplicate. A tied model may
+  // hold its embedding under the name "lm_head.weight" only.
   WeightFiles(const std::filesystem::path& directory, const ModelConfig& config);
 
-  // Throws DataError if its shape is another, or its type is no floating-point type.
+  // Throws DataError if the tensor has another shape or a type that is not floating-point.
   const FoundTensor& operator[](const HuggingFaceTensor& tensor) const;
 
-  // The tensors that are not among huggingface_tensors(): the head of a tied model, if the
-  // embedding is there too, and buffers.
+  // Tensors that are not in huggingface_tensors(): the head of a tied model whose embedding is
+  // stored too, and buffers.
   const FoundTensor* tied_head() const { return tied_head_ ? &*tied_head_ : nullptr; }
   const std::vector<std::pair<ModelBuffer, FoundTensor>>& buffers() const { return buffers_; }
 
@@ -48,7 +48,7 @@ class WeightFiles {
   std::filesystem::path directory_;
   ModelConfig config_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, FoundTensor> tensors_;  // by the name that families list
+  std::map<std::string, FoundTensor> tensors_;  // by the name in model/families
   std::optional<FoundTensor> tied_head_;
   std::vector<std::pair<ModelBuffer, FoundTensor>> buffers_;
 };

@@ -1,5 +1,6 @@
-// WeightParts: the slices of a model's weights by parameter name, and walking over those of a
-// matrix that a file holds turned. Import and export of foreign formats share it.
+// WeightParts: the slices of a model's weights by parameter name, and functions that visit their
+// elements, also for matrices that a file holds transposed. Import and export of other formats use
+// it.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +23,13 @@ class WeightParts {
                 [](auto* a, auto* b) { return a->piece.begin < b->piece.begin; });
   }
 
-  // The slices of a parameter that this rank has, ascending.
+  // Slices of a parameter on this rank, in ascending order.
   const std::vector<const StateSlice*>& of(const std::string& name) const {
     const auto found = by_name_.find(name);
     LOCKSTEP_CHECK(found != by_name_.end(), "the model has no parameter ", name);
     return found->second;
   }
-  // Of a rank that has all of it.
+  // Slices of a parameter that is whole on this rank.
   const std::vector<const StateSlice*>& whole(const std::string& name) const {
     const auto& slices = of(name);
     std::int64_t end = 0;
@@ -46,8 +47,8 @@ class WeightParts {
   std::unordered_map<std::string, std::vector<const StateSlice*>> by_name_;
 };
 
-// Calls visit(whole, count, at) for each run of a slice's elements that follow one another in the
-// whole tensor: from element `whole` of that and `at` of the slice on.
+// Calls visit(whole, count, at) for each run of a slice's elements that are contiguous in the whole
+// tensor: `count` elements from element `whole` of the tensor and element `at` of the slice.
 template <class Visit>
 void visit_runs(const StateSlice& slice, const Visit& visit) {
   Runs runs(slice.whole, slice.split, slice.piece);
@@ -55,8 +56,8 @@ void visit_runs(const StateSlice& slice, const Visit& visit) {
     visit(runs.begin(), runs.count(), runs.in_piece());
 }
 
-// Of a slice of a matrix [outputs, inputs], the elements whose input is in [first, last):
-// visit(output, input, count, at) for runs of `count` inputs from element `at` of the slice on.
+// Visits the elements of a slice of a matrix [outputs, inputs] whose input is in [first, last).
+// Calls visit(output, input, count, at) for runs of `count` inputs from element `at` of the slice.
 template <class Visit>
 void visit_inputs(const StateSlice& slice, std::int64_t first, std::int64_t last,
                   const Visit& visit) {

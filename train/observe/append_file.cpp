@@ -35,7 +35,7 @@ AppendFile::~AppendFile() {
 }
 
 void AppendFile::append(std::string_view record) {
-  // More than one write only where storage took a part: the next one tells why.
+  // Writes again only after a partial write; the next write reports the error.
   for (auto rest = record; !rest.empty();) {
     const auto n = write(descriptor_, rest.data(), rest.size());
     if (n >= 0) {

@@ -1,5 +1,5 @@
-// AppendFile: a file that grows by whole records, each in one write(2), so that a reader or a crash
-// sees records, never halves of two.
+// AppendFile: a file to which whole records are appended, each with one write(2). After a crash,
+// and for concurrent readers, the file holds whole records.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace lockstep {
 
 class AppendFile {
  public:
-  enum class Mode : std::uint8_t { create_new, keep };  // keep: or create
+  enum class Mode : std::uint8_t { create_new, keep };  // keep: open the file, or create it
 
-  // Throws as fail_io() does when it cannot be opened, or exists and must be new.
+  // Throws like fail_io() if the file cannot be opened, or exists although it must be new.
   AppendFile(const std::filesystem::path& path, Mode mode);
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
@@ -22,11 +22,11 @@ class AppendFile {
 
   const std::filesystem::path& path() const { return path_; }
   bool is_named() const;  // false after the file was removed, moved or replaced
-  // Throws as fail_io() does, naming the byte, as when the disk is full; the file is then as it
-  // was.
+  // Throws like fail_io(), naming the byte, for example when the disk is full. The file is
+  // unchanged then.
   void append(std::string_view record);
   void truncate(std::int64_t bytes);
-  void sync();  // returns when all that was appended is on the disk
+  void sync();  // returns when all appended records are on the disk
 
  private:
   AppendFile(std::filesystem::path path, int descriptor);

@@ -15,7 +15,7 @@ bool says_nothing(const GpuReading& r) {
          std::isnan(r.temperature_celsius) && !r.power_capped;
 }
 
-// " at 1100 MHz and 91 C", as far as it is known.
+// Text " at 1100 MHz and 91 C" with the known values.
 std::string state(const GpuReading& r) {
   std::string text;
   if (!std::isnan(r.clock_mhz)) text = str(" at ", r.clock_mhz, " MHz");
@@ -65,8 +65,8 @@ std::optional<GpuReading> GpuWatch::read(std::int64_t step) {
   for (const auto& cause : reading.slowed_by)
     if (warned_of_.insert(cause).second)
       log_own_warning(
-          "the clocks of ", name_, " are held down by ", cause, state(reading),
-          ": tokens/s and MFU fall, and no setting of the run mends it; see `nvidia-smi -q -d "
+          "the clocks of ", name_, " are throttled by ", cause, state(reading),
+          ": tokens/s and MFU drop, and no setting of the run fixes it; see `nvidia-smi -q -d "
           "PERFORMANCE,TEMPERATURE,POWER`");
   return reading;
 }

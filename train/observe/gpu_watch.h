@@ -1,6 +1,7 @@
-// GpuWatch: what a run says of the GPU it is on, by NVML (core/system/gpu_monitor.h): a line at its
-// start, clock, power, temperature and energy in some steps' records, and a warning where heat or
-// the power supply hold the clocks down, as MFU then falls for a reason that no setting mends.
+// GpuWatch reports the state of a run's GPU from NVML (core/system/gpu_monitor.h). It logs a line
+// at the start, and adds clock, power, temperature and energy to the records of some steps. It
+// warns when heat or the power supply throttle the clocks, because no setting of the run fixes the
+// lower MFU then.
 #pragma once
 
 #include <chrono>
@@ -15,22 +16,23 @@ namespace lockstep {
 
 class GpuWatch {
  public:
-  // Logs the line, where NVML knows the GPU. Before the process has memory of it: what is held then
-  // is others', by whatever number a container sees this process.
+  // Logs the line if NVML knows the GPU. Make it before the process allocates GPU memory: all
+  // memory in use then belongs to other processes, whatever process id a container shows for this
+  // one.
   explicit GpuWatch(Device gpu);
 
-  // "; other processes hold 2.00 GiB of it: 4242"; empty where there were none.
+  // Text "; other processes hold 2.00 GiB of it: 4242"; empty if there were none.
   const std::string& others() const { return others_; }
 
-  // Of now, behind `step`, or nothing: at most once a second, as asking takes some milliseconds,
-  // and only what is known. Warns once for each cause. Energy is by NVML's counter, of which GPUs
-  // before Volta have none: then power, by the trapezoidal rule. It holds evaluations and saves
-  // between the steps too, and is unknown the first time.
+  // Reads the state after `step`. Returns nullopt if the last reading is less than a second old,
+  // because a query takes some milliseconds, or if nothing is known. Warns once for each cause.
+  // Energy comes from NVML's counter, or for GPUs before Volta from power by the trapezoidal rule.
+  // It includes evaluations and saves between the steps, and is unknown in the first reading.
   std::optional<GpuReading> read(std::int64_t step);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Sample {  // of the reading before
+  struct Sample {  // values of the previous reading
     Clock::time_point time;
     std::int64_t step = 0;
     std::optional<double> energy_joules;

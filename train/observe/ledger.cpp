@@ -16,17 +16,17 @@ namespace {
 using Kind = LedgerLine::Kind;
 
 constexpr std::int64_t kMostLedgerBytes = std::int64_t{1}
-                                          << 30;  // decades, of a line each ten seconds
+                                          << 30;  // decades, with a line every ten seconds
 constexpr std::int64_t kMostStep = std::numeric_limits<std::int64_t>::max() / 2;
 constexpr double kMostSeconds = 1e12;
 constexpr auto kBetweenLines = std::chrono::seconds(10);
 constexpr std::size_t kMostWhyBytes = 1000;
-constexpr std::int64_t kMostLastBytes = 1 << 18;  // of a last line: a start of 4,000 hosts, say
+constexpr std::int64_t kMostLastBytes = 1 << 18;  // of a last line, such as a start of 4,000 hosts
 
 double seconds_at(const Json& line, const char* key) {
   const double seconds = line.at(key).as_double();
   if (!(seconds >= 0 && seconds <= kMostSeconds))
-    throw DataError(str(key, " is ", seconds, ", expected seconds, from 0 on"));
+    throw DataError(str(key, " is ", seconds, ", expected seconds of at least 0"));
   return seconds;
 }
 
@@ -34,14 +34,15 @@ void read_steps(const Json& json, LedgerLine& line) {
   line.first = integer_at(json, "first", 1, kMostStep);
   line.last = integer_at(json, "last", 0, kMostStep);
   if (line.last < line.first - 1)
-    throw DataError(str("steps ", line.first, " to ", line.last, " are none"));
+    throw DataError(
+        str("last is ", line.last, ", expected at least first - 1, which is ", line.first - 1));
   line.step_seconds = seconds_at(json, "step_seconds");
   line.data_seconds = seconds_at(json, "data_seconds");
   line.checkpoint_seconds = seconds_at(json, "checkpoint_seconds");
   line.evaluation_seconds = seconds_at(json, "evaluation_seconds");
   if (line.data_seconds > line.step_seconds)
-    throw DataError(str("data_seconds is ", line.data_seconds, ", of step_seconds ",
-                        line.step_seconds, ", whose part it is"));
+    throw DataError(str("data_seconds is ", line.data_seconds,
+                        ", expected at most step_seconds, which is ", line.step_seconds));
 }
 
 std::optional<LedgerLine> line_of(const Json& json) {
@@ -73,7 +74,7 @@ class Account {
  public:
   void add(const LedgerLine& line) {
     LOCKSTEP_CHECK(!starts.empty() || line.kind == Kind::start, "a ledger begins with a start");
-    // Back, or on by years: a clock was wrong.
+    // A clock was wrong if time went back, or forward by years.
     const double since = starts.empty() ? 0 : std::max(line.time_seconds - last_seconds_, 0.0);
     if (since > kMostGapSeconds) {
       is_clock_wrong = true;
@@ -85,7 +86,7 @@ class Account {
 
   Goodput sum;
   std::vector<StartTimes> starts;
-  bool is_clock_wrong = false;  // by more than a year, at a time
+  bool is_clock_wrong = false;  // by more than a year between two lines
 
  private:
   void add_after(const LedgerLine& line, double since) {
@@ -97,12 +98,12 @@ class Account {
     }
   }
 
-  // Steps that are productive so far, and what was behind them.
+  // Steps of a line, productive so far, with the saves and evaluations after them.
   struct Counted {
     std::size_t start = 0;  // an index of `starts`
     std::int64_t first = 0, last = 0;
     double end_seconds = 0;
-    double computing_seconds = 0, seconds = 0;  // the second: all of it
+    double computing_seconds = 0, seconds = 0;  // computation; all of the line's time
   };
 
   void start(const LedgerLine& line, double since) {
@@ -122,14 +123,14 @@ class Account {
                       .hosts = line.hosts});
   }
 
-  // Of the last steps those behind `step`: in equal parts, as a line says no more of each.
+  // Takes back the last steps after `step`. Each step of a line counts equally.
   void take_back(std::int64_t step) {
     Counted& steps = counted_.back();
     const bool whole = steps.first > step;
     const double share = whole ? 1
                                : static_cast<double>(steps.last - step) /
                                      static_cast<double>(steps.last - steps.first + 1);
-    // Of what was added in another order sums may come out below nothing.
+    // Sums that were added in another order may round below 0.
     sum.productive_seconds =
         std::max(sum.productive_seconds - share * steps.computing_seconds, 0.0);
     sum.replayed_seconds += share * steps.computing_seconds;
@@ -167,7 +168,7 @@ class Account {
     starts.back().why = line.why;
   }
 
-  // Of `seconds` so many are accounted for.
+  // `seconds` pass, of which the steps account for `known_seconds`.
   void pass(double seconds, double known_seconds) {
     (stepping_ ? sum.idle_seconds : sum.restart_seconds) += seconds - known_seconds;
     starts.back().end_seconds += seconds;
@@ -186,7 +187,7 @@ Account account_of(std::span<const LedgerLine> lines) {
   return account;
 }
 
-// Where the last whole line ends: what is behind it, a crash left.
+// Size up to the last complete line. A crash may leave a partial line after it.
 std::int64_t whole_bytes(const std::filesystem::path& path) {
   return static_cast<std::int64_t>(read_text(path, kMostLedgerBytes).rfind('\n') + 1);
 }
@@ -238,7 +239,8 @@ std::vector<LedgerLine> read_ledger(const std::filesystem::path& path) {
   for_each_json_line(text, path.string(), [&](const Json& json, std::int64_t) {
     auto line = line_of(json);
     if (!line) return;
-    if (lines.empty() && line->kind != Kind::start) throw DataError("no start is in front of it");
+    if (lines.empty() && line->kind != Kind::start)
+      throw DataError("expected a start before this event");
     lines.push_back(std::move(*line));
   });
   return lines;
@@ -309,9 +311,10 @@ Ledger::Ledger(const std::filesystem::path& path, const Start& start)
   const auto account = account_of(lines);
   goodput_ = account.sum;
   if (account.is_clock_wrong)
-    log_warning(path.string(),
-                ": more than a year lies between two lines, so that a clock was wrong; that counts "
-                "as no time");
+    log_warning(
+        path.string(),
+        ": two consecutive lines are more than a year apart, so a clock was wrong; this gap "
+        "counts as 0 s");
   goodput_.restart_seconds += starting.count();
 }
 
@@ -345,7 +348,7 @@ bool Ledger::append(const StepReport& report) {
   return is_due;
 }
 
-// Where that fails, the steps stay pending: a later line may tell of them.
+// If the write fails, the steps stay pending for a later line.
 void Ledger::write_pending() {
   written_ = accounted_;
   file_.append(to_json_line(*pending_));

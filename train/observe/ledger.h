@@ -1,5 +1,5 @@
-// Ledger: RUN/ledger.jsonl, what the wall time of a run went to, across its starts
-// (docs/formats.md). Goodput is the share of it in which steps were computed that count.
+// Ledger: RUN/ledger.jsonl, the use of a run's wall time, over all its starts (docs/formats.md).
+// Goodput is the share of the wall time spent on steps that no later start computed again.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// Between two lines; where there is more, a clock was wrong.
+// Largest plausible gap between two lines. A larger one means that a clock was wrong.
 inline constexpr double kMostGapSeconds = 366 * 86400.0;
 
 // One line of the file.
@@ -25,13 +25,13 @@ struct LedgerLine {
   enum class Kind : unsigned char { start, steps, end };
 
   Kind kind = Kind::start;
-  double time_seconds = 0;  // since 1970, when what the line tells of was over
-  std::int64_t step = 0;    // start: goes on behind it. end: the last one
-  std::int64_t ranks = 0;   // start
-  std::vector<std::string> hosts{};
-  std::string version{};             // start: of the program; empty: an older one
-  std::int64_t first = 0, last = 0;  // steps; last = first - 1: none, but what was behind a step
-  double step_seconds = 0;           // data wait included, and what the host does between steps
+  double time_seconds = 0;           // end of the event, in seconds since 1970
+  std::int64_t step = 0;             // start: step that it resumes from; end: last step
+  std::int64_t ranks = 0;            // start: number of ranks
+  std::vector<std::string> hosts{};  // start: hosts
+  std::string version{};             // start: program version; empty: an older program
+  std::int64_t first = 0, last = 0;  // steps: range; last = first - 1: no step, only a save
+  double step_seconds = 0;           // time with data wait and the host's work between steps
   double data_seconds = 0, checkpoint_seconds = 0, evaluation_seconds = 0;
   int exit_code = 0;  // end
   std::string why{};
@@ -39,45 +39,44 @@ struct LedgerLine {
 
 std::string to_json_line(const LedgerLine& line);
 
-// The whole lines of a ledger, of events that are known, the first a start; none where there is no
-// such file. Throws DataError naming the line that is damaged, or claims what cannot be.
+// Reads the complete lines with known events. The first one is a start. Returns none if the file
+// does not exist. Throws DataError naming a line that is damaged or has impossible values.
 std::vector<LedgerLine> read_ledger(const std::filesystem::path& path);
 
-// The last whole line of a ledger: an end, unless the last start goes on or was killed. Nothing
-// where there is none, or its event is not known. Reads that line alone, and throws DataError where
-// it is damaged.
+// Reads the last complete line. It is an end, unless the last start is running or was killed.
+// Returns nullopt if there is no line or its event is unknown. Throws DataError if it is damaged.
 std::optional<LedgerLine> read_last_line(const std::filesystem::path& path);
 
-// What the wall time of a run went to.
+// Use of a run's wall time.
 struct Goodput {
-  double productive_seconds = 0;  // steps that no later start took back, without their data wait
-  double replayed_seconds = 0;    // of steps behind the one that a later start went on from
-  double restart_seconds = 0;     // from each start to its first step, the first start's too
-  double checkpoint_seconds = 0;  // for which training waited for saves
-  double data_seconds = 0;        // and for data
-  double evaluation_seconds = 0;  // and samples
-  double idle_seconds = 0;        // between starts, and what no line accounts for
-  std::int64_t restarts = 0;      // starts but the first
+  double productive_seconds = 0;  // steps that no later start computed again, without data wait
+  double replayed_seconds = 0;    // steps after the one that a later start resumed from
+  double restart_seconds = 0;     // from each start to its first step, also of the first start
+  double checkpoint_seconds = 0;  // waiting for checkpoints
+  double data_seconds = 0;        // waiting for data
+  double evaluation_seconds = 0;  // evaluations and samples
+  double idle_seconds = 0;        // between starts, and time that no line covers
+  std::int64_t restarts = 0;      // number of starts without the first
 
   std::array<std::pair<const char*, double>, 7> parts() const;  // "productive", its seconds; ...
-  // The sum of the parts: from the first start to the last line, unless the machine's clock was set
-  // back between two starts, which counts as no time.
+  // Sum of the parts: the time from the first start to the last line. If the host's clock was set
+  // back between two starts, that gap counts as 0.
   double wall_seconds() const;
-  double ratio() const;  // productive / wall; 0 of no time
+  double ratio() const;  // productive / wall; 0 if the wall time is 0
 };
 
 Goodput goodput_of(std::span<const LedgerLine> lines);
 
-// When a start did what, in seconds since 1970, as if no clock had been set back since the first
-// start: from that one's begin to the last one's end are the wall_seconds of a Goodput.
+// Times of a start, in seconds since 1970. They are corrected for clocks that were set back, so the
+// wall_seconds of a Goodput pass from the first begin to the last end.
 struct StartTimes {
   double begin_seconds = 0, first_step_seconds = 0;
-  double replayed_from_seconds = 0;  // later starts computed its steps from there on; its end: none
+  double replayed_from_seconds = 0;  // begin of its steps that later starts replayed; its end: none
   double end_seconds = 0;
   std::int64_t from_step = 0, last_step = 0;
   std::int64_t ranks = 0;
   std::vector<std::string> hosts{};
-  std::optional<int> exit_code{};  // nothing where it was killed, or goes on
+  std::optional<int> exit_code{};  // nullopt: it was killed or is running
   std::string why{};
 };
 
@@ -89,25 +88,25 @@ std::string in_words(const Goodput& goodput);
 class Ledger {
  public:
   struct Start {
-    std::chrono::steady_clock::time_point began;  // of the process's work
-    std::int64_t step = 0;                        // goes on behind it
+    std::chrono::steady_clock::time_point began;  // begin of the process
+    std::int64_t step = 0;                        // step that it resumes from
     std::int64_t ranks = 1;
-    std::vector<std::string> hosts{};  // of the ranks, each once
+    std::vector<std::string> hosts{};  // hosts of the ranks, each once
     std::string version{};             // "0.1.0, commit 827b9f19baeb"
   };
-  // Goes on with the file, or creates it; to be called when the first step begins. Within a start
-  // time is measured by a clock that nobody sets.
+  // Continues the file, or creates it. Make it when the first step begins. Within a start, time is
+  // measured by a monotonic clock.
   Ledger(const std::filesystem::path& path, const Start& start);
 
-  // Accounts for the time since the last call. A line tells of the steps of ten seconds or more:
-  // whether one was written. Where it cannot be, a later one tells of its steps.
+  // Accounts for the time since the last call. Writes a line for the steps of ten seconds or more,
+  // and returns whether it wrote one. If the write fails, a later line includes its steps.
   bool append(const StepReport& report);
-  // checkpoint_seconds: of saving behind the last step.
+  // checkpoint_seconds: time of saving after the last step.
   void end(int exit_code, const std::string& why, double checkpoint_seconds);
   void sync() { file_.sync(); }
   bool is_named() const { return file_.is_named(); }  // see AppendFile
 
-  const Goodput& goodput() const { return goodput_; }  // of all starts, up to the last call
+  const Goodput& goodput() const { return goodput_; }  // of all starts, until the last call
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -119,8 +118,8 @@ class Ledger {
   Clock::time_point began_, accounted_, written_;
   double start_seconds_ = 0;  // since 1970
   std::int64_t last_step_ = 0;
-  bool stepping_ = false;              // the first step of this start is behind it
-  std::optional<LedgerLine> pending_;  // steps without a line
+  bool stepping_ = false;              // the first step of this start is done
+  std::optional<LedgerLine> pending_;  // steps that have no line yet
   Goodput goodput_;
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kMemorySteps = 20;
 
-// Of a token.
+// Seconds per token at the peak.
 double seconds_at_peak(const Meter::Config& c, double flops) {
   const double fp8 = c.fp8_flops_per_token;
   return (flops - fp8) / c.peak_flops + (fp8 > 0 ? fp8 / c.fp8_peak_flops : 0.0);
@@ -31,13 +31,13 @@ StepReport Meter::step(std::int64_t step, double seconds) {
   report.model_flops_utilization = utilization.causal;
   report.model_flops_utilization_square = utilization.square;
   report.peak_is_too_low = config_.is_peak_too_low(report.tokens_per_second);
-  // A GPU's driver takes its time to say it, and a run's memory is taken before its first step.
+  // The query of a GPU's memory is slow, and a run allocates its memory before the first step.
   if (config_.device.kind == Device::Kind::cpu || measured_steps_ % kMemorySteps == 0)
     used_bytes_ = used_memory_bytes(config_.device);
   report.peak_bytes = used_bytes_;
   report.limit_bytes = config_.limit_bytes;
 
-  // The first step warms caches and touches memory: the second one replaces what it said.
+  // The first step warms caches and touches memory, so the second one replaces its time.
   ++measured_steps_;
   const double weight = measured_steps_ <= 2
                             ? 1.0

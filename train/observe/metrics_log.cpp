@@ -116,7 +116,7 @@ std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std:
   return steps;
 }
 
-// The bytes up to the first line past `resumed_step`, or to the end of the last whole line.
+// Size up to the first line after `resumed_step`, or up to the last complete line.
 MetricsLog::Kept MetricsLog::kept(const std::filesystem::path& path, std::int64_t resumed_step) {
   Kept kept;
   for_each_line(ReadFile(path), [&](std::string_view line) {

@@ -1,4 +1,5 @@
-// MetricsLog: metrics.jsonl, one flat object a step, units in the keys (docs/formats.md).
+// MetricsLog writes metrics.jsonl: one flat object per step, with units in the keys
+// (docs/formats.md).
 #pragma once
 
 #include <cstdint>
@@ -12,30 +13,30 @@
 
 namespace lockstep {
 
-// The report as one line of JSON, "step" first; a number that is not finite is null.
-// `time_seconds`: since 1970.
+// Returns the report as one line of JSON, "step" first. A number that is not finite is null.
+// `time_seconds`: seconds since 1970.
 std::string to_json_line(const StepReport& report, double time_seconds);
 
-// What a run that comes to the same step again must come to again, bit by bit.
+// Values of a step that a replay must reproduce, bit by bit.
 struct RecordedStep {
   std::int64_t step = 0;
   double learning_rate = 0;
   double loss = 0, grad_norm = 0;          // NaN: not finite
-  std::optional<std::string> weight_hash;  // where it was computed
+  std::optional<std::string> weight_hash;  // if it was computed
   friend bool operator==(const RecordedStep& a, const RecordedStep& b);
 };
-// Of the whole lines of metrics.jsonl those of steps after `after`, in their order; none where
-// there is no such file. Throws DataError naming the line that is damaged.
+// Reads the complete lines of metrics.jsonl for steps after `after`, in order. Returns none if the
+// file does not exist. Throws DataError naming a damaged line.
 std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std::int64_t after);
 
 class MetricsLog {
  public:
-  // Opens or creates the file and cuts what stands behind the last whole line of `resumed_step`: a
-  // run that goes on from there will write it again. Lines without a step stay.
+  // Opens or creates the file, and truncates it after the last complete line up to `resumed_step`,
+  // because the resumed run writes the later steps again. Lines without a step are kept.
   MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step);
 
-  std::int64_t kept_step() const { return kept_step_; }    // the last one that stayed; 0: none
-  std::int64_t kept_steps() const { return kept_steps_; }  // how many have a line that stayed
+  std::int64_t kept_step() const { return kept_step_; }    // last step that was kept; 0: none
+  std::int64_t kept_steps() const { return kept_steps_; }  // number of steps that were kept
 
   void append(const StepReport& report);
   void sync() { file_.sync(); }

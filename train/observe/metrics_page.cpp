@@ -17,8 +17,8 @@
 namespace lockstep {
 namespace {
 
-// At once the new text or the old one to who reads it. What a power failure leaves is no matter: it
-// is written again soon, and an fsync a second is more than numbers are worth.
+// Replaces the text atomically for readers. It does not sync, because the file is written again
+// soon and an fsync every second costs too much.
 void replace_text(const std::filesystem::path& path, std::string_view text) {
   const std::filesystem::path temporary = str(path.string(), ".tmp-", getpid());
   {
@@ -51,7 +51,7 @@ StepReport report_of(const StepMetrics& metrics) {
 #define LOCKSTEP_ASSIGN(member, value, tag, gauge, help) assign(value, metrics[Metric::member]);
   LOCKSTEP_STEP_METRICS(LOCKSTEP_ASSIGN)
 #undef LOCKSTEP_ASSIGN
-  r.eta_seconds = StepReport::kUnknown;  // of a process that has ended
+  r.eta_seconds = StepReport::kUnknown;  // the process has ended
   return r;
 }
 
@@ -72,11 +72,11 @@ MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std
     server_->set(prometheus_text(exposed_));
     log_info("metrics for Prometheus: http://", server_->address(), "/metrics");
   } catch (const TransientError& error) {
-    log_warning(error.what(), "; the run goes on, and nothing answers there");
+    log_warning(error.what(), "; training continues without this port");
   }
 }
 
-// Files that are damaged have nothing to show: who goes on with them says so.
+// Ignores damaged files. The code that resumes from them reports the damage.
 void MetricsPage::recall(const RunDirectory& run) {
   try {
     if (const auto last = last_step(run.metrics())) {
@@ -101,7 +101,7 @@ void MetricsPage::begin(std::int64_t step, const std::optional<Goodput>& goodput
 
 void MetricsPage::count(const StepReport& r) {
   exposed_.report = r;
-  if (exposed_.planned && !std::isnan(r.planned_utilization))  // by the peak of this step
+  if (exposed_.planned && !std::isnan(r.planned_utilization))  // with the peak of this step
     exposed_.planned->mfu = r.planned_utilization;
   exposed_.step = r.step;
   exposed_.last_step_time_seconds = seconds_since_1970();

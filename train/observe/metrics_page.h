@@ -1,5 +1,5 @@
-// MetricsPage: the newest numbers of a run where Prometheus finds them: a text file for the node
-// exporter's textfile collector, and a port (train/observe/metrics_server.h).
+// MetricsPage publishes the newest metrics of a run for Prometheus: in a text file for the node
+// exporter's textfile collector, and at a port (train/observe/metrics_server.h).
 #pragma once
 
 #include <chrono>
@@ -15,20 +15,20 @@ namespace lockstep {
 
 class MetricsPage {
  public:
-  // When the process begins, to do `steps`: shows the last step of the one before. Warns where the
-  // port cannot be had: the run goes on without.
-  // `run` outlives it.
+  // Make it when the process begins. It shows the last step of the previous process. If the port
+  // cannot be opened, it warns and continues without the port. steps: the run's last step. `run`
+  // outlives it.
   MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps);
 
-  // Each throws as fail_io() does where the file cannot be written, and as RunDirectory::check()
-  // where the run's directory, which the file lies in, is not the run's any more.
-  void publish();  // what is known so far
-  // The first step begins, behind `step`; or none does.
+  // Each throws like fail_io() if the file cannot be written. If the file is in the run's
+  // directory, each throws like RunDirectory::check().
+  void publish();  // publishes the known values
+  // Call it when the first step begins, with the last completed step, or if there is no step to do.
   void begin(std::int64_t step, const std::optional<Goodput>& goodput);
-  // At most once a second: whether it is now.
+  // Publishes at most once a second. Returns whether it did.
   bool show(const StepReport& report, const std::optional<Goodput>& goodput);
-  // The last numbers; of goodput that is not known what was shown stays. checkpoint_seconds: of
-  // saving behind the last step.
+  // Publishes the last values. If goodput is nullopt, the published one stays. checkpoint_seconds:
+  // time of saving after the last step.
   void end(const std::optional<Goodput>& goodput, double checkpoint_seconds);
 
  private:
@@ -38,8 +38,8 @@ class MetricsPage {
   void count(const StepReport& report);
 
   const RunDirectory& run_;
-  std::filesystem::path file_, plan_;  // file_ empty: none
-  bool is_in_run_;                     // the file is
+  std::filesystem::path file_, plan_;  // empty file_: no file
+  bool is_in_run_;                     // the file is in the run's directory
   std::optional<MetricsServer> server_;
   Exposed exposed_;
   bool knows_plan_ = false;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kMostConnections = 32;
 constexpr std::size_t kMostRequestBytes = 8192;
-constexpr Milliseconds kMostTime{5'000};  // of a connection, from its first byte to its last
+constexpr Milliseconds kMostTime{5'000};  // limit of a connection, from its first byte to its last
 
 struct Connection {
   Socket socket;
@@ -41,7 +41,7 @@ std::string refusal(std::string_view status, std::string_view headers = "") {
   return answer_of(status, str("Content-Type: text/plain\r\n", headers), str(status, "\n"));
 }
 
-// Of a request whose head is complete.
+// Answer to a request whose head is complete.
 std::string answer_to(std::string_view request, const std::string& page) {
   const auto line = request.substr(0, request.find_first_of("\r\n"));
   const auto method_end = line.find(' '), version_at = line.rfind(' ');
@@ -101,7 +101,7 @@ class MetricsServer::Server {
     for (const auto& connection : connections_)
       entries.push_back({connection.socket.descriptor(),
                          static_cast<short>(connection.answer.empty() ? POLLIN : POLLOUT), 0});
-    // Connections come in order, and so do their deadlines.
+    // Connections are in order of arrival, and so are their deadlines.
     int wait = -1;
     if (!connections_.empty()) {
       const auto left =
@@ -122,7 +122,7 @@ class MetricsServer::Server {
       if (connections_.size() == kMostConnections) connections_.pop_front();
       connections_.push_back({.socket = std::move(*socket), .deadline = Clock::now() + kMostTime});
     }
-    // Somebody waits, but there is no descriptor left, or no memory.
+    // A client waits, but descriptors or memory are exhausted.
     if (!any) std::this_thread::sleep_for(Milliseconds(10));
   }
 
@@ -130,7 +130,7 @@ class MetricsServer::Server {
     try {
       if (c.answer.empty()) read(c);
       if (!c.answer.empty()) send(c);
-    } catch (const TransientError&) {  // it is gone
+    } catch (const TransientError&) {  // the client is gone
       c.over = true;
     }
   }
@@ -149,7 +149,7 @@ class MetricsServer::Server {
       c.answer = refusal("431 Request Header Fields Too Large");
   }
 
-  // Behind the answer the connection is closed.
+  // Sends the answer; the connection is closed after it.
   void send(Connection& c) {
     c.sent += c.socket.try_send(std::as_bytes(std::span(c.answer)).subspan(c.sent));
     c.over = c.sent == c.answer.size();
@@ -171,7 +171,7 @@ MetricsServer::MetricsServer(const std::string& address, std::uint16_t port)
     try {
       server->run();
     } catch (const std::exception& error) {
-      log_own_warning("the server of metrics ended: ", error.what());
+      log_own_warning("the metrics server stopped: ", error.what());
     }
   });
 }

@@ -1,6 +1,7 @@
-// MetricsServer: GET /metrics over HTTP/1.1 (RFC 9112), for Prometheus. One thread, no blocking
-// call. Each connection has one request of a few kilobytes and a few seconds; when too many are
-// open, the oldest is closed. So clients that are slow, or mean harm, take nothing from training.
+// MetricsServer answers GET /metrics over HTTP/1.1 (RFC 9112), for Prometheus. It has one thread
+// and makes no blocking call. Each connection may send one request of a few kilobytes within a few
+// seconds. If too many are open, the oldest is closed. Slow or hostile clients do not slow
+// training.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace lockstep {
 
 class MetricsServer {
  public:
-  // address "": every address of this machine. port 0: any that is free. Throws TransientError
-  // where it cannot listen there.
+  // address "": every address of this host. port 0: any free port. Throws TransientError if it
+  // cannot listen there.
   MetricsServer(const std::string& address, std::uint16_t port);
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
@@ -21,7 +22,7 @@ class MetricsServer {
 
   std::uint16_t port() const { return port_; }
   std::string address() const;  // "127.0.0.1:9400"
-  void set(std::string text);   // what is answered from now on
+  void set(std::string text);   // sets the text of later answers
 
  private:
   class Server;

@@ -28,7 +28,7 @@ double amount_or_null_at(const Json& object, const char* key) {
   return object.at(key).is_null() ? PlanFile::Step::kUnknown : amount_at(object, key);
 }
 
-// A list of objects with a name that no other has. take(object) makes a part of one.
+// Reads a list of objects with different names. take(object) returns the part of one object.
 template <class Part, class Take>
 std::vector<Part> parts_at(const Json& object, const char* key, Take&& take) {
   return in_context(
@@ -40,7 +40,7 @@ std::vector<Part> parts_at(const Json& object, const char* key, Take&& take) {
         for (const Json& one : list) {
           Part part = take(one);
           if (std::ranges::find(parts, part.name, &Part::name) != parts.end())
-            throw DataError(str("two are called ", part.name));
+            throw DataError(str("the name ", part.name, " occurs twice"));
           parts.push_back(std::move(part));
         }
         return parts;

@@ -1,4 +1,4 @@
-// PlanFile: RUN/plan.json, what a step of the run should take, and what of memory and storage
+// PlanFile: RUN/plan.json, the planned time of a step, and the planned use of memory and storage
 // (docs/formats.md).
 #pragma once
 
@@ -16,12 +16,12 @@ namespace lockstep {
 
 struct PlanFile {
   struct Time {
-    std::string name;  // "products"; that of a Component
+    std::string name;  // name of a Component, such as "products"
     double seconds = 0;
     bool operator==(const Time&) const = default;
   };
   struct Memory {
-    std::string name;  // "weights"
+    std::string name;  // such as "weights"
     std::int64_t bytes = 0;
     bool operator==(const Memory&) const = default;
   };
@@ -30,30 +30,30 @@ struct PlanFile {
 
     double seconds = 0;
     double tokens_per_second = 0;    // of all ranks
-    double mfu = kUnknown;           // by the causal count; kUnknown where no peak is known
-    double mfu_square = kUnknown;    // by the other one
-    std::vector<Time> components{};  // in the order in which tables have them
+    double mfu = kUnknown;           // causal count; kUnknown: no peak is known
+    double mfu_square = kUnknown;    // full-square count
+    std::vector<Time> components{};  // in the order of tables
 
-    // Seconds and rates as a run counts its own: what steps wait for saves is beside them.
+    // The step as a run measures it: seconds and rates without the wait for checkpoints.
     Step without_checkpoints() const;
   };
 
   Step step{};
-  std::optional<Step> corrected{};  // by what earlier runs of the kind took
+  std::optional<Step> corrected{};  // with the plan errors of earlier similar runs
   std::vector<Memory> memory{};     // of the rank that needs most
-  std::int64_t capacity_bytes = 0;  // of its device, or what a machine has for it
+  std::int64_t capacity_bytes = 0;  // of its device, or the rank's share of its host
   std::int64_t checkpoint_bytes = 0;
-  std::string cluster{};  // its name
-  std::string key{};      // residual_key() of the run; empty: whoever wrote it did not say
+  std::string cluster{};  // name of the cluster
+  std::string key{};      // residual_key() of the run; empty: the writer did not set it
 
-  static PlanFile parse(const Json& json);  // throws DataError naming the member that is damaged
+  static PlanFile parse(const Json& json);  // throws DataError naming the damaged member
   Json to_json() const;
 };
 
-// Throws DataError where it cannot be written.
+// Throws DataError if the file cannot be written.
 void write_plan_file(const std::filesystem::path& path, const PlanFile& plan);
 
-// Nothing where there is no such file. Throws DataError where it is damaged.
+// Returns nullopt if the file does not exist. Throws DataError if it is damaged.
 std::optional<PlanFile> read_plan_file(const std::filesystem::path& path);
 
 }  // namespace lockstep

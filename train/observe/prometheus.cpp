@@ -20,7 +20,7 @@ std::string number(double value) {
   return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
 
-// Of a label: backslash, quote and newline are escaped.
+// Text of a label, with backslash, quote and newline escaped.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : replaced_utf8(text)) {
@@ -47,7 +47,7 @@ class Text {
     head(name, help, "counter");
     sample(name, run_, value);
   }
-  // One sample for each name that is known, in `label`.
+  // Adds a sample for each known value, with its name in `label`.
   template <class Pairs>
   void gauges(const char* name, const char* help, const char* label, const Pairs& pairs) {
     bool any = false;
@@ -72,23 +72,24 @@ class Text {
 
 void add_progress(Text& text, const Exposed& e) {
   text.gauge("running", "1 while the run trains, 0 once it has ended.", e.is_running ? 1 : 0);
-  if (e.step) text.gauge("step", "The last step that was done.", static_cast<double>(*e.step));
-  text.gauge("steps", "The step that the run ends with.", static_cast<double>(e.steps));
+  if (e.step) text.gauge("step", "Last completed step.", static_cast<double>(*e.step));
+  text.gauge("steps", "Last step of the run.", static_cast<double>(e.steps));
   text.gauge("last_step_timestamp_seconds",
-             "When the last step was done; before the first one, when this process began.",
+             "Time of the last step; before the first step, time when this process began.",
              e.last_step_time_seconds);
-  text.counter("tokens_total", "Tokens that this process trained on, of all ranks.",
+  text.counter("tokens_total", "Tokens that this process trained on, over all ranks.",
                static_cast<double>(e.tokens));
-  text.counter("skipped_steps_total", "Steps of this process whose update was skipped.",
+  text.counter("skipped_steps_total", "Steps of this process with a skipped update.",
                static_cast<double>(e.skipped_steps));
-  text.counter("data_wait_seconds_total", "For which steps of this process waited for data.",
+  text.counter("data_wait_seconds_total", "Time that steps of this process waited for data.",
                e.data_wait_seconds);
-  text.counter("checkpoint_seconds_total", "For which this process's training waited for saves.",
-               e.checkpoint_seconds);
-  text.counter("evaluation_seconds_total", "For which this process evaluated.",
+  text.counter("checkpoint_seconds_total",
+               "Time that training in this process waited for checkpoints.", e.checkpoint_seconds);
+  text.counter("evaluation_seconds_total", "Time that this process spent on evaluation.",
                e.evaluation_seconds);
   if (e.validation_loss)
-    text.gauge("validation_loss", "Of the last evaluation, in nats a token.", *e.validation_loss);
+    text.gauge("validation_loss", "Loss of the last evaluation, in nats per token.",
+               *e.validation_loss);
 }
 
 void add_step(Text& text, const StepReport& r) {
@@ -96,12 +97,15 @@ void add_step(Text& text, const StepReport& r) {
   if ((name)[0] != '\0') text.gauge(name, help, static_cast<double>(value));
   LOCKSTEP_STEP_METRICS(LOCKSTEP_ADD)
 #undef LOCKSTEP_ADD
-  text.gauge("joules_per_token", "Of all GPUs, taken to be as rank 0's is.", r.joules_per_token);
+  text.gauge("joules_per_token",
+             "Energy per token, assuming that all GPUs draw the power of rank 0's GPU.",
+             r.joules_per_token);
   if (r.peak_bytes > 0)
-    text.gauge("memory_used_bytes", "Of rank 0's GPU; without one, the most of its process.",
+    text.gauge("memory_used_bytes",
+               "Memory in use on rank 0's GPU; without a GPU, peak memory of its process.",
                static_cast<double>(r.peak_bytes));
   if (r.limit_bytes > 0)
-    text.gauge("memory_limit_bytes", "Of rank 0's GPU, or its machine.",
+    text.gauge("memory_limit_bytes", "Memory of rank 0's GPU, or of its host.",
                static_cast<double>(r.limit_bytes));
 }
 
@@ -109,45 +113,47 @@ void add_components(Text& text, const StepTime& time) {
   std::vector<std::pair<const char*, double>> components;
   for (std::size_t i = 0; i < kComponents; ++i)
     components.emplace_back(name(static_cast<Component>(i)), time.seconds[i]);
-  text.gauges("component_seconds", "What the last step that was timed went to.", "component",
+  text.gauges("component_seconds", "Time by component of the last timed step.", "component",
               components);
 }
 
 void add_slowest(Text& text, const SlowestRank& slowest) {
   const std::array seconds{std::pair(std::to_string(slowest.rank), slowest.seconds)};
-  text.gauges("slowest_rank_seconds", "Of a step, what the slowest rank needs itself.", "rank",
-              seconds);
-  text.gauge("median_rank_seconds", "Of a step, what the median of all ranks needs itself.",
-             slowest.median);
+  text.gauges("slowest_rank_seconds",
+              "Time of a step on the slowest rank, without waiting for others.", "rank", seconds);
+  text.gauge("median_rank_seconds",
+             "Time of a step on the median rank, without waiting for others.", slowest.median);
 }
 
 void add_plan(Text& text, const PlanFile::Step& planned) {
-  text.gauge("plan_step_seconds", "Of a step, as it was planned.", planned.seconds);
-  text.gauge("plan_mfu_ratio", "As lockstep_mfu_ratio, as it was planned.", planned.mfu);
-  text.gauges("plan_component_seconds", "What a step goes to, as it was planned.", "component",
+  text.gauge("plan_step_seconds", "Planned time of a step.", planned.seconds);
+  text.gauge("plan_mfu_ratio", "Planned value of lockstep_mfu_ratio.", planned.mfu);
+  text.gauges("plan_component_seconds", "Planned time of a step by component.", "component",
               planned.components);
 }
 
 void add_goodput(Text& text, const Goodput& goodput) {
-  text.gauge("goodput_ratio", "Productive seconds over those since the run's first start.",
+  text.gauge("goodput_ratio", "Productive time over the wall time since the run's first start.",
              goodput.ratio());
-  text.gauges("goodput_seconds", "What the run's wall time went to, across restarts.", "kind",
+  text.gauges("goodput_seconds", "Wall time of the run by use, over all starts.", "kind",
               goodput.parts());
-  text.gauge("restarts", "Starts of the run but the first.", static_cast<double>(goodput.restarts));
+  text.gauge("restarts", "Number of starts of the run without the first.",
+             static_cast<double>(goodput.restarts));
 }
 
 void add_gpu(Text& text, const GpuReading& gpu, double energy_joules) {
-  text.gauge("gpu_clock_hertz", "Of the multiprocessors of rank 0's GPU.", gpu.clock_mhz * 1e6);
-  text.gauge("gpu_power_watts", "Of rank 0's GPU.", gpu.power_watts);
-  text.gauge("gpu_temperature_celsius", "Of rank 0's GPU.", gpu.temperature_celsius);
-  if (gpu.power_capped) {  // else NVML does not say what holds clocks down
-    text.gauge("gpu_power_capped", "1: the power limit sets the clocks, as is usual under load.",
+  text.gauge("gpu_clock_hertz", "Multiprocessor clock of rank 0's GPU.", gpu.clock_mhz * 1e6);
+  text.gauge("gpu_power_watts", "Power draw of rank 0's GPU.", gpu.power_watts);
+  text.gauge("gpu_temperature_celsius", "Temperature of rank 0's GPU.", gpu.temperature_celsius);
+  if (gpu.power_capped) {  // otherwise NVML does not report why clocks are throttled
+    text.gauge("gpu_power_capped", "1 if the power limit sets the clocks, as is usual under load.",
                *gpu.power_capped ? 1 : 0);
-    text.gauge("gpu_throttled", "1: heat or the power supply hold the clocks of rank 0's GPU down.",
+    text.gauge("gpu_throttled",
+               "1 if heat or the power supply throttle the clocks of rank 0's GPU.",
                gpu.slowed_by.empty() ? 0 : 1);
   }
-  text.counter("gpu_energy_joules_total", "That rank 0's GPU took since this process's first step.",
-               energy_joules);
+  text.counter("gpu_energy_joules_total",
+               "Energy used by rank 0's GPU since this process's first step.", energy_joules);
 }
 
 }  // namespace

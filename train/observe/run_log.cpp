@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 void warn(const std::exception& error) {
-  log_own_warning(error.what(), "; the run goes on, its logs have holes");
+  log_own_warning(error.what(), "; training continues, some log lines will be missing");
 }
 
 }  // namespace
@@ -28,10 +28,10 @@ RunLog::RunLog(World& world, const RunDirectory& run, const Config::Log& config,
 
 RunLog::~RunLog() {
   if (world_ != nullptr) world_->set_last_act({});
-  if (!ended_) end_now(1, "", 0);  // it came to no step
+  if (!ended_) end_now(1, "", 0);  // the run computed no step
 }
 
-// A resume reads its logs again, from which lines of earlier steps may be gone.
+// A resumed run continues its logs, in which lines of earlier steps may be missing.
 void RunLog::warn_of_missing_lines(std::int64_t step) const {
   constexpr char kAdvice[] = "If there is a copy of the file, stop the run and put it back";
   const auto file = run_->metrics().string();
@@ -127,14 +127,14 @@ void RunLog::end(int exit_code, const std::string& why, double checkpoint_second
   if (ledger_) log_info(in_words(ledger_->goodput()));
 }
 
-// Nothing is synced: that a disk hangs may be why all end.
+// Does not sync, because a hanging disk may be the cause.
 void RunLog::cut_off(int exit_code, const std::string& why) {
   const std::lock_guard lock(mutex_);
   end_now(exit_code, why, 0);
   is_over_ = true;
 }
 
-// Whatever fails here, it is not what the run ends with.
+// Errors here do not change the run's exit code.
 void RunLog::end_now(int exit_code, const std::string& why, double checkpoint_seconds) try {
   ended_ = true;
   attempt(ledger_part_, [&] {

@@ -1,6 +1,6 @@
-// RunLog: what rank 0 keeps of a run and shows of it: metrics.jsonl, event files of TensorBoard,
-// the ledger, and what Prometheus reads. Training is worth more than its log: where one of them
-// cannot be written, that is said once, and training goes on; as is where it can be again.
+// RunLog writes the logs of a run on rank 0: metrics.jsonl, TensorBoard event files, the ledger,
+// and the metrics for Prometheus. If one of them cannot be written, RunLog warns once and training
+// continues. When it can be written again, RunLog logs that.
 #pragma once
 
 #include <atomic>
@@ -21,30 +21,31 @@ namespace lockstep {
 
 class RunLog {
  public:
-  RunLog() = default;  // of ranks that keep none
-  // Rank 0, when its process begins: Prometheus sees that it is there. `world` and `run` outlive
-  // it: where its watch ends the run, that is the last thing that is written.
+  RunLog() = default;  // for ranks that write no logs
+  // Rank 0 makes it when its process begins, and publishes that for Prometheus. `world` and `run`
+  // outlive it. If the failure detector of `world` aborts the run, the abort is logged last.
   RunLog(World& world, const RunDirectory& run, const Config::Log& config, std::int64_t steps);
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
   ~RunLog();
 
-  // Rank 0, when the first step begins: goes on behind start.step, and says what the run's time
-  // went to before. Throws DataError where metrics.jsonl or event files cannot be written.
+  // Rank 0 calls it when the first step begins. The logs continue after start.step. Logs the
+  // goodput of earlier starts. Throws DataError if metrics.jsonl or the event file cannot be
+  // written.
   void open(const Config::Log& config, const Ledger::Start& start);
 
-  // Rank 0, where no step is left to do.
+  // Rank 0 calls it instead if no step is left to do.
   void stay_at(std::int64_t step);
 
   void append(const StepReport& report);
-  // Rank 0, while nothing is saved: what was removed, moved or replaced since it was opened is
-  // opened again under its name, as of a run whose last step was `step`.
+  // Rank 0 calls it while no checkpoint is being saved. Opens files again that were removed, moved
+  // or replaced, as for a run whose last step was `step`.
   void reopen_lost(std::int64_t step);
-  // Says what the run's time went to. checkpoint_seconds: of saving behind the last step.
+  // Logs the goodput of the run. checkpoint_seconds: time of saving after the last step.
   void end(int exit_code, const std::string& why, double checkpoint_seconds);
-  // Returns when all that was appended is on the disk; by any thread.
+  // Returns when all appended records are on the disk. Any thread may call it.
   void sync();
-  void attempt(FunctionRef<void()> act);  // to write what else is of the log, once
+  void attempt(FunctionRef<void()> act);  // calls `act`, which writes, and warns on error
 
  private:
   struct Part {
@@ -56,8 +57,8 @@ class RunLog {
   void end_now(int exit_code, const std::string& why, double checkpoint_seconds);
   void cut_off(int exit_code, const std::string& why);
   std::optional<Goodput> goodput() const;
-  // What is written again and again. act(): whether it has written, of which `step` is the newest
-  // where each step has a line; 0: where nothing is missing once it can be written again.
+  // Calls `act`, which writes to `part` and returns whether it did, and handles errors.
+  //   step  newest step of the write, for logs with a line per step; 0: a failure leaves no gap
   void attempt(Part& part, FunctionRef<bool()> act, std::int64_t step = 0);
 
   void warn_of_missing_lines(std::int64_t step) const;
@@ -69,15 +70,15 @@ class RunLog {
   const RunDirectory* run_ = nullptr;
   Ledger::Start start_;  // of this process
   bool keeps_tensorboard_ = false;
-  std::mutex mutex_;      // cut_off() is called by the watch's thread
-  bool ended_ = false;    // which may be said again, by who knows the cause
-  bool is_over_ = false;  // nothing more is written
+  std::mutex mutex_;      // the heartbeat's thread calls cut_off()
+  bool ended_ = false;    // an end was logged; cut_off() may log the cause again
+  bool is_over_ = false;  // no more writes
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   std::optional<Ledger> ledger_;
   std::optional<MetricsPage> page_;
   Part metrics_part_{.name = "metrics.jsonl"}, tensorboard_part_{.name = "TensorBoard's file"},
-      ledger_part_{.name = "ledger.jsonl"}, page_part_{.name = "what Prometheus reads"};
+      ledger_part_{.name = "ledger.jsonl"}, page_part_{.name = "the metrics for Prometheus"};
   std::atomic<bool> sync_failed_ = false;
 };
 

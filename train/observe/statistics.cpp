@@ -12,7 +12,7 @@ std::vector<double> SlidingWindow::values() const {
   return values;
 }
 
-// Sums run from the oldest value, so that a window that was saved and restored gives the same bits.
+// Sums start at the oldest value, so a saved and restored window gives the same bits.
 double SlidingWindow::z_score(double value) const {
   const auto n = std::min(count_, kSize);
   if (n < kFewest || !std::isfinite(value)) return StepReport::kUnknown;

@@ -1,4 +1,4 @@
-// How unusual a step is: z-scores against the steps before it.
+// Statistics of spikes: z-scores of a step against the steps before it.
 #pragma once
 
 #include <array>
@@ -9,23 +9,23 @@
 
 namespace lockstep {
 
-// The last 128 values.
+// SlidingWindow holds the last 128 values.
 class SlidingWindow {
  public:
-  // (value - mean) / standard deviation of the window; unknown (NaN) while it holds fewer than 16
-  // values, where they are all equal, or where `value` is not finite.
+  // Returns (value - mean) / standard deviation of the window. It is unknown (NaN) if the window
+  // holds fewer than 16 values or only equal ones, or if `value` is not finite.
   double z_score(double value) const;
-  void add(double value);              // a value that is not finite is left out
-  std::vector<double> values() const;  // from the oldest; added to an empty window, they restore it
+  void add(double value);              // ignores a value that is not finite
+  std::vector<double> values() const;  // oldest first; adding them to an empty window restores it
 
  private:
   static constexpr std::size_t kSize = 128, kFewest = 16;
   std::array<double, kSize> values_{};
-  std::size_t count_ = 0;  // added so far
+  std::size_t count_ = 0;  // number of added values
 };
 
-// Fills in the z-scores of a report from the accepted steps before it. A skipped step changes no
-// weight and is not what later steps are compared with.
+// Sets the z-scores of a report from the accepted steps before it. A skipped step changes no
+// weight, so later steps are not compared with it.
 struct SpikeStatistics {
   SlidingWindow loss, grad_norm;
   void observe(StepReport& report);

@@ -31,7 +31,7 @@ std::string painted(const std::string& text, const char* code, bool paint) {
   return paint ? str("\x1b[", code, "m", text, "\x1b[0m") : text;
 }
 
-// What stands behind the loss, in seven characters.
+// Remark after the loss, in seven characters.
 std::string remark(const StepReport& r, bool colour) {
   if (r.skipped) return painted("skipped", "31", colour);
   if (std::isnan(r.loss_z)) return std::string(7, ' ');

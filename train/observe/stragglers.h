@@ -1,5 +1,5 @@
-// Stragglers: the ranks that all others wait for. Collectives make the steps of all ranks equally
-// long, so that what is compared is what each needs between them.
+// Stragglers: the slow ranks that all others wait for. Collectives make the steps of all ranks
+// equally long, so the time of each rank between collectives is compared.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +11,36 @@ namespace lockstep {
 
 struct SlowestRank {
   int rank = 0;
-  double seconds = 0;  // that it needs of a step, without what it waits for others
-  double median = 0;   // of all ranks
+  double seconds = 0;  // time of a step, without waiting for other ranks
+  double median = 0;   // median time of all ranks
   double ratio() const { return seconds / median; }
 };
 
-// Nothing where there are not two ranks whose seconds are known. Of two ranks the median is the
+// Returns nullopt if the seconds of fewer than two ranks are known. The median of two ranks is the
 // faster one.
 std::optional<SlowestRank> slowest_of(std::span<const double> seconds_of_ranks);
 
-// Those that stood out in several comparisons one behind the other: more than one of a slow host,
-// of which now this one is the slowest, now that one.
+// Ranks that were slow in several consecutive comparisons. A slow host has several of them, and the
+// slowest one varies.
 struct SlowRanks {
-  std::vector<int> ranks;    // rising
-  std::int64_t reports = 0;  // in which all of them stood out
-  double seconds = 0;        // of the slowest of them, in the last
-  double median = 0;         // of all ranks, likewise
+  std::vector<int> ranks;    // ascending
+  std::int64_t reports = 0;  // number of consecutive comparisons in which all of them were slow
+  double seconds = 0;        // time of the slowest of them, in the last comparison
+  double median = 0;         // median time of all ranks, in the last comparison
   double ratio() const { return seconds / median; }
 };
 
 class Stragglers {
  public:
-  static constexpr double kMostRatio = 1.1;  // of the median: beyond it a rank stands out
+  static constexpr double kMostRatio = 1.1;  // ratio to the median above which a rank is slow
   static constexpr std::int64_t kReports = 3;
 
-  // One more comparison. What the log shall say of it: those that stood out in so many, where one
-  // is new among them, and then each tenth time.
+  // Adds a comparison. Returns the ranks to log: those slow in kReports consecutive comparisons or
+  // more, when there is a new one, and then in every tenth comparison.
   std::optional<SlowRanks> observe(std::span<const double> seconds_of_ranks);
 
  private:
-  std::vector<std::int64_t> reports_;  // by rank: in which it stood out, one behind the other
+  std::vector<std::int64_t> reports_;  // consecutive slow comparisons, by rank
   std::int64_t since_said_ = 0;
 };
 

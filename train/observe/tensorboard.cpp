@@ -69,7 +69,7 @@ std::string host() {
   return gethostname(text.data(), text.size() - 1) == 0 ? text.data() : "localhost";
 }
 
-// events.out.tfevents.UNIX.HOST.PID; another number behind it where that exists already.
+// Name events.out.tfevents.UNIX.HOST.PID, with a number appended if that file exists.
 std::filesystem::path file_name(const std::filesystem::path& directory) {
   const auto seconds = static_cast<std::int64_t>(seconds_since_1970());
   auto path = directory / str("events.out.tfevents.", seconds, ".", host(), ".", getpid());
@@ -129,8 +129,8 @@ std::string event_record(std::string_view event) {
 
 TensorBoardLog::TensorBoardLog(const std::filesystem::path& directory, std::int64_t resumed_step) {
   file_.emplace(file_name(directory), AppendFile::Mode::create_new);
-  // START drops what has its step or a later one, so it names the step that comes next. A reader
-  // ignores the first START it meets, so a run that begins needs one too.
+  // START drops events from its step on, so it names the next step. Readers ignore the first START,
+  // so a new run needs one too.
   file_->append(event_record(version_event(seconds_since_1970())) +
                 event_record(session_start_event(seconds_since_1970(), resumed_step + 1)));
 }

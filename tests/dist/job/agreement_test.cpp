@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::agreement_test {
 
-// What agree() throws on each rank, "" for nothing.
+// Error of agree() on each rank; empty if it throws none.
 std::vector<std::string> refusals(int ranks, const std::function<Fields(int rank)>& fields_of) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
   run_thread_ranks(ranks, [&](World& world) {
@@ -20,7 +20,7 @@ std::vector<std::string> refusals(int ranks, const std::function<Fields(int rank
   return said;
 }
 
-TEST(Agreement, is_silent_on_equal_values) {
+TEST(Agreement, accepts_equal_values) {
   for (const auto& said : refusals(4, [](int) {
          return Fields{{"version", "0.1.0"}, {"commit", ""}};
        }))
@@ -29,7 +29,7 @@ TEST(Agreement, is_silent_on_equal_values) {
     EXPECT_EQ(said, "");
 }
 
-TEST(Agreement, names_what_differs_and_where_alike_on_every_rank) {
+TEST(Agreement, throws_the_same_error_with_names_values_and_ranks_everywhere) {
   const auto all = refusals(6, [](int rank) {
     Fields fields{{"train.steps", rank == 3 ? "200" : "100"},
                   {"train.seed", "1"},

@@ -19,7 +19,7 @@ void expect_none_thrown(const std::vector<std::string>& thrown) {
 TEST(Control, delivers_messages_in_order_by_sender_and_tag) {
   constexpr int kMessages = 200;
   expect_none_thrown(run_ranks(Job(4), [](Control& control) {
-    // Each rank to each, itself too; two tags, received in the other order than sent.
+    // Each rank sends to each rank, also to itself, with two tags, received in reverse order.
     for (int i = 0; i < kMessages; ++i)
       for (int to = 0; to < control.ranks(); ++to)
         for (const auto* tag : {"first", "second"})
@@ -50,7 +50,7 @@ TEST(Control, serves_many_threads_at_once) {
   }));
 }
 
-TEST(Control, carries_large_messages_while_nobody_receives_yet) {
+TEST(Control, carries_large_messages_before_they_are_received) {
   expect_none_thrown(run_ranks(Job(3), [](Control& control) {
     constexpr int kMessages = 5;  // 80 MiB to one rank: more than the hub keeps
     Bytes large(kMostMessageBytes);
@@ -64,7 +64,7 @@ TEST(Control, carries_large_messages_while_nobody_receives_yet) {
   }));
 }
 
-TEST(Control, refuses_what_is_too_large) {
+TEST(Control, rejects_messages_over_the_limits) {
   expect_none_thrown(run_ranks(Job(1), [](Control& control) {
     EXPECT_THROW(control.send(0, "x", Bytes(kMostMessageBytes + 1)), Error);
     EXPECT_THROW(control.send(0, std::string(65, 'x'), {}), Error);
@@ -94,7 +94,7 @@ TEST(Control, gathers_and_broadcasts) {
   }));
 }
 
-TEST(Control, barrier_holds_until_the_last_has_come) {
+TEST(Control, barrier_waits_for_the_last_rank) {
   std::atomic<int> came = 0;
   expect_none_thrown(run_ranks(Job(6), [&](Control& control) {
     for (int round = 1; round <= 10; ++round) {
@@ -107,7 +107,7 @@ TEST(Control, barrier_holds_until_the_last_has_come) {
   }));
 }
 
-TEST(Control, tells_every_rank_who_did_not_come) {
+TEST(Control, gives_every_rank_the_names_of_missing_ranks) {
   const auto thrown = run_ranks(Job(5), [](Control& control) {
     if (control.rank() == 1 || control.rank() == 3) {
       control.receive(0, "all have thrown", kEnough);
@@ -123,12 +123,12 @@ TEST(Control, tells_every_rank_who_did_not_come) {
     }
   });
   for (const std::size_t rank : {0, 2, 4})
-    expect_words("dist/control", "some do not come", thrown[rank],
+    expect_words("dist/control", "ranks without a message", thrown[rank],
                  {"checkpoint", "rank 1", "rank 3", "0.2 s"});
   EXPECT_EQ(thrown[1] + thrown[3], "");
 }
 
-TEST(Control, names_the_rank_whose_message_did_not_come) {
+TEST(Control, names_the_rank_whose_message_is_missing) {
   const auto thrown = run_ranks(Job(2), [](Control& control) {
     if (control.rank() == 0) control.receive(1, "never", Milliseconds(100));
   });
@@ -144,7 +144,7 @@ TEST(Control, does_not_wait_for_a_rank_that_is_gone) {
       return;  // closes its connection
     }
     if (control.rank() == 1) {
-      // What it sent before still arrives.
+      // Messages sent before that still arrive.
       EXPECT_EQ(as_text(control.receive(2, "last", kEnough)), "words");
       control.receive(2, "more", kEnough);
     }
@@ -155,7 +155,7 @@ TEST(Control, does_not_wait_for_a_rank_that_is_gone) {
   expect_contains(thrown[0], "rank 2");
 }
 
-TEST(Control, says_that_rank_0_is_gone) {
+TEST(Control, reports_that_rank_0_is_gone) {
   const Job job(2);
   std::optional<Hub> hub(job.options());
   std::optional<Control> zero;
@@ -191,7 +191,8 @@ TEST(Control, names_ranks_that_do_not_start) {
   for (auto& thread : threads)
     thread.join();
   for (const std::size_t rank : {0, 1, 4})
-    expect_words("dist/control", "some do not start", thrown[rank], {"ranks 2, 3", "0.5 s", "5"});
+    expect_words("dist/control", "ranks that do not start", thrown[rank],
+                 {"ranks 2, 3", "0.5 s", "5"});
 }
 
 TEST(Control, waits_for_a_hub_that_starts_later) {
@@ -216,7 +217,7 @@ TEST(Control, tries_each_address) {
   const Control control(membership);
 }
 
-TEST(Control, says_what_each_address_said) {
+TEST(Control, reports_the_error_of_each_address) {
   const Job job(1, kFast, Milliseconds(100));
   const ReservedPort port;
   expect_refusal_here<TransientError>(

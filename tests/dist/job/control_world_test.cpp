@@ -22,7 +22,7 @@ TEST(ControlWorld, carries_bytes_in_the_order_of_ranks) {
   EXPECT_EQ(thrown, std::vector<std::string>(3));
 }
 
-TEST(ControlWorld, carries_more_than_a_message_has_room_for) {
+TEST(ControlWorld, carries_texts_larger_than_a_message) {
   const auto thrown = run_ranks(Job(2), [](Control& control) {
     const auto world = make_control_world(control, [](const std::string&, int) {});
     const std::string large(std::size_t{20} << 20, static_cast<char>('a' + world->rank()));
@@ -34,7 +34,7 @@ TEST(ControlWorld, carries_more_than_a_message_has_room_for) {
   EXPECT_EQ(thrown, std::vector<std::string>(2));
 }
 
-// Ranks of an address, without a launcher: they meet, and go.
+// Ranks meet at an address without a launcher, and leave.
 TEST(AddressWorld, meets_at_an_address) {
   const Job job(3);
   const ReservedPort port;
@@ -62,7 +62,7 @@ TEST(ControlWorld, carries_no_tensors) {
     expect_words("dist/control_world", "no tensors", text, {"'tensor'", "MPI"});
 }
 
-TEST(ControlWorld, says_why_it_aborts) {
+TEST(ControlWorld, passes_on_the_reason_of_an_abort) {
   std::mutex mutex;
   std::vector<std::string> why;
   run_ranks(Job(2), [&](Control& control) {

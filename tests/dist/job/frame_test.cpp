@@ -35,7 +35,7 @@ TEST(Frame, reads_back_however_it_is_cut) {
   }
 }
 
-TEST(Frame, over_a_limit_is_refused_when_only_its_head_is_there) {
+TEST(Frame, over_a_limit_is_rejected_by_its_head) {
   for (const auto& wrong : {head(0, 0, 0), head(9, 0, 0), head(1, kMostTagBytes + 1, 0),
                             head(1, 0, kMostMessageBytes + 1), head(1, 0xffffffff, 0xffffffff)}) {
     FrameReader reader;
@@ -55,7 +55,7 @@ TEST(Frame, too_large_to_be_read_is_not_written) {
   EXPECT_TRUE(out.empty());
 }
 
-TEST(Frame, body_that_ends_too_soon_is_refused) {
+TEST(Frame, body_that_is_too_short_is_rejected) {
   const auto body = BodyWriter().number(std::uint32_t{7}).text("text").take();
   BodyReader whole(body);
   EXPECT_EQ(whole.number<std::uint32_t>(), 7u);

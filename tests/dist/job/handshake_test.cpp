@@ -1,4 +1,4 @@
-// A rank that waits for one other, and who else comes.
+// A rank waits for one other rank while other clients connect.
 #include "dist/job/handshake.h"
 
 #include <array>
@@ -27,12 +27,12 @@ class AwaitRank : public ::testing::Test {
   Secret secret_ = Secret::draw();
 };
 
-TEST_F(AwaitRank, takes_the_one_it_waits_for_and_closes_all_others) {
+TEST_F(AwaitRank, accepts_its_rank_and_closes_all_others) {
   auto awaited = std::async(std::launch::async, [&] {
     return await_rank(listener_, secret_, Channel::files, 3, soon());
   });
   connect().send_all(as_bytes("GET / HTTP/1.1"), soon());
-  { const Socket silent = connect(); }  // and gone
+  { const Socket silent = connect(); }  // closed at once
   expect_refusal_here<ConfigError>("dist/handshake", "another secret", {"rank 3", "rank 5"},
                                    [&] { come(3, Channel::files, Secret::draw()); });
   std::vector<Socket> others;
@@ -48,9 +48,9 @@ TEST_F(AwaitRank, takes_the_one_it_waits_for_and_closes_all_others) {
     EXPECT_EQ(other.receive_some(got, soon()), 0u);
 }
 
-// Between a rank and a session a bit of the introduction is changed: of rank, ranks and host, then
-// of channel and pid, and of the proof itself. After three connections the rank gives up.
-TEST_F(AwaitRank, an_introduction_that_was_changed_on_the_way_proves_nothing) {
+// A bit of the introduction is changed on the way: in rank, ranks and host, then in channel and
+// pid, and in the proof. After three rejections the rank fails.
+TEST_F(AwaitRank, a_modified_introduction_is_rejected) {
   constexpr std::size_t kHelloBytes = 44, kProofBytes = 112;
   for (const auto& changed : {std::array<std::size_t, 3>{4, 8, 16}, {0, 12, 80}}) {
     auto coming = std::async(std::launch::async, [&] {
@@ -74,14 +74,14 @@ TEST_F(AwaitRank, an_introduction_that_was_changed_on_the_way_proves_nothing) {
   }
 }
 
-TEST_F(AwaitRank, says_who_did_not_come_and_who_came) {
-  const auto nobody = [&] {
+TEST_F(AwaitRank, names_the_missing_rank_and_the_rejected_client) {
+  const auto await_rank_3 = [&] {
     await_rank(listener_, secret_, Channel::files, 3, Clock::now() + Milliseconds(50));
   };
-  expect_refusal_here<TransientError>("dist/handshake", "nobody", {"rank 3"}, nobody);
+  expect_refusal_here<TransientError>("dist/handshake", "no client", {"rank 3"}, await_rank_3);
   connect().send_all(as_bytes("GET / HTTP/1.1"), soon());
-  expect_refusal_here<TransientError>("dist/handshake", "a stranger", {"rank 3", "127.0.0.1:"},
-                                      nobody);
+  expect_refusal_here<TransientError>("dist/handshake", "a client of another protocol",
+                                      {"rank 3", "127.0.0.1:"}, await_rank_3);
 }
 
 }  // namespace lockstep::testing::handshake_test

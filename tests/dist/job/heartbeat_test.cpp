@@ -12,7 +12,7 @@
 #include "tests/wording.h"
 
 #ifdef __SANITIZE_THREAD__
-// A process that ends by _exit joins no thread, and means to.
+// A process that ends by _exit() joins no thread, on purpose.
 extern "C" const char* __tsan_default_options() {
   return "report_thread_leaks=0";
 }
@@ -38,8 +38,8 @@ std::string who(int rank, pid_t pid = getpid()) {
   return str("rank ", rank, " (host ", host_name(), ", pid ", pid, ")");
 }
 
-// `verdict` names the rank `of` first; what became of that is the message `name`, but for the
-// seconds in it, and the rest holds `pins`.
+// `verdict` names the rank `of` first. The text after it is the message `name`, except the seconds
+// in it. The verdict holds `pins`.
 void expect_verdict(const std::string& verdict, const std::string& of, const std::string& name,
                     const std::vector<std::string>& pins = {}) {
   const auto at = verdict.find(of);
@@ -49,13 +49,13 @@ void expect_verdict(const std::string& verdict, const std::string& of, const std
   static const std::regex time("([0-9.]+) s");
   if (!name.empty()) expect_wording("dist/heartbeat", name, std::regex_replace(fate, time, "N s"));
   if (std::smatch found; name == "stopped answering" && std::regex_search(fate, found, time)) {
-    EXPECT_GE(std::stod(found[1]), 1) << "every job here has at least that patience";
+    EXPECT_GE(std::stod(found[1]), 1) << "every job here has at least this timeout";
   }
   for (const auto& pin : pins)
     expect_contains(verdict, pin);
 }
 
-// All ranks in this process, with what each was told.
+// All ranks in this process, with the verdict of each.
 class Ranks {
  public:
   explicit Ranks(int count, const Timing& timing = kFast) : job_(count, timing) {
@@ -87,7 +87,7 @@ class Ranks {
       expect_verdict(told(rank), who(of), name, pins);
     }
   }
-  // Last, for destructors of heartbeats call back.
+  // Last, because destructors of heartbeats call back.
  private:
   std::mutex mutex_;
   std::vector<Verdict> told_;
@@ -100,7 +100,7 @@ class Ranks {
   std::vector<std::unique_ptr<Heartbeat>> hearts;
 };
 
-TEST(Heartbeat, tells_nobody_anything_while_all_is_well) {
+TEST(Heartbeat, sends_no_verdict_without_a_fault) {
   Ranks ranks(3, {.interval = Milliseconds(10), .missed = 100, .stall = Milliseconds(0)});
   for (int i = 0; i < 30; ++i) {
     for (const int rank : {0, 1, 2})
@@ -112,7 +112,7 @@ TEST(Heartbeat, tells_nobody_anything_while_all_is_well) {
   EXPECT_EQ(ranks.told(0) + ranks.told(1) + ranks.told(2), "");
 }
 
-TEST(Heartbeat, a_goodbye_is_no_death_and_an_end_without_a_word_ends_all_others) {
+TEST(Heartbeat, a_goodbye_is_not_a_death_but_an_end_without_one_is) {
   Ranks ranks(4);
   ranks.report(2, activity(7, false));
   ranks.hearts[1]->goodbye();
@@ -136,21 +136,21 @@ TEST(Heartbeat, of_a_rank_that_failed_carries_its_message) {
   }
 }
 
-TEST(Heartbeat, blames_a_stall_on_the_rank_that_did_not_come) {
+TEST(Heartbeat, names_the_rank_that_the_others_wait_for) {
   Ranks ranks(4);
-  // Rank 2 stops before collective 9; the others enter it and wait, and stand still as well.
+  // Rank 2 stops before collective 9. The others enter it and wait, without progress too.
   const auto before = Clock::now();
   for (std::uint64_t i = 0; i < 9; ++i)
     for (int rank = 0; rank < 4; ++rank)
       ranks.report(rank, activity(i, false, i));
   for (const int rank : {0, 1, 3})
     ranks.report(rank, activity(9, true, 10));
-  ranks.expect_told({0, 1, 2, 3}, 2, "stood still",
+  ranks.expect_told({0, 1, 2, 3}, 2, "no progress",
                     {"step 120", "all_gather 9", "layer 7", "ranks 0, 1, 3"});
   EXPECT_GE(Clock::now() - before, kFast.stall);
 }
 
-TEST(Heartbeat, does_not_see_a_stall_while_the_slowest_makes_progress) {
+TEST(Heartbeat, reports_no_stall_while_the_slowest_makes_progress) {
   Ranks ranks(3, {.interval = Milliseconds(20), .missed = 100, .stall = Milliseconds(400)});
   for (const int rank : {0, 1})
     ranks.report(rank, activity(9, true, 1));
@@ -161,7 +161,7 @@ TEST(Heartbeat, does_not_see_a_stall_while_the_slowest_makes_progress) {
   EXPECT_EQ(ranks.told(0) + ranks.told(1) + ranks.told(2), "");
 }
 
-TEST(Heartbeat, that_comes_after_the_verdict_is_told_too) {
+TEST(Heartbeat, that_starts_after_the_verdict_gets_it_too) {
   Job job(2);
   Hub hub(job.options());
   const auto controls = connect_all(job, hub.port());
@@ -184,8 +184,8 @@ TEST(Heartbeat, that_comes_after_the_verdict_is_told_too) {
   EXPECT_TRUE(eventually(count(1)));
 }
 
-// A job of processes. Each rank has a hub (rank 0), Control and a heartbeat, and then waits in what
-// stands for a collective, until it is told to end or the heartbeat ends it.
+// A job of processes. Each rank has a hub (rank 0), Control and a heartbeat. It then waits in a
+// simulated collective until it is told to end or the heartbeat ends it.
 class Members : public Processes {
  public:
   Members(int ranks, const Timing& timing, const std::filesystem::path& folder,
@@ -242,7 +242,7 @@ class Members : public Processes {
       if (rank != one) ranks.push_back(rank);
     return ranks;
   }
-  // All but `victim` end with 75, `within` a time, and say so of it.
+  // All ranks except `victim` end with 75, `within` a time, and report it.
   void expect_ended(int victim, Milliseconds within, const std::string& fate,
                     const std::vector<std::string>& pins = {}) {
     EXPECT_TRUE(eventually([&] { return all_ended(all_but(victim)); }, within));
@@ -263,7 +263,7 @@ class Deaths : public ::testing::Test {
   TemporaryDirectory folder_;
 };
 
-// Four of them, all of which beat.
+// Four ranks, all of which beat.
 class DeathsOfFour : public Deaths {
  protected:
   void SetUp() override { ASSERT_TRUE(job_.ready()); }
@@ -281,7 +281,7 @@ TEST_F(DeathsOfFour, of_rank_0_end_all_others) {
   job_.expect_ended(0, kEnough, "");
 }
 
-TEST_F(DeathsOfFour, by_a_stop_end_all_others_and_itself_when_it_goes_on) {
+TEST_F(DeathsOfFour, by_a_stop_end_all_others_and_itself_when_it_continues) {
   job_.signal(3, SIGSTOP);
   job_.expect_ended(3, kEnough, "stopped answering");
   EXPECT_EQ(job_.ended(3), std::nullopt);
@@ -289,7 +289,7 @@ TEST_F(DeathsOfFour, by_a_stop_end_all_others_and_itself_when_it_goes_on) {
   EXPECT_TRUE(eventually([&] { return job_.ended(3) == 75; }));
 }
 
-TEST_F(DeathsOfFour, by_a_stop_of_rank_0_end_all_others_and_itself_when_it_goes_on) {
+TEST_F(DeathsOfFour, by_a_stop_of_rank_0_end_all_others_and_itself_when_it_continues) {
   job_.signal(0, SIGSTOP);
   job_.expect_ended(0, kEnough, "stopped answering");
   job_.signal(0, SIGCONT);
@@ -298,7 +298,7 @@ TEST_F(DeathsOfFour, by_a_stop_of_rank_0_end_all_others_and_itself_when_it_goes_
   expect_verdict(said.substr(said.find("failed: ")), job_.name(0), "stopped answering");
 }
 
-TEST_F(Deaths, do_not_come_of_a_short_stop) {
+TEST_F(Deaths, are_not_reported_after_a_short_stop) {
   Members job(3, {.interval = Milliseconds(50), .missed = 100, .stall = Milliseconds(0)},
               folder_.path());
   ASSERT_TRUE(job.ready());
@@ -312,8 +312,8 @@ TEST_F(Deaths, do_not_come_of_a_short_stop) {
     EXPECT_EQ(job.ended(rank), std::nullopt) << job.verdict(rank);
 }
 
-// The time in which a rank was stopped is not silence; what it heard before and after still is.
-TEST_F(Deaths, of_rank_0_are_seen_by_a_rank_that_is_often_stopped) {
+// The time in which a rank was stopped is not silence of rank 0.
+TEST_F(Deaths, of_rank_0_are_detected_by_a_rank_that_is_often_stopped) {
   Members job(2, {.interval = Milliseconds(50), .missed = 20, .stall = Milliseconds(0)},
               folder_.path());
   ASSERT_TRUE(job.ready());
@@ -324,11 +324,11 @@ TEST_F(Deaths, of_rank_0_are_seen_by_a_rank_that_is_often_stopped) {
     job.signal(1, SIGCONT);
     std::this_thread::sleep_for(Milliseconds(250));
   }
-  ASSERT_TRUE(job.ended(1)) << "it never comes to the end of its patience";
+  ASSERT_TRUE(job.ended(1)) << "its timeout never passes";
   job.expect_ended(0, kEnough, "stopped answering");
 }
 
-// With the times of a real job, three at once: a stopped rank, rank 0 killed, rank 0 stopped.
+// Three jobs at once with the timing of a real job: a stopped rank, rank 0 killed, rank 0 stopped.
 TEST_F(Deaths, end_every_other_process_within_ten_seconds) {
   std::vector<std::unique_ptr<Members>> jobs;
   for (const auto* name : {"stopped", "killed_0", "stopped_0"}) {
@@ -404,7 +404,7 @@ TEST_F(Deaths, of_a_cut_cable_end_both_sides) {
   }
 }
 
-TEST_F(Deaths, end_the_process_although_its_last_words_hang) {
+TEST_F(Deaths, end_the_process_even_if_its_last_act_hangs) {
   Processes processes;
   const auto before = Clock::now();
   processes.start([]() -> int {

@@ -1,4 +1,4 @@
-// What strangers, and ranks that break the protocol, can do at rank 0's port: nothing.
+// Unauthenticated clients, and ranks that break the protocol, do no harm at rank 0's port.
 #include "dist/job/hub.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace lockstep::testing::hub_test {
 
 constexpr Milliseconds kEnough{20'000};
 
-// The head of a handshake as any program can write it.
+// Begin of a handshake that any program can send.
 Bytes hello() {
   Bytes bytes = as_bytes("LOCKSTEP");
   const auto version = BodyWriter().number(std::uint32_t{1}).take();
@@ -22,14 +22,14 @@ Bytes hello() {
 
 const Bytes kHello = hello();
 
-class Strangers : public ::testing::Test {
+class HubClients : public ::testing::Test {
  protected:
-  Strangers() {
+  HubClients() {
     auto options = job_.options();
     options.handshake = Milliseconds(300);
     hub_.emplace(options);
   }
-  Socket stranger() const { return connect_to("127.0.0.1", hub_->port(), Clock::now() + kEnough); }
+  Socket client() const { return connect_to("127.0.0.1", hub_->port(), Clock::now() + kEnough); }
   // The bytes until the hub closes it.
   static Bytes answer(Socket& socket) {
     const auto deadline = Clock::now() + kEnough;
@@ -54,7 +54,7 @@ class Strangers : public ::testing::Test {
       thread.join();
     EXPECT_LT(Clock::now() - before, Milliseconds(5000));
   }
-  // Rank 0 of a job of one, which may then break the protocol.
+  // A connection of rank 0 of a job, which may then break the protocol.
   Socket member(const Secret& secret) const {
     auto membership = job_.membership(0, hub_->port());
     membership.secret = secret;
@@ -65,9 +65,9 @@ class Strangers : public ::testing::Test {
   std::optional<Hub> hub_;
 };
 
-TEST_F(Strangers, with_random_bytes_get_no_answer) {
+TEST_F(HubClients, with_random_bytes_get_no_answer) {
   for (std::uint64_t i = 0; i < 20; ++i) {
-    Socket socket = stranger();
+    Socket socket = client();
     Bytes bytes(1 + philox(1, 2, i)[0] % 5000);
     for (std::size_t k = 0; k < bytes.size(); ++k)
       bytes[k] = static_cast<std::byte>(philox(1, i, k)[0]);
@@ -77,16 +77,16 @@ TEST_F(Strangers, with_random_bytes_get_no_answer) {
   expect_ranks_can_work();
 }
 
-TEST_F(Strangers, of_other_protocols_are_closed_before_they_end_a_line) {
+TEST_F(HubClients, of_other_protocols_are_closed_before_they_end_a_line) {
   const auto before = Clock::now();
-  Socket socket = stranger();
+  Socket socket = client();
   socket.send_all(as_bytes("GET"), before + kEnough);
   EXPECT_TRUE(answer(socket).empty());
   expect_ranks_can_work();
 }
 
-TEST_F(Strangers, without_the_secret_get_a_random_number_and_nothing_else) {
-  Socket socket = stranger();
+TEST_F(HubClients, without_the_secret_get_only_a_random_number) {
+  Socket socket = client();
   socket.send_all(kHello, Clock::now() + kEnough);
   Bytes32 challenge;
   socket.receive_all(challenge, Clock::now() + kEnough);
@@ -96,8 +96,8 @@ TEST_F(Strangers, without_the_secret_get_a_random_number_and_nothing_else) {
   expect_ranks_can_work();
 }
 
-TEST_F(Strangers, cannot_use_a_proof_that_they_have_seen) {
-  // Somebody between a rank and the hub, who keeps what the rank says and says it again.
+TEST_F(HubClients, cannot_replay_a_proof) {
+  // An attacker between a rank and the hub records the rank's bytes and sends them again.
   Socket listener = listen_at("127.0.0.1", 0);
   auto membership = job_.membership(0, listener.port());
   membership.start = Milliseconds(1000);
@@ -109,7 +109,7 @@ TEST_F(Strangers, cannot_use_a_proof_that_they_have_seen) {
   });
   ASSERT_TRUE(wait_for(listener, false, Clock::now() + kEnough));
   Socket heard = *accept_from(listener);
-  Socket real = stranger();
+  Socket real = client();
   Bytes first(44), challenge(32), proof(112), accepted(32);
   const auto deadline = Clock::now() + kEnough;
   heard.receive_all(first, deadline);
@@ -118,12 +118,12 @@ TEST_F(Strangers, cannot_use_a_proof_that_they_have_seen) {
   heard.send_all(challenge, deadline);
   heard.receive_all(proof, deadline);
   real.send_all(proof, deadline);
-  real.receive_all(accepted, deadline);  // so the proof is a good one
+  real.receive_all(accepted, deadline);  // so the proof is valid
   real.shut();
   heard.shut();
   listener.shut();
 
-  Socket again = stranger();
+  Socket again = client();
   again.send_all(first, deadline);
   again.receive_all(challenge, deadline);
   again.send_all(proof, deadline);
@@ -131,7 +131,7 @@ TEST_F(Strangers, cannot_use_a_proof_that_they_have_seen) {
   rank.join();
 }
 
-TEST_F(Strangers, that_pose_as_rank_0_are_recognised) {
+TEST_F(HubClients, that_pose_as_rank_0_are_detected) {
   Socket listener = listen_at("127.0.0.1", 0);
   std::thread impostor([&] {
     for (int i = 0; i < 3; ++i) {
@@ -150,14 +150,14 @@ TEST_F(Strangers, that_pose_as_rank_0_are_recognised) {
   impostor.join();
 }
 
-TEST_F(Strangers, that_say_nothing_or_little_are_closed_in_time) {
+TEST_F(HubClients, that_send_nothing_or_little_are_closed_in_time) {
   std::vector<Socket> sockets;
   for (int i = 0; i < 5; ++i)
-    sockets.push_back(stranger());
+    sockets.push_back(client());
   sockets[1].send_all(std::span(kHello).first(1), Clock::now() + kEnough);
   sockets[2].send_all(std::span(kHello).first(43), Clock::now() + kEnough);
   sockets[3].send_all(kHello, Clock::now() + kEnough);
-  for (int i = 0; i < 12; ++i) {  // a byte now and then
+  for (int i = 0; i < 12; ++i) {  // a byte from time to time
     sockets[4].try_send(std::span(kHello).subspan(static_cast<std::size_t>(i), 1));
     std::this_thread::sleep_for(Milliseconds(20));
   }
@@ -166,29 +166,29 @@ TEST_F(Strangers, that_say_nothing_or_little_are_closed_in_time) {
     EXPECT_EQ(answer(sockets[i]).size(), i == 3 ? 32u : 0u) << i;
 }
 
-TEST_F(Strangers, in_any_number_keep_no_rank_waiting) {
-  auto options = job_.options();  // with a long time to say who they are
+TEST_F(HubClients, in_any_number_do_not_block_ranks) {
+  auto options = job_.options();  // with a long time to authenticate
   options.handshake = Milliseconds(60'000);
   hub_.emplace(options);
   std::vector<Socket> sockets;
   for (int i = 0; i < 300; ++i)
-    sockets.push_back(stranger());
+    sockets.push_back(client());
   expect_ranks_can_work();
-  // The oldest were closed for the newer.
+  // The oldest were closed in favour of newer ones.
   EXPECT_TRUE(answer(sockets.front()).empty());
   Bytes byte(1);
   EXPECT_EQ(sockets.back().try_receive(byte), std::optional<std::size_t>(0));
 }
 
-TEST_F(Strangers, that_close_in_the_middle_leave_nothing) {
+TEST_F(HubClients, that_close_in_the_middle_leave_nothing) {
   for (const std::size_t n : {0u, 1u, 20u, 44u}) {
-    Socket socket = stranger();
+    Socket socket = client();
     socket.send_all(std::span(kHello).first(n), Clock::now() + kEnough);
   }
   expect_ranks_can_work();
 }
 
-TEST_F(Strangers, expect_nothing_when_a_rank_sends_half_a_frame) {
+TEST_F(HubClients, deliver_nothing_of_half_a_frame) {
   std::vector<std::unique_ptr<Control>> others(3);
   std::vector<std::thread> threads;
   for (const int rank : {1, 2})
@@ -209,14 +209,14 @@ TEST_F(Strangers, expect_nothing_when_a_rank_sends_half_a_frame) {
   EXPECT_EQ(as_text(others[2]->receive(1, "x", kEnough)), "alive");
 }
 
-TEST_F(Strangers, with_the_secret_are_closed_for_a_frame_that_is_wrong) {
+TEST_F(HubClients, with_the_secret_are_closed_after_a_wrong_frame) {
   const auto head = [](std::uint32_t kind, std::int32_t peer, std::uint32_t tag,
                        std::uint32_t body) {
     return BodyWriter().number(kind).number(peer).number(tag).number(body).take();
   };
   for (const auto& wrong :
        {head(1, 0, 0, 0xffffffff), head(1, 0, 65, 0), head(99, 0, 0, 0), head(1, 0, 0, 0),
-        head(5, 0, 0, 0)}) {  // the last two: not now, not here
+        head(5, 0, 0, 0)}) {  // the last two are not allowed at this time or on this channel
     Socket socket = member(job_.secret);
     socket.send_all(wrong, Clock::now() + kEnough);
     EXPECT_TRUE(answer(socket).empty());
@@ -224,7 +224,7 @@ TEST_F(Strangers, with_the_secret_are_closed_for_a_frame_that_is_wrong) {
   expect_ranks_can_work();
 }
 
-TEST_F(Strangers, of_another_job_are_told_what_is_wrong) {
+TEST_F(HubClients, of_another_job_get_the_reason) {
   const auto refused = [&](int rank, int ranks, std::initializer_list<std::string> pins) {
     auto membership = job_.membership(rank, hub_->port());
     membership.ranks = ranks;
@@ -240,7 +240,7 @@ TEST_F(Strangers, of_another_job_are_told_what_is_wrong) {
   expect_ranks_can_work();
 }
 
-TEST(Hub, says_when_its_port_is_taken) {
+TEST(Hub, reports_that_its_port_is_taken) {
   const Job job(1);
   const Hub hub(job.options());
   auto options = job.options();

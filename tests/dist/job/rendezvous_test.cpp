@@ -24,7 +24,7 @@ Environment without(Environment all, const std::string& name) {
   return all;
 }
 
-// As those launchers set them.
+// Variables as these launchers set them.
 const Environment kMpirun{{"OMPI_COMM_WORLD_SIZE", "8"},
                           {"OMPI_COMM_WORLD_RANK", "3"},
                           {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -57,7 +57,7 @@ const Environment kPmi2{{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}, {"PMI_FD", "11"}};
 const Environment kInteractive =
     kAllocation + Environment{{"SLURM_STEP_ID", "4294967290"}, {"SLURM_STEP_NUM_TASKS", "1"}};
 
-// Nothing can be started there; the message is called `name` and holds `pins`.
+// find_ranks() throws the message `name`, which holds `pins`.
 void refused(const std::string& name, const Environment& environment, const Abilities& abilities,
              std::initializer_list<std::string> pins) {
   expect_refusal<ConfigError>("dist/rendezvous", name, pins,
@@ -82,7 +82,7 @@ TEST(Rendezvous, in_an_allocation_of_slurm_but_in_no_step_is_one_rank) {
       EXPECT_EQ(find_ranks(environment, abilities).way, Way::one);
 }
 
-TEST(Rendezvous, of_one_started_by_a_launcher_needs_nothing_more) {
+TEST(Rendezvous, of_one_launched_rank_needs_nothing_more) {
   for (const auto& environment :
        {kMpirun + Environment{{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}},
         kSrun + Environment{{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}},
@@ -91,9 +91,9 @@ TEST(Rendezvous, of_one_started_by_a_launcher_needs_nothing_more) {
     EXPECT_EQ(find_ranks(environment, kCpusNoMpi).way, Way::one);
 }
 
-TEST(Rendezvous, takes_mpi_where_it_can_start) {
+TEST(Rendezvous, uses_mpi_if_it_can_start) {
   for (const auto& abilities : {kGpus, kCpus}) {
-    // In an allocation, mpirun's daemons are a step of Slurm with numbers of their own.
+    // In an allocation, mpirun's daemons are a step of Slurm with their own numbers.
     for (const auto& environment :
          {kMpirun, kMpirun + kSrun, kSrun + kPmix, kSrun + kPmix + kPmi2}) {
       const auto found = find_ranks(environment, abilities);
@@ -111,7 +111,7 @@ TEST(Rendezvous, takes_mpi_where_it_can_start) {
   EXPECT_EQ(other.ranks, -1);
 }
 
-TEST(Rendezvous, takes_torchruns_variables) {
+TEST(Rendezvous, uses_torchruns_variables) {
   for (const auto& abilities : {kGpus, kGpusNoMpi}) {
     const auto found = find_ranks(kTorchrun, abilities);
     EXPECT_EQ(found.way, Way::address);
@@ -127,7 +127,7 @@ TEST(Rendezvous, takes_torchruns_variables) {
   EXPECT_EQ(find_ranks(kMpirun + kSrun + kTorchrun, kGpus).way, Way::address);
 }
 
-TEST(Rendezvous, takes_slurms_variables_where_mpi_cannot_start) {
+TEST(Rendezvous, uses_slurms_variables_if_mpi_cannot_start) {
   for (const auto& environment : {kSrun, kSrun + kPmi2}) {
     const auto found = find_ranks(environment, kGpus);
     EXPECT_EQ(found.way, Way::address);
@@ -144,7 +144,7 @@ TEST(Rendezvous, takes_slurms_variables_where_mpi_cannot_start) {
   EXPECT_EQ(moved.port, 7);
 }
 
-TEST(Rendezvous, says_what_is_missing) {
+TEST(Rendezvous, names_missing_variables) {
   for (const std::string name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
     refused("no " + name, without(kByHand, name), kGpus, {name});
   refused("no secret", without(kByHand, "LOCKSTEP_SECRET"), kGpus, {"export LOCKSTEP_SECRET="});
@@ -156,7 +156,7 @@ TEST(Rendezvous, says_what_is_missing) {
           {"OMPI_COMM_WORLD_RANK"});
 }
 
-TEST(Rendezvous, says_what_is_wrong) {
+TEST(Rendezvous, names_wrong_variables) {
   const auto wrong = [](const std::string& variable, const std::string& value) {
     refused(str(variable, "=", value), kByHand + Environment{{variable, value}}, kGpus, {variable});
   };
@@ -165,15 +165,15 @@ TEST(Rendezvous, says_what_is_wrong) {
   wrong("WORLD_SIZE", "0");
   wrong("MASTER_PORT", "65536");
   wrong("LOCKSTEP_SECRET", "abc");
-  refused("hosts that are no list", kSrun + Environment{{"SLURM_STEP_NODELIST", "n["}}, kGpus,
+  refused("a broken node list", kSrun + Environment{{"SLURM_STEP_NODELIST", "n["}}, kGpus,
           {"MASTER_ADDR"});
   refused("mpirun and other ranks", kMpirun + Environment{{"WORLD_SIZE", "4"}, {"RANK", "0"}},
           kGpus, {"mpirun", "3 of 8", "WORLD_SIZE=4"});
   refused("another mpiexec", kPmi2, kGpus, {"mpiexec", "Open MPI"});
 }
 
-// As a shell keeps them that was started by a job which is over.
-TEST(Rendezvous, variables_left_over_from_another_job_are_refused) {
+// A shell that a finished job started may keep its variables.
+TEST(Rendezvous, variables_left_over_from_another_job_are_errors) {
   const Environment one{{"WORLD_SIZE", "1"}, {"RANK", "0"}};
   const auto mpi = [](const char* ranks) {
     return Environment{{"OMPI_COMM_WORLD_SIZE", ranks}, {"OMPI_COMM_WORLD_RANK", "0"}};
@@ -190,7 +190,7 @@ TEST(Rendezvous, variables_left_over_from_another_job_are_refused) {
   EXPECT_EQ(find_ranks(kSrun + kByHand + two, kGpus).ranks, 8) << "a task may start several ranks";
 }
 
-TEST(Rendezvous, of_fewer_ranks_than_the_environment_states_is_refused) {
+TEST(Rendezvous, of_fewer_ranks_than_the_environment_states_is_an_error) {
   const Environment prterun{{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "prterun-1@1"}};
   for (const auto& [name, environment] : std::map<std::string, Environment>{
            {"mpirun", kMpirun}, {"srun with PMIx", kSrun + kPmix}, {"prterun", prterun}}) {
@@ -214,7 +214,7 @@ TEST(Rendezvous, of_ranks_on_cpus_needs_mpi) {
   refused("mpirun on GPUs, no MPI", kMpirun, kGpusNoMpi, {"mpirun", "3 of 8", "MPI"});
 }
 
-TEST(FirstHost, is_that_of_slurms_lists) {
+TEST(FirstHost, is_parsed_from_slurms_lists) {
   EXPECT_EQ(first_host("n1"), "n1");
   EXPECT_EQ(first_host("n1,n2"), "n1");
   EXPECT_EQ(first_host("n[003-005,7],m1"), "n003");

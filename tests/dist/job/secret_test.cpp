@@ -17,7 +17,7 @@ std::string hex(std::span<const std::byte> bytes) {
 }
 
 // RFC 4231, cases 1 and 2, whose keys are shorter: HMAC fills a key of under 64 bytes with zeros.
-TEST(Secret, signs_as_the_standard_says) {
+TEST(Secret, signs_as_in_the_standard) {
   Bytes32 key{};
   std::fill(key.begin(), key.begin() + 20, std::byte{0x0b});
   EXPECT_EQ(hex(Secret(key).sign(as_bytes("Hi There"))),
@@ -29,7 +29,7 @@ TEST(Secret, signs_as_the_standard_says) {
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
-TEST(Secret, knows_its_own_signature_and_no_other) {
+TEST(Secret, accepts_only_its_own_signature) {
   const auto secret = Secret::draw();
   const auto text = as_bytes("text");
   auto signature = secret.sign(text);
@@ -41,7 +41,7 @@ TEST(Secret, knows_its_own_signature_and_no_other) {
   EXPECT_FALSE(secret.signed_by(text, signature));
 }
 
-TEST(Secret, is_read_from_hexadecimal_digits_alone) {
+TEST(Secret, is_read_only_from_hexadecimal_digits) {
   const std::string digits = "00112233445566778899aAbBcCdDeEfF0123456789abcdef0123456789ABCDEF";
   EXPECT_EQ(hex(Secret::from_hex(digits).bytes()),
             "00112233445566778899aabbccddeeff0123456789abcdef0123456789abcdef");
@@ -53,7 +53,7 @@ TEST(Secret, is_read_from_hexadecimal_digits_alone) {
   }
 }
 
-TEST(Secret, is_another_each_time) {
+TEST(Secret, differs_each_time) {
   EXPECT_NE(hex(Secret::draw().bytes()), hex(Secret::draw().bytes()));
 }
 

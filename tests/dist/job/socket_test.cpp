@@ -49,14 +49,14 @@ TEST(Socket, works_with_ipv6) {
   EXPECT_EQ(pair.client.peer(), str("[::1]:", pair.listener.port()));
 }
 
-TEST(Socket, that_listens_everywhere_takes_each_address) {
+TEST(Socket, that_listens_everywhere_accepts_at_each_address) {
   const Socket listener = listen_at("", 0);
   for (const auto& address : local_addresses())
     EXPECT_TRUE(connect_to(address, listener.port(), in(5000))) << address;
   EXPECT_TRUE(connect_to("127.0.0.1", listener.port(), in(5000)));
 }
 
-TEST(Socket, gives_up_at_the_deadline) {
+TEST(Socket, fails_at_the_deadline) {
   Pair pair;
   std::vector<std::byte> bytes(64 << 20);
   const auto before = Clock::now();
@@ -88,9 +88,9 @@ TEST(Socket, is_not_inherited_by_programs) {
     EXPECT_NE(fcntl(socket->descriptor(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
-TEST(Socket, says_which_host_or_port_is_wrong) {
+TEST(Socket, names_the_wrong_host_or_port) {
   const ReservedPort port;
-  expect_refusal_here<TransientError>("dist/socket", "nobody listens",
+  expect_refusal_here<TransientError>("dist/socket", "no listener",
                                       {str("127.0.0.1:", port.number())},
                                       [&] { connect_to("127.0.0.1", port.number(), in(5000)); });
   expect_contains(message_of<TransientError>(
@@ -98,7 +98,7 @@ TEST(Socket, says_which_host_or_port_is_wrong) {
                   "'no-such-host.invalid'");
 }
 
-TEST(SecondsText, has_one_digit_behind_the_point) {
+TEST(SecondsText, has_one_decimal) {
   EXPECT_EQ(seconds_text(Milliseconds(5234)), "5.2 s");
   EXPECT_EQ(seconds_text(Milliseconds(60'000)), "60 s");
 }

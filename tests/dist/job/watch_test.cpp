@@ -8,7 +8,7 @@ namespace lockstep::testing::watch_test {
 
 using std::chrono::seconds;
 
-// Eight ranks, two a host, that beat every second but those that a test leaves out.
+// Eight ranks, two per host, that beat every second, except those that a test omits.
 struct Ward {
   Ward() {
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -22,7 +22,7 @@ struct Ward {
         watch.beat(rank, beat, now);
   }
   std::string verdict() const { return watch.verdict(now).value_or(Verdict{}).text; }
-  // It is the message `name`, which holds `pins`.
+  // The verdict is the message `name`, which holds `pins`.
   void expect_verdict(const std::string& name, std::initializer_list<std::string> pins) const {
     const auto text = verdict();
     for (const auto& pin : pins)
@@ -48,7 +48,7 @@ Beat at(std::uint64_t collectives, bool inside, Milliseconds still = {},
   return beat;
 }
 
-TEST(Watch, has_nothing_to_say_of_ranks_that_beat) {
+TEST(Watch, gives_no_verdict_on_ranks_that_beat) {
   Ward ward;
   for (int second = 0; second < 200; ++second) {
     EXPECT_EQ(ward.verdict(), "");
@@ -57,7 +57,7 @@ TEST(Watch, has_nothing_to_say_of_ranks_that_beat) {
   }
 }
 
-TEST(Watch, names_who_is_silent_and_who_waits) {
+TEST(Watch, names_silent_and_waiting_ranks) {
   Ward ward;
   ward.beats(at(4711, true));
   ward.watch.beat(5, at(4710, false, {}, "layer 6"), ward.now);
@@ -98,7 +98,7 @@ TEST(Watch, stays_short_when_very_many_are_gone) {
   expect_wording("dist/watch", "very many are silent", text);
 }
 
-TEST(Watch, names_who_closed_its_connection_at_once) {
+TEST(Watch, names_a_rank_that_closed_its_connection_at_once) {
   Ward ward;
   ward.beats(at(3, false));
   ward.watch.closed(2);
@@ -106,7 +106,7 @@ TEST(Watch, names_who_closed_its_connection_at_once) {
                       {"rank 2 (host n1, pid 102)", "step 120", "all_gather 3", "layer 7"});
 }
 
-TEST(Watch, does_not_mind_a_rank_that_said_goodbye) {
+TEST(Watch, accepts_a_goodbye) {
   Ward ward;
   ward.watch.left(2);
   ward.watch.closed(2);
@@ -117,7 +117,7 @@ TEST(Watch, does_not_mind_a_rank_that_said_goodbye) {
   EXPECT_EQ(ward.verdict(), "");
 }
 
-TEST(Watch, tells_the_message_of_a_rank_that_failed_and_who_was_silent_then) {
+TEST(Watch, has_the_message_of_a_failed_rank_and_the_silent_ranks) {
   Ward ward;
   ward.beats(at(3, true));
   ward.now += Milliseconds(2500);
@@ -127,38 +127,38 @@ TEST(Watch, tells_the_message_of_a_rank_that_failed_and_who_was_silent_then) {
                                      "rank 6 (host n3, pid 106)", "2.5 s", "all_gather 3"});
 }
 
-TEST(Watch, blames_a_stall_on_who_is_furthest_behind) {
+TEST(Watch, names_the_ranks_with_the_fewest_collectives_in_a_stall) {
   Ward ward;
   ward.beats(at(4711, true, seconds(50)));
   ward.watch.beat(3, at(4709, false, seconds(51), "layer 5"), ward.now);
   ward.watch.beat(4, at(4710, true, seconds(51), "layer 6"),
-                  ward.now);  // waits for 3, as the others
+                  ward.now);  // waits for 3, like the others
   ward.expect_verdict("a stall", {"rank 3 (host n1, pid 103)", "51 s", "step 120",
                                   "all_gather 4710", "layer 6", "ranks 0-2, 4-7"});
 }
 
-TEST(Watch, does_not_end_a_rank_that_is_only_slow) {
+TEST(Watch, does_not_abort_a_slow_rank) {
   Ward ward;
   ward.beats(at(4711, true, seconds(500)));
   ward.watch.beat(3, at(4710, false, seconds(1)), ward.now);
   EXPECT_EQ(ward.verdict(), "");
 }
 
-TEST(Watch, blames_nobody_where_all_stand_at_one_place) {
+TEST(Watch, names_no_rank_if_all_stall_at_one_place) {
   Ward ward;
   ward.beats(at(4711, true, seconds(60)));
   ward.expect_verdict("a stall of all", {"60 s", "step 120", "all_gather 4711", "layer 7"});
 }
 
-// As where some have copied their files of a checkpoint, and one has more of them.
-TEST(Watch, sees_no_stall_while_one_of_those_at_one_place_goes_on) {
+// For example, when some ranks have copied their checkpoint files and one has more of them.
+TEST(Watch, reports_no_stall_while_one_of_those_at_one_place_makes_progress) {
   Ward ward;
   ward.beats(at(4711, false, seconds(60)), {5});
   ward.watch.beat(5, at(4711, false, seconds(1)), ward.now);
   EXPECT_EQ(ward.verdict(), "");
 }
 
-TEST(Watch, blames_no_stall_while_a_rank_is_silent) {
+TEST(Watch, reports_no_stall_while_a_rank_is_silent) {
   Ward ward;
   ward.beats(at(4711, true, seconds(46)));
   for (int second = 0; second < 5; ++second) {
@@ -170,7 +170,7 @@ TEST(Watch, blames_no_stall_while_a_rank_is_silent) {
   EXPECT_EQ(ward.verdict().find("rank 5 (host n2, pid 105) stopped answering 5"), 0u);
 }
 
-TEST(Watch, waits_for_the_first_report_before_it_sees_stalls) {
+TEST(Watch, detects_stalls_only_after_the_first_report) {
   Ward ward;
   Beat unwatched;
   unwatched.still = seconds(500);
@@ -180,7 +180,7 @@ TEST(Watch, waits_for_the_first_report_before_it_sees_stalls) {
   ward.expect_verdict("a stall before the first step", {"rank 4 (host n2, pid 104)", "500 s"});
 }
 
-TEST(Watch, sees_no_stall_where_that_is_turned_off) {
+TEST(Watch, detects_no_stall_if_disabled) {
   Ward ward;
   ward.watch = Watch(8, {.stall = Milliseconds(0)});
   for (int rank = 0; rank < 8; ++rank)
@@ -189,7 +189,7 @@ TEST(Watch, sees_no_stall_where_that_is_turned_off) {
   EXPECT_EQ(ward.verdict(), "");
 }
 
-TEST(Watch, blames_nobody_for_its_own_sleep) {
+TEST(Watch, counts_its_own_sleep_against_no_rank) {
   Ward ward;
   ward.now += seconds(100);
   ward.watch.slept(seconds(99), ward.now);

@@ -10,11 +10,11 @@
 
 namespace lockstep::testing::watched_world_test {
 
-// Beats and looks all the time.
+// Sends beats and queries progress all the time.
 const WatchOptions kBusy{
     .timing = {.interval = Milliseconds(1), .missed = 20'000, .stall = Milliseconds(0)}};
 
-TEST(WatchedWorld, is_the_world_that_it_watches) {
+TEST(WatchedWorld, forwards_to_the_world_that_it_watches) {
   run_thread_ranks(3, [](World& world) {
     WatchedWorld watched(world, kBusy);
     EXPECT_EQ(watched.rank(), world.rank());
@@ -25,7 +25,7 @@ TEST(WatchedWorld, is_the_world_that_it_watches) {
 }
 
 // Communicators write into the ring while the watch reads it.
-TEST(WatchedWorld, sees_the_collectives_of_its_groups) {
+TEST(WatchedWorld, records_the_collectives_of_its_groups) {
   run_thread_ranks(4, [](World& world) {
     WatchedWorld watched(world, kBusy);
     auto comms = make_comms(watched, Mesh{.shard = 2, .tensor = 2});
@@ -48,9 +48,9 @@ TEST(WatchedWorld, sees_the_collectives_of_its_groups) {
   });
 }
 
-// Rank 0 only sees a connection break; the disk of rank 1 is what all end with, and say, and what
-// the last act is told, which mpirun's signal does not cut short.
-TEST(WatchedWorldDeathTest, what_others_caused_yields_to_the_cause) {
+// Rank 0 only sees a connection break. All ranks end with the disk error of rank 1 and report it,
+// and the last act receives it. The signal of mpirun does not interrupt the last act.
+TEST(WatchedWorldDeathTest, a_consequence_is_not_reported_before_its_cause) {
   const TemporaryDirectory run;
   const auto breaks = [&] {
     run_thread_ranks(2, [&](World& world) {
@@ -73,7 +73,7 @@ TEST(WatchedWorldDeathTest, what_others_caused_yields_to_the_cause) {
   expect_contains(read_text(run / "last_act", 1000), "65 rank 1 ");
 }
 
-TEST(WatchedWorldDeathTest, leaves_nothing_in_a_directory_that_replaced_its_own) {
+TEST(WatchedWorldDeathTest, writes_nothing_into_a_directory_that_replaced_its_own) {
   const TemporaryDirectory parent;
   const auto run = parent / "run", moved = parent / "moved";
   std::filesystem::create_directory(run);

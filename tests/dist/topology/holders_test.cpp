@@ -14,7 +14,7 @@ constexpr Mesh kMeshes[] = {{},
                             {.replicate = 2, .shard = 3, .tensor = 2},
                             {.replicate = 4, .tensor = 8}};
 
-TEST(Holders, of_each_element_one_rank_counts_it) {
+TEST(Holders, one_rank_counts_each_element) {
   for (const Mesh& mesh : kMeshes)
     for (const bool is_divided : {false, true}) {
       std::map<std::array<int, 2>, std::set<int>> numbers;
@@ -34,7 +34,7 @@ TEST(Holders, of_each_element_one_rank_counts_it) {
     }
 }
 
-TEST(Holders, of_each_sequence_one_rank_counts_its_tokens) {
+TEST(Holders, one_rank_counts_the_tokens_of_each_sequence) {
   for (const Mesh& mesh : kMeshes) {
     std::map<int, int> counting;
     for (int rank = 0; rank < mesh.world(); ++rank) {
@@ -48,8 +48,7 @@ TEST(Holders, of_each_sequence_one_rank_counts_its_tokens) {
   }
 }
 
-// As a table of PyTorch's FSDP beside tensor parallelism would have it: ranks 0 and 1 share
-// matrices.
+// The layout of PyTorch's FSDP with tensor parallelism: ranks 0 and 1 share matrices.
 TEST(Holders, of_two_copies_of_two_shards_of_two_parts) {
   const Mesh mesh{.replicate = 2, .shard = 2, .tensor = 2};
   EXPECT_EQ(place_in_state(mesh, true, 3), (std::array{1, 1}));

@@ -15,7 +15,7 @@ TEST(Mesh, tensor_ranks_are_neighbours_and_copies_are_farthest_apart) {
   EXPECT_EQ(mesh.peers(Axis::replicate, 6), (std::vector<int>{6, 18}));
 }
 
-TEST(Mesh, each_rank_has_coordinates_of_its_own) {
+TEST(Mesh, each_rank_has_unique_coordinates) {
   const Mesh mesh{.replicate = 3, .shard = 2, .tensor = 5};
   std::set<std::vector<int>> seen;
   for (int rank = 0; rank < mesh.world(); ++rank) {

@@ -15,7 +15,7 @@ Topology cluster(const std::string& name) {
   return topology_of(pretend_cluster(std::string(LOCKSTEP_CLUSTERS) + "/" + name + ".json"));
 }
 
-// Hosts with so many GPUs each, and as many rails.
+// Hosts with `gpus` GPUs and rails each.
 Topology hosts_of(const std::vector<int>& gpus) {
   std::string hosts;
   for (std::size_t i = 0; i < gpus.size(); ++i)
@@ -37,7 +37,7 @@ Topology shuffled(const Topology& topology, std::uint64_t seed) {
   return renumbered(topology, order);
 }
 
-// Which peers a rank has, by name.
+// Peers of a rank, by the name of the group.
 struct Group {
   const char* name;
   std::vector<int> ranks;
@@ -54,8 +54,8 @@ std::string in_words(const Mesh& mesh, const Topology& topology) {
   return text;
 }
 
-// What holds for every mesh that fits: each rank has one place, tensor peers share a domain, and
-// both levels of each group are tables of it that no rank sees otherwise.
+// Checks every mesh that fits: each rank has one place, tensor peers share a domain, and all ranks
+// of a group compute the same two levels.
 Topology place_and_check(const Mesh& mesh, const Topology& launched) {
   SCOPED_TRACE(in_words(mesh, launched));
   const auto order = placement(mesh, launched);
@@ -84,8 +84,8 @@ Topology place_and_check(const Mesh& mesh, const Topology& launched) {
   return placed;
 }
 
-// And where all domains are of one size: every group has the same number of ranks in each domain
-// that it touches, as many as can be along shard, and what leaves a domain stays on its rail.
+// Checks meshes on domains of one size: every group has the same number of ranks in each domain
+// that it touches, as many as possible along shard, and traffic between domains stays on one rail.
 void check_alike(const Mesh& mesh, const Topology& launched) {
   const auto placed = place_and_check(mesh, launched);
   const auto units =
@@ -136,7 +136,7 @@ TEST(Placement, every_mesh_of_up_to_64_ranks_fits_into_domains_that_its_tensor_a
         ++fit;
         const int units = host / mesh.size(Axis::tensor), shard = mesh.size(Axis::shard);
         if (units % shard == 0 || shard % units == 0) {
-          EXPECT_EQ(placement(mesh, launched), in_turn(ranks)) << "a good order stays";
+          EXPECT_EQ(placement(mesh, launched), in_turn(ranks)) << "a good order is kept";
         }
       }
       if (HasFailure()) return;
@@ -223,7 +223,7 @@ TEST(Placement, shards_that_do_not_fill_hosts_are_spread_evenly) {
             (std::vector<int>{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));
 }
 
-TEST(Placement, uneven_hosts_hold_whole_shard_axes_where_they_can) {
+TEST(Placement, uneven_hosts_hold_whole_shard_axes_if_possible) {
   const auto uneven = cluster("uneven");
   EXPECT_EQ(placement({.replicate = 3, .shard = 4}, uneven), in_turn(12));
   EXPECT_EQ(placement({.shard = 3, .tensor = 4}, uneven), in_turn(12));
@@ -232,7 +232,7 @@ TEST(Placement, uneven_hosts_hold_whole_shard_axes_where_they_can) {
             (std::vector<int>{0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
-TEST(Placement, a_group_of_which_domains_hold_unequal_numbers_has_one_level) {
+TEST(Placement, a_group_in_domains_of_unequal_numbers_has_one_level) {
   const auto uneven = cluster("uneven");
   const auto levels = two_levels(uneven, in_turn(12));
   EXPECT_EQ(levels.inside(5), std::vector<int>{5});
@@ -241,7 +241,7 @@ TEST(Placement, a_group_of_which_domains_hold_unequal_numbers_has_one_level) {
   EXPECT_THROW(two_levels(uneven, std::vector<int>{2, 3}).inside(4), Error);
 }
 
-TEST(Placement, ranks_that_the_launcher_dealt_out_to_hosts_in_turn_are_gathered) {
+TEST(Placement, ranks_launched_round_robin_over_hosts_are_grouped_by_host) {
   const auto block = cluster("dgx_h100_x2");
   const auto cyclic = renumbered(block, {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15});
   EXPECT_EQ(placement({.shard = 2, .tensor = 8}, cyclic),
@@ -258,7 +258,7 @@ TEST(Placement, rails_in_an_order_that_all_hosts_share_stay_as_launched) {
             (std::vector<int>{7, 6, 5, 4, 3, 2, 0, 1, 15, 14, 13, 12, 11, 10, 9, 8}));
 }
 
-TEST(Placement, a_tensor_axis_that_does_not_fit_is_refused_with_the_reason) {
+TEST(Placement, a_tensor_axis_that_does_not_fit_is_an_error_with_the_reason) {
   const auto refused = [](const std::string& name, const Mesh& mesh, const Topology& topology,
                           std::initializer_list<std::string> pins) {
     const auto tensor = str("layout.tensor = ", mesh.size(Axis::tensor));
@@ -284,7 +284,7 @@ TEST(Placement, a_tensor_axis_that_does_not_fit_is_refused_with_the_reason) {
           {"GPU 0 of host n1 has 1"});
 }
 
-TEST(Placement, across_nodes_if_that_is_allowed_the_tensor_axis_fills_domain_by_domain) {
+TEST(Placement, a_tensor_axis_allowed_across_nodes_fills_domain_by_domain) {
   const auto cyclic = renumbered(hosts_of({2, 2}), {0, 2, 1, 3});
   EXPECT_EQ(placement({.tensor = 4}, cyclic, TensorAcross::allowed),
             (std::vector<int>{0, 2, 1, 3}));
@@ -292,7 +292,7 @@ TEST(Placement, across_nodes_if_that_is_allowed_the_tensor_axis_fills_domain_by_
             placement({.shard = 2, .tensor = 2}, cyclic));
 }
 
-TEST(Placement, a_mesh_for_another_number_of_ranks_is_refused) {
+TEST(Placement, a_mesh_for_another_number_of_ranks_is_an_error) {
   expect_refusal<ConfigError>(
       "dist/topology_placement", "16 ranks of 12", {"2 x ", "4 x ", "16", "12"},
       [] { placement({.replicate = 2, .shard = 4, .tensor = 2}, cluster("uneven")); });

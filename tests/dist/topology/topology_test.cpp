@@ -20,7 +20,7 @@ std::vector<std::string> names(const Topology& topology) {
 
 using Names = std::vector<std::string>;
 
-// The line that sums it up is the message `name`, which holds `pins`.
+// The summary line is the message `name`, which holds `pins`.
 void expect_summary(const std::string& name, const Topology& topology,
                     std::initializer_list<std::string> pins) {
   const auto text = in_words(topology);
@@ -35,7 +35,7 @@ TEST(Topology, a_host_whose_gpus_are_all_linked_is_a_domain) {
   EXPECT_EQ(topology.domains[1].ranks, (std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15}));
   EXPECT_EQ(topology.domain_of[7], 0);
   EXPECT_EQ(topology.domain_of[8], 1);
-  expect_summary("DGX", topology, {"16 ranks", "2 hosts", "2 of 8 ranks"});
+  expect_summary("DGX", topology, {"16 ranks", "2 hosts", "2 x 8 ranks"});
   EXPECT_EQ(machine_ranks(topology, 9), topology.domains[1].ranks);
   const auto dealt = renumbered(topology, {8, 0, 9, 1, 10, 2, 11, 3, 12, 4, 13, 5, 14, 6, 15, 7});
   EXPECT_EQ(machines(dealt), (std::vector<std::vector<int>>{{0, 2, 4, 6, 8, 10, 12, 14},
@@ -54,7 +54,7 @@ TEST(Topology, a_rack_that_a_fabric_joins_is_a_domain) {
   }
   EXPECT_EQ(topology.domains[0].ranks.size(), 72u);
   EXPECT_EQ(topology.domains.size(), 2u);
-  expect_summary("racks", topology, {"144 ranks", "36 hosts", "2 of 72 ranks"});
+  expect_summary("racks", topology, {"144 ranks", "36 hosts", "2 x 72 ranks"});
 }
 
 TEST(Topology, a_long_clique_is_named_in_short) {
@@ -67,12 +67,12 @@ TEST(Topology, a_long_clique_is_named_in_short) {
   expect_wording("dist/topology", "a long clique", found[0]);
 }
 
-TEST(Topology, gpus_without_nvlink_are_domains_of_their_own) {
+TEST(Topology, gpus_without_nvlink_are_separate_domains) {
   const auto topology = topology_of(cluster("pcie_x2"));
   ASSERT_EQ(topology.domains.size(), 8u);
   EXPECT_EQ(topology.domains[5].name, "GPU 1 of host n2");
   EXPECT_FALSE(topology.domains[5].links_unknown);
-  expect_summary("no NVLink", topology, {"8 ranks", "2 hosts", "8 of 1 rank"});
+  expect_summary("no NVLink", topology, {"8 ranks", "2 hosts", "8 x 1 rank"});
 }
 
 TEST(Topology, bridges_make_domains_of_the_gpus_that_they_join) {
@@ -80,8 +80,8 @@ TEST(Topology, bridges_make_domains_of_the_gpus_that_they_join) {
             (Names{"GPUs 0,2 of host n1", "GPUs 1,3 of host n1"}));
 }
 
-// As in a DGX-1: each GPU is linked to the others of its quad and to one of the other quad.
-TEST(Topology, links_that_do_not_join_every_pair_make_smaller_domains_whatever_the_order) {
+// The links of a DGX-1: each GPU is linked to the others of its quad and to one of the other quad.
+TEST(Topology, links_that_do_not_join_every_pair_make_smaller_domains_in_any_order) {
   auto places = cluster("dgx_h100_x2");
   places.resize(8);
   std::vector<std::string> address;
@@ -98,33 +98,33 @@ TEST(Topology, links_that_do_not_join_every_pair_make_smaller_domains_whatever_t
   EXPECT_EQ(names(shuffled), (Names{"GPUs 4-7 of host n1", "GPUs 0-3 of host n1"}));
 }
 
-TEST(Topology, a_link_that_one_side_does_not_know_is_none) {
+TEST(Topology, a_link_known_to_one_side_only_does_not_count) {
   auto places = cluster("bridges");
   places[2].nvlink_peers->clear();
   EXPECT_EQ(topology_of(places).domains.size(), 3u);
 }
 
-TEST(Topology, gpus_of_which_nobody_says_what_they_are_joined_to_are_alone) {
+TEST(Topology, gpus_with_unknown_links_are_separate_domains) {
   auto places = cluster("dgx_h100_x2");
   for (auto& place : places)
     place.nvlink_peers.reset();  // as with MIG, or one GPU for each container
   const auto topology = topology_of(places);
   EXPECT_EQ(topology.domains.size(), 16u);
   EXPECT_TRUE(topology.domains[3].links_unknown);
-  expect_summary("unknown links", topology, {"16 of 1 rank", "16 GPUs"});
-  EXPECT_FALSE(topology_of({places[3]}).domains[0].links_unknown) << "nothing else is there";
+  expect_summary("unknown links", topology, {"16 x 1 rank", "16 GPUs"});
+  EXPECT_FALSE(topology_of({places[3]}).domains[0].links_unknown) << "there is no other GPU";
 }
 
-TEST(Topology, ranks_on_processors_have_their_host_for_a_domain) {
+TEST(Topology, ranks_on_cpus_have_one_domain_per_host) {
   const auto topology = topology_of(cluster("processors_x3"));
   EXPECT_EQ(names(topology), (Names{"host n1", "host n2", "host n3"}));
-  expect_summary("no GPUs", topology, {"6 ranks", "3 hosts", "3 of 2 ranks"});
+  expect_summary("no GPUs", topology, {"6 ranks", "3 hosts", "3 x 2 ranks"});
 }
 
-TEST(Topology, a_host_name_says_nothing_of_the_machine) {
+TEST(Topology, equal_host_names_do_not_mean_one_host) {
   auto places = cluster("dgx_h100_x2");
   for (auto& place : places)
-    place.host = "trainer";  // as containers may be called
+    place.host = "trainer";  // a possible host name of containers
   EXPECT_EQ(topology_of(places).domains.size(), 2u);
   auto two_containers = cluster("processors_x3");
   for (auto& place : two_containers)
@@ -132,7 +132,7 @@ TEST(Topology, a_host_name_says_nothing_of_the_machine) {
   EXPECT_EQ(topology_of(two_containers).domains.size(), 1u);
 }
 
-TEST(Topology, two_ranks_on_one_gpu_are_refused_unless_that_is_meant) {
+TEST(Topology, two_ranks_on_one_gpu_are_an_error_unless_intended) {
   auto places = cluster("dgx_h100_x2");
   places[13].pci_address = places[10].pci_address;
   expect_refusal<ConfigError>(
@@ -144,7 +144,7 @@ TEST(Topology, two_ranks_on_one_gpu_are_refused_unless_that_is_meant) {
   EXPECT_NO_THROW(topology_of(places));
 }
 
-TEST(Topology, a_place_arrives_as_it_was_sent) {
+TEST(Topology, a_place_reads_back_as_written) {
   auto place = cluster("dgx_h100_x2")[9];
   place.processors = {0, 1, 2, 7};
   place.processors_granted = 3;
@@ -163,7 +163,7 @@ TEST(Topology, a_place_arrives_as_it_was_sent) {
                             [&] { rank_place(json); });
 }
 
-TEST(PretendCluster, says_what_is_wrong_and_what_was_expected) {
+TEST(PretendCluster, names_the_fault_and_the_expected_value) {
   struct Row {
     const char *file, *pin;
   };

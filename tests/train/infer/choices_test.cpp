@@ -1,5 +1,5 @@
-// Questions with several answers, against what lm_eval makes of them: tests/oracle/fixtures/choices
-// by tests/oracle/make_choices_fixture.py.
+// Multiple-choice questions, compared with the scores of lm_eval in tests/oracle/fixtures/choices
+// (made by tests/oracle/make_choices_fixture.py).
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ TEST(Questions, are_lines_of_json) {
   EXPECT_EQ(questions[1].id, "1");
 }
 
-TEST(Questions, that_are_wrong_are_refused_by_line_and_member) {
+TEST(Questions, with_errors_are_named_by_line_and_member) {
   const std::string good = R"({"context":"a","choices":["b","c"],"label":1})";
   const std::pair<const char*, const char*> lines[] = {
       {R"({"choices":["b","c"],"label":1})", "\"context\""},
@@ -58,7 +58,7 @@ std::string text_of(const std::vector<std::int32_t>& ids) {
   return ByteTokenizer().decode(ids, Tokenizer::Specials::named);
 }
 
-TEST(ChoiceEncoder, gives_whitespace_at_the_contexts_end_to_the_choice) {
+TEST(ChoiceEncoder, moves_whitespace_at_the_contexts_end_to_the_choice) {
   const ByteTokenizer bytes;
   ChoiceEncoder encoder(bytes, /*document_start=*/false);
   for (const std::string space : {" ", "\n\t ", "\xc2\xa0", "\xe3\x80\x80", "\x1c", ""}) {
@@ -74,7 +74,7 @@ TEST(ChoiceEncoder, gives_whitespace_at_the_contexts_end_to_the_choice) {
   EXPECT_TRUE(encoder.encode("a", "").choice.empty());
 }
 
-// As lm_eval's HFLM.tok_encode with has_bos_prefix, and loglikelihood of an empty context.
+// Same as lm_eval's HFLM.tok_encode with has_bos_prefix, and its loglikelihood of an empty context.
 TEST(ChoiceEncoder, puts_the_document_token_in_front_once) {
   const auto tokenizer = open_tokenizer(kFixture);
   const std::string start = "<|endoftext|>";
@@ -98,7 +98,7 @@ TEST(ChoiceEncoder, puts_the_document_token_in_front_once) {
   EXPECT_EQ(ChoiceEncoder(*tokenizer, true).encode("A man", " x").context, with_document("A man"));
 }
 
-TEST(Questions, that_are_odd_are_taken_and_counted) {
+TEST(Questions, that_are_irregular_are_accepted_and_counted) {
   OddInput odd;
   const auto questions = parse_questions(
       "{\"context\":\"a\\udfff\",\"choices\":[\"b\",\"\\ud800\"],\"label\":1,\"score\":[NaN,-"
@@ -110,7 +110,7 @@ TEST(Questions, that_are_odd_are_taken_and_counted) {
   EXPECT_EQ(odd.numbers.count, 2);
 }
 
-TEST(Choices, the_first_of_the_best_counts) {
+TEST(Choices, the_first_of_equal_choices_wins) {
   const std::vector<ChoiceScore> scores{{-3, 3, 2, 2}, {-2, 2, 1, 4}, {-2, 1, 1, 4}};
   EXPECT_EQ(best_choice(scores, Normalised::none), 1u);
   EXPECT_EQ(best_choice(scores, Normalised::by_characters), 0u);
@@ -130,7 +130,7 @@ struct Fixture {
         ranks, stream);
   }
 
-  // fp32 here and there: sums of a few hundred terms, and of up to 60 tokens.
+  // Both sides use fp32, for sums of a few hundred terms and of up to 60 tokens.
   void expect_scores(const ChoicesEvaluation& result) const {
     const auto& logp = expected.at("logp").as_array();
     ASSERT_EQ(result.questions.size(), logp.size());
@@ -159,12 +159,11 @@ TEST(Choices, have_the_scores_of_lm_eval) {
     fixture.expect_share(result, "acc", Normalised::none);
     fixture.expect_share(result, "acc_norm", Normalised::by_characters);
     fixture.expect_share(result, "acc_bytes", Normalised::by_bytes);
-    EXPECT_EQ(result.cut, 3);  // lm_eval warns of as many
+    EXPECT_EQ(result.cut, 3);  // the number of lm_eval's warnings
   }
 }
 
-// Where one of its choices adds no token, or has too many; lm_eval 0.4.13 ends with an assertion
-// then.
+// One of its choices adds no token, or has too many. lm_eval 0.4.13 fails with an assertion then.
 TEST(Choices, a_question_that_cannot_be_scored_is_skipped_and_counted) {
   const Fixture fixture;
   const TemporaryDirectory directory;
@@ -182,7 +181,7 @@ TEST(Choices, a_question_that_cannot_be_scored_is_skipped_and_counted) {
   for (int i = 0; i < 90; ++i)
     knives += "knife ";
   const auto is_long = R"({"context": "a", "choices": ["b", ")" + knives + R"("], "label": 0})";
-  // Whitespace at the end of the context goes to the choice, and is a token here.
+  // Whitespace at the end of the context moves to the choice, and is a token here.
   const std::string empty = R"({"context": "A man ", "choices": ["", " runs"], "label": 0})";
   std::optional<ChoicesEvaluation> some;
   expect_log(kReader, "skipped questions", {"3", "5", file + ": line 1: choices: "}, [&] {

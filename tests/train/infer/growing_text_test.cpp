@@ -6,7 +6,7 @@
 
 namespace lockstep::growing_text_test {
 
-// Pieces in the order they come, with what is settled after each; `rest` is left at the end.
+// Pieces in order, with the final text after each; `rest` remains at the end.
 struct Row {
   const char* what;
   std::vector<std::string> stops;
@@ -14,7 +14,7 @@ struct Row {
   std::string rest;
 };
 
-TEST(GrowingText, settles_whole_characters_that_no_stop_string_begins_with) {
+TEST(GrowingText, settles_whole_characters_that_begin_no_stop_string) {
   const Row rows[] = {
       {"characters",
        {},
@@ -37,11 +37,11 @@ TEST(GrowingText, settles_whole_characters_that_no_stop_string_begins_with) {
   }
 }
 
-TEST(GrowingText, ends_in_front_of_the_first_stop_string) {
+TEST(GrowingText, ends_before_the_first_stop_string) {
   GrowingText text({"END", "\n\n"});
   EXPECT_TRUE(text.append("one EN"));
   EXPECT_EQ(text.settled(), "one ");
-  EXPECT_FALSE(text.append("D\n\nmore"));  // over the border of tokens
+  EXPECT_FALSE(text.append("D\n\nmore"));  // across two tokens
   EXPECT_EQ(text.settled(), "");
   EXPECT_EQ(text.text(), "one ");
   EXPECT_FALSE(text.append("still"));
@@ -51,7 +51,7 @@ TEST(GrowingText, ends_in_front_of_the_first_stop_string) {
   EXPECT_EQ(two.text(), "x ");
 }
 
-TEST(GrowingText, refuses_an_empty_stop_string) {
+TEST(GrowingText, rejects_an_empty_stop_string) {
   EXPECT_THROW(GrowingText({""}), UsageError);
 }
 

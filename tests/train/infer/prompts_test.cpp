@@ -26,7 +26,7 @@ std::vector<PromptText> read(const std::filesystem::path& file) {
   return read_prompts(file, odd);
 }
 
-// Of a document that starts with no token.
+// A tokenizer without a document token.
 class Startless final : public Tokenizer {
  public:
   Startless() : Tokenizer({.name = "startless", .hash = "", .vocabulary = 256}) {}
@@ -45,7 +45,7 @@ class Startless final : public Tokenizer {
   ByteTokenizer bytes_;
 };
 
-TEST(Prompts, lines_become_prompts_that_know_where_they_stand) {
+TEST(Prompts, lines_become_prompts_with_their_place) {
   const auto prompts = parse(
       "{\"prompt\": \"one\"}\r\n\n \t\r\n{\"id\": 7, \"prompt\": \"\\u00e4\\n\"}\n{\"prompt\": "
       "\"\"}");
@@ -57,7 +57,7 @@ TEST(Prompts, lines_become_prompts_that_know_where_they_stand) {
   EXPECT_EQ(prompts[2].text, "");
 }
 
-TEST(Prompts, a_bad_line_is_refused_by_file_and_line) {
+TEST(Prompts, a_bad_line_is_an_error_that_names_file_and_line) {
   const std::string good = "{\"prompt\": \"one\"}\n\n";
   for (const std::string line :
        {"{\"prompt\": \"o", "word", "[\"prompt\"]", "\"prompt\"", "{}", "{\"text\": \"one\"}",
@@ -76,7 +76,7 @@ TEST(Prompts, a_bad_line_is_refused_by_file_and_line) {
                               [&, lines = text] { parse(lines); });
 }
 
-TEST(Prompts, a_file_of_lines_is_known_by_its_name_and_any_other_is_one_prompt) {
+TEST(Prompts, a_jsonl_file_has_a_prompt_per_line_and_any_other_is_one_prompt) {
   const TemporaryDirectory directory;
   const std::string line = "{\"prompt\": \"one\"}\n";
   spit(directory / "p.jsonl", line + line);
@@ -115,7 +115,7 @@ TEST(Prompts, each_begins_a_document_once) {
   EXPECT_EQ(named[0].ids, named[1].ids);
 }
 
-TEST(Prompts, without_a_token_that_starts_documents_an_empty_one_is_refused) {
+TEST(Prompts, an_empty_prompt_without_a_document_token_is_an_error) {
   const Startless startless;
   const auto texts = [](const char* text) {
     return std::vector<PromptText>{{"a", "p: line 1"}, {text, "p: line 2"}};
@@ -124,10 +124,10 @@ TEST(Prompts, without_a_token_that_starts_documents_an_empty_one_is_refused) {
   expect_refusal<UsageError>(kReader, "empty without a start", {"p: line 2: ", "startless"},
                              [&] { encode(texts(""), 1, startless); });
   EXPECT_EQ(message_of<DataError>([&] { encode(texts("bad"), 1, startless); }),
-            "p: line 2: no token for the byte 98");  // as the tokenizer said
+            "p: line 2: no token for the byte 98");  // the tokenizer's error
 }
 
-TEST(Prompts, one_that_leaves_no_room_gets_no_token_and_others_get_what_is_left) {
+TEST(Prompts, a_prompt_without_free_positions_generates_nothing_and_others_use_theirs) {
   const auto text = [](std::size_t bytes) { return std::string(bytes, 'x'); };
   const auto [prompts, full] = encode({{text(3), ""},
                                        {text(11), ""},
@@ -140,7 +140,7 @@ TEST(Prompts, one_that_leaves_no_room_gets_no_token_and_others_get_what_is_left)
   EXPECT_EQ(prompts[2].tokens, 3);
   EXPECT_EQ(prompts[3].tokens, 0);
   EXPECT_EQ(prompts[4].tokens, 0);
-  EXPECT_EQ(prompts[4].ids.size(), 1u) << "computed for nothing";
+  EXPECT_EQ(prompts[4].ids.size(), 1u) << "the others would be computed in vain";
   EXPECT_EQ(full.count, 2);
   EXPECT_EQ(full.first, "p: line 4");
   for (const std::size_t bytes : {15, 16})
@@ -150,8 +150,8 @@ TEST(Prompts, one_that_leaves_no_room_gets_no_token_and_others_get_what_is_left)
                                });
 }
 
-// As Python's json.loads(line) reads the line, a lone surrogate as U+FFFD.
-TEST(Prompts, an_odd_line_is_taken_and_counted) {
+// Read like Python's json.loads(line), with a lone surrogate as U+FFFD.
+TEST(Prompts, an_irregular_line_is_accepted_and_counted) {
   OddInput odd;
   const auto prompts = parse_prompts(
       "{\"prompt\": \"a\\ud800\\ud83d\\ude00\\\\ud800\", \"score\": NaN}\n"

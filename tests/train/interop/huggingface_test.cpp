@@ -1,4 +1,4 @@
-// Against the directories that `transformers` itself saved: tests/oracle/fixtures.
+// Compared with directories that `transformers` saved: tests/oracle/fixtures.
 #include "train/interop/huggingface.h"
 
 #include <functional>
@@ -98,7 +98,7 @@ struct Model {
     import_huggingface(fixture(family), config, weights.slices);
   }
 
-  // A directory with nothing but the tensors after `change`.
+  // A directory with only the tensors after `change`.
   template <class Change>
   fs::path changed(const Change& change) const {
     auto path = directory / "changed";
@@ -111,7 +111,7 @@ struct Model {
   fs::path with(const std::string& name, const Entry& entry) const {
     return changed([&](Tensors& all) { all[name] = entry; });
   }
-  // A directory where they lie in shards of at most 9000 bytes.
+  // A directory with the tensors in shards of at most 9000 bytes.
   fs::path in_shards(const ModelWeights& all) const {
     auto path = directory / "shards";
     export_huggingface(path, config, all.slices, {.dtype = DType::fp32, .shard_bytes = 9000});
@@ -123,7 +123,7 @@ struct Model {
     import_huggingface(path, config, found.slices);
     return found.values();
   }
-  // `what`: the name of the message, beside that of the family.
+  // `what`: name of the message, after the family's name.
   void expect_refused(const std::string& what, std::initializer_list<std::string> pins,
                       const fs::path& path) const {
     expect_refusal<DataError>(kReader, str(name(family), ": ", what), pins,
@@ -143,14 +143,14 @@ class HuggingFace : public ::testing::TestWithParam<Family> {
   const TemporaryDirectory& directory_ = model_.directory;
 };
 
-TEST_P(HuggingFace, what_transformers_saved_is_exported_with_the_same_bytes) {
+TEST_P(HuggingFace, a_model_of_transformers_is_exported_with_the_same_bytes) {
   export_huggingface(directory_ / "out", model_.config, model_.weights.slices,
                      {.dtype = DType::fp32});
   EXPECT_EQ(huggingface_config(directory_ / "out"), model_.config);
   EXPECT_EQ(read_tensors(directory_ / "out/model.safetensors"), model_.tensors);
 }
 
-TEST_P(HuggingFace, every_parameter_is_filled_and_in_pieces_the_same) {
+TEST_P(HuggingFace, every_parameter_is_filled_whole_or_in_pieces) {
   for (const auto& [name, values] : model_.weights.values())
     for (const double value : values)
       ASSERT_FALSE(std::isnan(value)) << name;
@@ -163,7 +163,7 @@ TEST_P(HuggingFace, every_parameter_is_filled_and_in_pieces_the_same) {
             slurp(directory_ / "pieces/model.safetensors"));
 }
 
-TEST_P(HuggingFace, bf16_is_rounded_once_on_either_way) {
+TEST_P(HuggingFace, bf16_is_rounded_once_on_import_and_export) {
   const auto& config = model_.config;
   ModelWeights rounded(config, DType::bf16);
   import_huggingface(fixture(GetParam()), config, rounded.slices);
@@ -202,7 +202,7 @@ TEST_P(HuggingFace, shards_hold_each_tensor_once_and_are_read_back) {
   EXPECT_EQ(model_.imported(path), model_.weights.values());
 }
 
-TEST_P(HuggingFace, an_index_that_leads_elsewhere_is_refused) {
+TEST_P(HuggingFace, an_index_with_wrong_files_is_an_error) {
   const auto shards = model_.in_shards(model_.weights);
   const fs::path path = shards / "model.safetensors.index.json";
   const Json index = Json::parse(slurp(path), "index");
@@ -228,7 +228,7 @@ TEST_P(HuggingFace, an_index_that_leads_elsewhere_is_refused) {
   EXPECT_NO_THROW(model_.imported(shards));
 }
 
-TEST_P(HuggingFace, tensors_that_are_not_those_of_the_model_are_refused_by_name) {
+TEST_P(HuggingFace, tensors_of_another_model_are_errors_that_name_them) {
   const auto listed = huggingface_tensors(model_.config);
   const std::string last = listed.back().name, matrix = listed.front().name;
   const auto bare = [](const std::string& name) { return name.substr(name.find('.') + 1); };
@@ -248,7 +248,7 @@ TEST_P(HuggingFace, tensors_that_are_not_those_of_the_model_are_refused_by_name)
     model_.expect_refused(what, {pin}, model_.changed(change));
 }
 
-TEST_P(HuggingFace, names_without_the_prefix_of_a_headed_model_are_understood) {
+TEST_P(HuggingFace, names_without_the_model_prefix_are_accepted) {
   const auto bare = model_.changed([](Tensors& all) {
     auto old = std::move(all);
     all.clear();
@@ -301,7 +301,7 @@ class TiedHead : public HuggingFace {
     model_.tensors.erase(name_);
     model_.tensors.erase(kHead);
   }
-  // A directory with these two; nothing for a tensor that it leaves out.
+  // A directory with these two tensors, or without a tensor that is nullopt.
   fs::path directory_with(const std::optional<Entry>& embedding, const std::optional<Entry>& head) {
     return model_.changed([&](Tensors& all) {
       if (embedding) all[name_] = *embedding;
@@ -322,7 +322,7 @@ class TiedHead : public HuggingFace {
   std::vector<std::int64_t> shape_;
 };
 
-TEST_P(TiedHead, a_copy_of_the_embedding_in_any_type_is_left_out) {
+TEST_P(TiedHead, a_copy_of_the_embedding_in_any_type_is_accepted) {
   const auto expected = model_.imported(directory_with(stored_as(StoredType::f32, embedding_), {}));
   EXPECT_EQ(expected.at(name_), embedding_);
   for (const auto type : kFloats)
@@ -333,7 +333,7 @@ TEST_P(TiedHead, a_copy_of_the_embedding_in_any_type_is_left_out) {
           << name(type) << " " << name(head);
 }
 
-TEST_P(TiedHead, a_head_that_differs_in_one_element_is_refused_with_the_key_to_set) {
+TEST_P(TiedHead, a_head_that_differs_in_one_element_is_an_error_with_the_key_to_set) {
   const auto n = embedding_.size();
   const auto embedding = stored_as(StoredType::f32, embedding_);
   for (const auto type : kFloats)
@@ -354,7 +354,7 @@ TEST_P(TiedHead, ranks_that_hold_parts_compare_all_of_it_together) {
   for (const auto at : {std::size_t{0}, embedding_.size() - 1}) {
     const auto path = directory_with(stored_as(StoredType::f32, embedding_),
                                      stored_as(StoredType::f32, differing(at)));
-    // Of each way to cut it, the rank with the element refuses, and no other.
+    // For each split, only the rank with the element throws.
     for (const auto* all : {&columns, &halves}) {
       int refusals = 0;
       for (const bool first : {true, false}) {
@@ -402,7 +402,7 @@ TEST_P(TiedHead, a_head_in_another_shard_is_compared_too) {
 
 INSTANTIATE_TEST_SUITE_P(all, TiedHead, ::testing::ValuesIn(kAll), family_name);
 
-TEST(Buffers, a_causal_mask_is_left_out_and_any_other_is_refused) {
+TEST(Buffers, a_causal_mask_is_accepted_and_any_other_is_an_error) {
   const Model gpt2(Family::gpt2);
   const std::int64_t n = 5;
   Doubles mask;
@@ -433,10 +433,10 @@ TEST(Buffers, a_causal_mask_is_left_out_and_any_other_is_refused) {
                       with("h.0.attn.bias", StoredType::f32, {5, 5, 1}, mask));
 }
 
-TEST(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
+TEST(Buffers, a_masked_score_that_does_not_mask_is_an_error) {
   const Model gpt2(Family::gpt2);
   struct Row {
-    const char* refused;  // name of the message; nullptr: it is taken
+    const char* refused;  // name of the message; nullptr: it is accepted
     const char* pin;
     StoredType type;
     std::vector<std::int64_t> shape;
@@ -460,7 +460,7 @@ TEST(Buffers, a_masked_score_that_leaves_keys_in_is_refused) {
   }
 }
 
-TEST(Buffers, frequencies_of_another_rope_are_refused) {
+TEST(Buffers, frequencies_of_another_rope_are_an_error) {
   for (const auto family : {Family::llama3, Family::qwen2, Family::qwen3, Family::smollm3}) {
     const Model model(family);
     const auto& c = model.config;
@@ -504,7 +504,7 @@ TEST(HuggingFaceFiles, names_of_wrapped_quantised_and_adapted_models_are_explain
     qwen3.expect_refused(name, {name + ": "}, qwen3.with(name, qwen3.tensors.begin()->second));
 }
 
-TEST(HuggingFaceFiles, fused_and_turned_matrices_of_gpt2_come_apart) {
+TEST(HuggingFaceFiles, fused_and_transposed_matrices_of_gpt2_are_split) {
   const Model gpt2(Family::gpt2);
   const auto values = gpt2.weights.values();
   const std::string c_attn = "transformer.h.1.attn.c_attn";
@@ -522,8 +522,8 @@ TEST(HuggingFaceFiles, fused_and_turned_matrices_of_gpt2_come_apart) {
     }
 }
 
-// More inputs than are turned at a time, and more elements than are read or written at once.
-TEST(HuggingFaceFiles, a_model_larger_than_the_buffers_survives_the_way_out_and_back) {
+// More inputs than one transposed block has, and more elements than one read or write.
+TEST(HuggingFaceFiles, a_model_larger_than_the_buffers_reads_back_as_exported) {
   auto config = huggingface_config(fixture(Family::gpt2));
   config.width = 210;
   config.head_size = 70;
@@ -540,7 +540,7 @@ TEST(HuggingFaceFiles, a_model_larger_than_the_buffers_survives_the_way_out_and_
   EXPECT_EQ(again.values(), weights.values());
 }
 
-// In a process of its own, whose peak nothing else has raised.
+// In a separate process, whose peak memory no other test has raised.
 TEST(HuggingFaceFiles, no_second_copy_of_the_model_is_ever_in_memory) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "freed memory stays with the sanitizer";
@@ -569,7 +569,7 @@ TEST(HuggingFaceFiles, no_second_copy_of_the_model_is_ever_in_memory) {
   }
 }
 
-TEST(HuggingFaceFiles, a_directory_without_weights_or_a_tokenizer_says_what_to_do) {
+TEST(HuggingFaceFiles, a_directory_without_weights_or_a_tokenizer_is_an_error_with_a_remedy) {
   const TemporaryDirectory directory;
   EXPECT_FALSE(is_huggingface_directory(directory.path()));
   expect_refusal<DataError>(kReader, "no config.json", {"config.json: "},
@@ -626,7 +626,7 @@ TEST(HuggingFaceFiles, an_export_copies_tokenizer_files_and_overwrites_nothing) 
   expect_refusal<UsageError>(kReader, "a directory that is not empty", {"out"}, write);
 }
 
-TEST(HuggingFaceFiles, an_export_that_fails_is_not_taken_for_a_model) {
+TEST(HuggingFaceFiles, a_failed_export_does_not_look_like_a_model) {
   const SmallDisk disk(std::int64_t{40} << 10);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   const Model llama3(Family::llama3);

@@ -10,7 +10,7 @@ namespace lockstep::testing::llmc_test {
 
 namespace fs = std::filesystem;
 
-constexpr int kPadding = 3;  // rows behind the vocabulary
+constexpr int kPadding = 3;  // rows after the vocabulary
 
 ModelConfig small() {
   auto c = small_model(Family::gpt2, 12, 3);
@@ -20,7 +20,7 @@ ModelConfig small() {
   return c;
 }
 
-// What llm.c writes: blocks of random numbers, each kept under the name of the parameter it is.
+// A file as llm.c writes it: blocks of random numbers, also kept by parameter name.
 struct Written {
   std::map<std::string, Doubles> values;
   std::string bytes;
@@ -85,7 +85,7 @@ class Llmc : public ::testing::TestWithParam<DType> {
   const fs::path path_ = directory_ / "m.bin";
 };
 
-TEST_P(Llmc, every_parameter_gets_its_numbers_and_padding_is_left_out) {
+TEST_P(Llmc, every_parameter_is_filled_and_padding_is_skipped) {
   const Written written(GetParam());
   write(written.bytes);
   EXPECT_TRUE(is_llmc_model(path_));
@@ -105,7 +105,7 @@ TEST_P(Llmc, every_parameter_gets_its_numbers_and_padding_is_left_out) {
   }
 }
 
-TEST_P(Llmc, every_truncation_and_an_extension_are_refused) {
+TEST_P(Llmc, every_truncation_and_an_extension_are_errors) {
   const Written written(GetParam());
   for (std::size_t n = 0; n < written.bytes.size(); n += n < 1030 ? 1 : 997) {
     write(written.bytes.substr(0, n));
@@ -120,7 +120,7 @@ TEST_P(Llmc, every_truncation_and_an_extension_are_refused) {
 
 INSTANTIATE_TEST_SUITE_P(types, Llmc, kFloatTypes, dtype_name);
 
-TEST_F(Llmc, headers_that_make_no_model_are_refused) {
+TEST_F(Llmc, headers_of_impossible_models_are_errors) {
   struct Row {
     std::size_t entry;
     std::int32_t value;

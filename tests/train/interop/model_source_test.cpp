@@ -47,14 +47,14 @@ TEST(ModelSource, each_form_of_a_model_gives_the_same_weights) {
       for (const auto& slice : weight_slices(params))
         found[slice.name] = doubles(slice.local);
       EXPECT_EQ(found, expected.values()) << path << " " << name(dtype);
-      // The weights that compute uses follow the masters.
+      // The compute weights follow the master weights.
       const auto master = static_cast<float>(found.at(params.layout().specs(0)[0].name)[0]);
       EXPECT_EQ(doubles(params.shards()[0].weight)[0],
                 dtype == DType::bf16 ? to_float(to_bf16(master)) : master);
     }
 }
 
-TEST(ModelSource, says_what_was_looked_for) {
+TEST(ModelSource, lists_the_supported_formats_in_its_error) {
   const TemporaryDirectory directory;
   const auto expect_refused = [&](const char* what, const fs::path& path) {
     expect_refusal<DataError>(kReader, what, {path.string()}, [&] { find_model(path); });
@@ -65,8 +65,8 @@ TEST(ModelSource, says_what_was_looked_for) {
   expect_refused("a run without a checkpoint", directory.path());
 }
 
-// find_model() and copy_tokenizer() say the same of each.
-TEST(ModelSource, forms_that_are_not_read_are_named_with_the_remedy) {
+// find_model() and copy_tokenizer() give the same advice.
+TEST(ModelSource, unsupported_formats_are_named_with_a_remedy) {
   const TemporaryDirectory directory;
   const std::pair<const char*, const char*> files[] = {
       {"adapter/adapter_config.json", R"({"base_model_name_or_path": "Qwen/Qwen3-0.6B"})"},
@@ -112,7 +112,7 @@ TEST(ModelSource, forms_that_are_not_read_are_named_with_the_remedy) {
         << path;
 }
 
-TEST(ModelSource, quantised_weights_and_adapters_beside_weights_are_refused) {
+TEST(ModelSource, quantised_weights_and_adapters_beside_weights_are_errors) {
   const TemporaryDirectory directory;
   const auto expect_refused = [&](const std::string& what, const std::string& pin) {
     expect_refusal<DataError>(kReader, what, {pin}, [&] { find_model(directory.path()); });
@@ -149,7 +149,7 @@ TEST(ModelSource, quantised_weights_and_adapters_beside_weights_are_refused) {
   }
 }
 
-TEST(ModelSource, other_weights_beside_a_config_are_named_with_the_remedy) {
+TEST(ModelSource, other_weights_beside_a_config_are_named_with_a_remedy) {
   const TemporaryDirectory directory;
   fs::copy(kFixture / "config.json", directory / "config.json");
   const auto read = [&] { WeightFiles(directory.path(), find_model(directory.path()).model); };

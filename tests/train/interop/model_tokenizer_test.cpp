@@ -17,7 +17,7 @@ ModelSource checkpoint(const std::filesystem::path& path, std::int64_t vocabular
   return source;
 }
 
-TEST(ModelTokenizer, lies_with_the_run_its_archive_or_the_model) {
+TEST(ModelTokenizer, is_found_with_the_run_its_archive_or_the_model) {
   const TemporaryDirectory run;
   const auto step = run / "checkpoints/step-00000001";
   EXPECT_EQ(tokenizer_of(checkpoint(step, 400)), "");
@@ -36,7 +36,7 @@ TEST(ModelTokenizer, lies_with_the_run_its_archive_or_the_model) {
   EXPECT_EQ(tokenizer_of(model), kFixture);
 }
 
-// A model's directory: its config.json, and files that only their names matter of.
+// A model's directory: its config.json, and files of which only the names matter.
 void spit_model(const std::filesystem::path& path, const std::vector<std::string>& names) {
   std::filesystem::create_directories(path);
   for (const char* name : {"config.json", "tokenizer.json"})
@@ -53,29 +53,29 @@ TEST(ModelTokenizer, a_run_keeps_all_files_of_the_model_that_it_starts_from) {
   spit_model(directory / "model", names);
   spit_model(directory / "data", {"tokenizer_config.json", "generation_config.json"});
   const auto kept = [&](const char* name) { return slurp(directory / "run" / name); };
-  // The data's, and where they have none the model's; of generation the model's own.
+  // The data's files, otherwise the model's; generation_config.json is the model's.
   keep_tokenizer(directory / "data", directory / "run", directory / "model");
   for (const auto& name : names)
     EXPECT_EQ(kept(name.c_str()), name == "tokenizer_config.json" ? "of data" : "of model") << name;
-  // From the run to itself, when it resumes; without the model, which is gone.
+  // A resumed run copies its own files; the model is gone.
   std::filesystem::remove_all(directory / "model");
   keep_tokenizer(directory / "run", directory / "run", directory / "model");
   for (const auto& name : names)
     EXPECT_EQ(kept(name.c_str()), name == "tokenizer_config.json" ? "of data" : "of model") << name;
-  // Of a model with another tokenizer nothing.
+  // A model with another tokenizer adds no files.
   spit_model(directory / "other", {"chat_template.jinja"});
   spit(directory / "other/tokenizer.json", "{}");
   keep_tokenizer(directory / "data", directory / "second", directory / "other");
   EXPECT_FALSE(path_exists(directory / "second/chat_template.jinja"));
   EXPECT_EQ(slurp(directory / "second/generation_config.json"), "of data");
-  // Where the data name no tokenizer, the model's.
+  // The model's tokenizer, if the data name none.
   keep_tokenizer("", directory / "third", directory / "other");
   EXPECT_EQ(slurp(directory / "third/chat_template.jinja"), "of other");
   keep_tokenizer("bytes", directory / "fourth", directory / "other");
   EXPECT_FALSE(path_exists(directory / "fourth"));
 }
 
-TEST(ModelTokenizer, ids_that_config_json_alone_has_are_kept) {
+TEST(ModelTokenizer, ids_only_in_config_json_are_kept) {
   const TemporaryDirectory directory;
   spit_model(directory / "model", {});
   auto config = Json::parse(slurp(directory / "model/config.json"), "config");
@@ -86,7 +86,7 @@ TEST(ModelTokenizer, ids_that_config_json_alone_has_are_kept) {
   keep_tokenizer("", directory / "run", directory / "model");
   EXPECT_EQ(Json::parse(slurp(directory / "run/generation_config.json"), "kept").dump(),
             R"({"_from_model_config":true,"eos_token_id":[5,7],"pad_token_id":3})");
-  // Those that generation_config.json lacks, also from run to run.
+  // Ids that generation_config.json lacks, also from run to run.
   spit(directory / "model/generation_config.json",
        R"({"pad_token_id": 4, "eos_token_id": null, "temperature": 0.5, "top_k": NaN})");
   for (const auto& from : {directory / "model", directory / "second"}) {
@@ -95,20 +95,20 @@ TEST(ModelTokenizer, ids_that_config_json_alone_has_are_kept) {
               "{\n  \"pad_token_id\": 4,\n  \"eos_token_id\": [\n    5,\n    7\n  ],\n"
               "  \"temperature\": 0.5,\n  \"top_k\": NaN\n}\n");
   }
-  // A copy that lacks none is the file itself.
+  // A file that lacks no id is copied unchanged.
   const std::string whole = R"({ "eos_token_id": 7, "pad_token_id": 4, "top_k": NaN })";
   spit(directory / "model/generation_config.json", whole);
   keep_tokenizer("", directory / "third", directory / "model");
   EXPECT_EQ(slurp(directory / "third/generation_config.json"), whole);
 }
 
-TEST(ModelTokenizer, with_more_tokens_than_the_model_is_refused) {
+TEST(ModelTokenizer, with_more_tokens_than_the_model_is_an_error) {
   const auto source = checkpoint("nowhere", 399);
   EXPECT_THROW(open_tokenizer_of(source, kFixture), DataError);
   EXPECT_EQ(open_tokenizer_of(source, "bytes")->about().name, "bytes");
 }
 
-TEST(ModelTokenizer, of_a_dataset_is_beside_it) {
+TEST(ModelTokenizer, of_a_dataset_is_in_its_directory) {
   const TemporaryDirectory directory;
   LocalFiles files;
   write_dataset(directory / "bytes", random_documents(100), 100);
@@ -135,8 +135,8 @@ TEST(ModelTokenizer, of_a_tekken_is_kept_and_starts_documents) {
   EXPECT_TRUE(starts_documents(what, *open_tokenizer(what)));
 }
 
-// As its post-processor says.
-TEST(ModelTokenizer, starts_documents_where_transformers_would) {
+// Decided by the post-processor.
+TEST(ModelTokenizer, starts_documents_as_transformers_does) {
   const TemporaryDirectory directory;
   const auto said = [&](const std::string& processor) {
     auto json = Json::parse(slurp(kFixture + "/tokenizer.json"), "tokenizer.json", 32);

@@ -47,8 +47,8 @@ TEST(Ledger, each_second_of_a_run_that_ended_once_is_in_one_part) {
   EXPECT_NEAR(goodput_of(lines).ratio(), 16 / 22.5, 1e-9);
 }
 
-TEST(Ledger, steps_behind_the_one_that_a_start_goes_on_from_are_replayed) {
-  // Killed behind step 20, of which 12 was saved; then behind 15, and the older 4 is taken.
+TEST(Ledger, steps_after_the_one_that_a_start_resumes_from_are_replayed) {
+  // Killed after step 20, resumed from 12, killed after 15, then resumed from the older 4.
   const std::vector lines{
       start_at(0, 0),       steps_at(11, 1, 10, 10), steps_at(21, 11, 20, 10, 5),
       start_at(31, 12),     steps_at(35, 13, 15, 3), start_at(36, 4),
@@ -67,14 +67,14 @@ TEST(Ledger, a_clock_that_goes_back_between_starts_makes_no_negative_time) {
   EXPECT_DOUBLE_EQ(second.begin_seconds, 1011);
   EXPECT_DOUBLE_EQ(second.first_step_seconds, 1012);
   EXPECT_DOUBLE_EQ(second.end_seconds, 1014);
-  // Set back within a line too, as by hand.
+  // Set back within a line too, for example by hand.
   const std::vector odd{start_at(1000, 0), steps_at(900, 1, 10, 10), end_at(800, 10)};
   expect_goodput(goodput_of(odd), {10, 0, 0, 0, 0, 0, 0}, 0);
   EXPECT_EQ(starts_of(odd)[0].end_seconds, 1010);
 }
 
-// The first start's clock, before it was set: what follows is told apart all the same.
-TEST(Ledger, a_clock_that_was_wrong_by_years_makes_no_time) {
+// The first start's clock was wrong before it was set. Later times are correct all the same.
+TEST(Ledger, a_gap_of_years_counts_as_zero_seconds) {
   const double now = 1.79e9;
   const std::vector lines{start_at(100, 0), steps_at(110, 1, 4, 8), end_at(110, 4),
                           start_at(now, 4), steps_at(now + 10, 5, 8, 9)};
@@ -89,7 +89,7 @@ TEST(Ledger, a_clock_that_was_wrong_by_years_makes_no_time) {
              [&] { Ledger(directory / "ledger.jsonl", {.began = Clock::now(), .step = 8}); });
 }
 
-// Against seconds that are each given to one part, and moved when a start takes a step back.
+// Compared with a model that assigns each second to one part, and moves replayed steps.
 TEST(Ledger, parts_sum_to_the_wall_time_however_runs_are_killed) {
   std::mt19937 random{std::random_device{}()};
   const auto draw = [&](double most) {
@@ -98,7 +98,7 @@ TEST(Ledger, parts_sum_to_the_wall_time_however_runs_are_killed) {
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<LedgerLine> lines;
     std::array<double, 7> parts{};
-    std::vector<double> step_seconds;  // of each step that counts, one a line: no share is needed
+    std::vector<double> step_seconds;  // of each counted step, one per line
     double now = 1e9;
     for (int starts = 0; starts < 5; ++starts) {
       const auto from =
@@ -134,15 +134,15 @@ TEST(Ledger, parts_sum_to_the_wall_time_however_runs_are_killed) {
   }
 }
 
-TEST(Ledger, where_all_is_taken_back_nothing_is_left_not_less) {
+TEST(Ledger, productive_time_is_not_negative_if_all_steps_are_replayed) {
   // 3.1 + 5.9 + 5.4 - 5.4 - 5.9 - 3.1 is -4e-16.
   const std::vector lines{start_at(0, 0), steps_at(3.1, 1, 1, 3.1), steps_at(9, 2, 2, 5.9),
                           steps_at(14.4, 3, 3, 5.4), start_at(14.4, 0)};
   EXPECT_EQ(goodput_of(lines).productive_seconds, 0);
 }
 
-TEST(Ledger, starts_say_when_they_did_what) {
-  // Of steps 1 to 30 those from 21 on were taken back: two of the second line's six, and the third.
+TEST(Ledger, starts_have_their_times) {
+  // Steps 21 to 30 were replayed: two of the six steps of the second line, and the third line.
   const std::vector lines{start_at(1000, 0),
                           steps_at(1110, 1, 16, 80, 8, 10, 5),
                           steps_at(1170, 17, 22, 60),
@@ -168,8 +168,8 @@ TEST(Ledger, starts_say_when_they_did_what) {
   EXPECT_EQ(starts[1].why, "x");
 }
 
-// A third start may take back what the first one did.
-TEST(Ledger, steps_of_several_starts_are_taken_back) {
+// A third start may replay steps of the first one.
+TEST(Ledger, steps_of_several_starts_can_be_replayed) {
   const std::vector lines{start_at(0, 0),         steps_at(10, 1, 10, 10), start_at(10, 8),
                           steps_at(14, 9, 12, 4), start_at(14, 4),         steps_at(16, 5, 6, 2)};
   const auto starts = starts_of(lines);
@@ -178,8 +178,8 @@ TEST(Ledger, steps_of_several_starts_are_taken_back) {
   EXPECT_DOUBLE_EQ(starts[2].replayed_from_seconds, 16);
 }
 
-// first = last + 1: no step, but what was saved behind one.
-TEST(Ledger, a_save_behind_the_last_step_takes_no_step_back) {
+// first = last + 1: no step, only a save after the last one.
+TEST(Ledger, a_save_after_the_last_step_replays_no_step) {
   const std::vector lines{start_at(0, 0), steps_at(10, 1, 10, 10), steps_at(13, 11, 10, 0, 0, 3, 0),
                           start_at(15, 10)};
   expect_goodput(goodput_of(lines), {10, 0, 0, 3, 0, 0, 2}, 1);
@@ -190,7 +190,7 @@ TEST(Ledger, a_save_behind_the_last_step_takes_no_step_back) {
   EXPECT_DOUBLE_EQ(starts_of(back)[0].replayed_from_seconds, 5);
 }
 
-TEST(Ledger, the_last_line_says_where_a_run_stands) {
+TEST(Ledger, the_last_line_is_read_alone) {
   const TemporaryDirectory directory;
   const auto path = directory / "ledger.jsonl";
   EXPECT_FALSE(read_last_line(path).has_value());
@@ -221,7 +221,7 @@ TEST(Ledger, the_last_line_says_where_a_run_stands) {
                             [&] { read_last_line(path); });
 }
 
-TEST(Ledger, lines_come_back_as_they_were_written) {
+TEST(Ledger, lines_read_back_as_written) {
   const TemporaryDirectory directory;
   const auto path = directory / "ledger.jsonl";
   EXPECT_TRUE(read_ledger(path).empty());
@@ -239,7 +239,7 @@ TEST(Ledger, lines_come_back_as_they_were_written) {
   EXPECT_EQ(lines[2].why, "x");
 }
 
-TEST(Ledger, lines_that_cannot_be_are_refused_by_number_and_stay_as_they_are) {
+TEST(Ledger, impossible_lines_are_errors_that_name_the_line_and_keep_the_file) {
   const TemporaryDirectory directory;
   const auto path = directory / "ledger.jsonl";
   const auto good = to_json_line(start_at(1, 0)), end = to_json_line(end_at(1, 0));
@@ -264,7 +264,7 @@ TEST(Ledger, lines_that_cannot_be_are_refused_by_number_and_stay_as_they_are) {
   }
 }
 
-TEST(Ledger, the_line_for_people_has_all_parts) {
+TEST(Ledger, the_log_line_has_all_parts) {
   const Goodput g{.productive_seconds = 17460,
                   .replayed_seconds = 180,
                   .restart_seconds = 360,
@@ -299,8 +299,8 @@ void expect_same(const Goodput& a, const Goodput& b) {
   EXPECT_EQ(a.restarts, b.restarts);
 }
 
-// What it says while the run goes on is what a reader derives from the file.
-TEST(Ledger, a_writer_knows_what_a_reader_derives) {
+// While the run continues, it has the same values as a reader of the file.
+TEST(Ledger, the_writer_counts_the_same_goodput_as_a_reader) {
   const TemporaryDirectory directory;
   const auto path = directory / "ledger.jsonl";
   const auto now = [] { return Clock::now(); };
@@ -339,13 +339,13 @@ TEST(Ledger, a_writer_knows_what_a_reader_derives) {
   EXPECT_EQ(lines.size(), 6u);  // start, steps, end; start; start, end
   EXPECT_EQ(lines[1].first, 1);
   EXPECT_EQ(lines[1].last, 2);
-  EXPECT_EQ(lines[0].version, "");  // as older programs wrote it
+  EXPECT_EQ(lines[0].version, "");  // written by an older program
   EXPECT_EQ(lines[4].version, "0.1.0");
   EXPECT_EQ(lines.back().step, 2);
   EXPECT_EQ(lines.back().why, "stopped \xef\xbf\xbd by a \"signal\"");  // U+FFFD
 }
 
-TEST(Ledger, reports_that_claim_more_than_passed_make_no_negative_time) {
+TEST(Ledger, reports_of_more_time_than_passed_make_no_negative_time) {
   const TemporaryDirectory directory;
   Ledger ledger(directory / "ledger.jsonl", {.began = Clock::now(), .step = 0});
   ledger.append(report_of(1, 5, 1000, 1000));

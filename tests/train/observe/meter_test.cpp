@@ -25,8 +25,9 @@ TEST(Meter, rates_are_over_the_time_of_the_step) {
   EXPECT_GT(r.peak_bytes, 1 << 20);
 }
 
-// Half of the causal count at twice the rate: three quarters of the time at the peak.
-TEST(Meter, products_of_fp8_count_by_their_own_peak) {
+// Half of the causal count is computed at twice the rate, so the time at the peak is three
+// quarters.
+TEST(Meter, fp8_matmuls_count_against_their_own_peak) {
   auto config = kConfig;
   config.fp8_flops_per_token = 3e6;
   config.fp8_peak_flops = 2e11;
@@ -36,7 +37,7 @@ TEST(Meter, products_of_fp8_count_by_their_own_peak) {
   EXPECT_DOUBLE_EQ(r.model_flops_utilization_square, 4000 * (5e6 / 1e11 + 3e6 / 2e11));
 }
 
-// 4000 tokens/s are 24 GFLOP/s by the causal count.
+// 4000 tokens/s are 24 GFLOP/s with the causal count.
 TEST(Meter, above_105_percent_of_the_peak_mfu_is_unknown_until_a_larger_peak_is_measured) {
   auto config = kConfig;
   config.peak_flops = 24e9 / 1.06;
@@ -50,7 +51,7 @@ TEST(Meter, above_105_percent_of_the_peak_mfu_is_unknown_until_a_larger_peak_is_
   m.measured_peak(24e9 / 1.04);
   const auto idle = m.step(3, 0.25);
   EXPECT_DOUBLE_EQ(idle.model_flops_utilization, 1.04);
-  EXPECT_DOUBLE_EQ(idle.model_flops_utilization_square, 1.04 * 8 / 6);  // counts what is masked
+  EXPECT_DOUBLE_EQ(idle.model_flops_utilization_square, 1.04 * 8 / 6);  // counts masked tokens
   EXPECT_FALSE(idle.peak_is_too_low);
   m.measured_peak(48e9);
   EXPECT_DOUBLE_EQ(m.step(4, 0.25).model_flops_utilization, 0.5);

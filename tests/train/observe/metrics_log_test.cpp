@@ -83,7 +83,7 @@ std::vector<std::int64_t> steps_in(const std::string& text) {
   return steps;
 }
 
-TEST(MetricsLog, what_lies_past_the_resumed_step_is_cut_and_written_again) {
+TEST(MetricsLog, lines_after_the_resumed_step_are_cut_and_written_again) {
   const TemporaryDirectory directory;
   const auto path = directory / "metrics.jsonl";
   {
@@ -101,7 +101,7 @@ TEST(MetricsLog, what_lies_past_the_resumed_step_is_cut_and_written_again) {
   EXPECT_EQ(slurp(path), "");
 }
 
-TEST(MetricsLog, a_torn_last_line_is_cut_wherever_it_was_torn_and_a_line_of_others_stays) {
+TEST(MetricsLog, a_partial_last_line_is_cut_and_a_line_without_a_step_is_kept) {
   const TemporaryDirectory directory;
   const auto path = directory / "metrics.jsonl";
   const auto whole = to_json_line(at(1), 5) + "a note\n" + to_json_line(at(2), 6);
@@ -128,7 +128,7 @@ TEST(MetricsLog, a_full_disk_is_an_error_that_names_file_and_byte_and_leaves_who
   EXPECT_GT(steps_in(slurp(path)).size(), 3u);
 }
 
-TEST(MetricsLog, a_directory_that_is_not_there_is_an_error_that_names_the_file) {
+TEST(MetricsLog, a_missing_directory_is_an_error_that_names_the_file) {
   const TemporaryDirectory directory;
   const auto path = directory / "none/metrics.jsonl";
   expect_refusal<DataError>("train/metrics_log", "no directory", {path.string() + ": "},

@@ -20,7 +20,7 @@ class MetricsServerTest : public ::testing::Test {
   static void say(Socket& socket, std::string_view text) {
     socket.send_all(std::as_bytes(std::span(text)), Clock::now() + kLong);
   }
-  // All up to the end of the connection.
+  // Reads up to the end of the connection.
   static std::string hear(Socket& socket) {
     std::string text;
     std::array<std::byte, 4096> bytes;
@@ -51,14 +51,14 @@ TEST_F(MetricsServerTest, a_scrape_has_the_newest_text) {
   EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
 }
 
-TEST_F(MetricsServerTest, a_text_of_many_packets_comes_whole) {
+TEST_F(MetricsServerTest, a_text_of_many_packets_arrives_complete) {
   const std::string text(std::size_t{8} << 20, 'x');
   server_.set(text);
   const auto said = answer("GET /metrics HTTP/1.1\r\n\r\n");
   EXPECT_TRUE(said.ends_with("\r\n\r\n" + text)) << said.size();
 }
 
-TEST_F(MetricsServerTest, other_requests_are_refused) {
+TEST_F(MetricsServerTest, other_requests_are_rejected) {
   EXPECT_TRUE(answer("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
   EXPECT_TRUE(answer("GET /metricsx HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
   const auto post = answer("POST /metrics HTTP/1.1\r\n\r\n");
@@ -77,17 +77,17 @@ TEST_F(MetricsServerTest, a_request_may_come_byte_by_byte) {
   expect_contains(hear(socket), "} 7\n");
 }
 
-TEST_F(MetricsServerTest, a_stalled_client_holds_nobody_up_and_is_closed) {
+TEST_F(MetricsServerTest, a_stalled_client_does_not_block_others_and_is_closed) {
   Socket silent = connect(), halting = connect();
   say(halting, "GET /metr");
   expect_answers();
   const auto begin = Clock::now();
   EXPECT_EQ(hear(silent), "");
   EXPECT_EQ(hear(halting), "");
-  EXPECT_GT(Clock::now() - begin, std::chrono::seconds(2));  // in its time, not at once
+  EXPECT_GT(Clock::now() - begin, std::chrono::seconds(2));  // after its time limit, not at once
 }
 
-TEST_F(MetricsServerTest, a_client_that_does_not_read_holds_nobody_up) {
+TEST_F(MetricsServerTest, a_client_that_does_not_read_does_not_block_others) {
   server_.set(std::string(std::size_t{64} << 20, 'x'));
   Socket deaf = connect();
   say(deaf, "GET /metrics HTTP/1.1\r\n\r\n");
@@ -95,11 +95,11 @@ TEST_F(MetricsServerTest, a_client_that_does_not_read_holds_nobody_up) {
   expect_answers();
 }
 
-TEST_F(MetricsServerTest, a_request_of_more_than_8_KiB_is_refused) {
+TEST_F(MetricsServerTest, a_request_of_more_than_8_KiB_is_rejected) {
   EXPECT_TRUE(answer("GET /" + std::string(9000, 'a')).starts_with("HTTP/1.1 431 "));
 }
 
-TEST_F(MetricsServerTest, a_request_line_of_a_megabyte_is_refused_before_its_end) {
+TEST_F(MetricsServerTest, a_request_line_of_a_megabyte_is_rejected_before_its_end) {
   Socket socket = connect();
   std::size_t sent = 0;
   std::string said;

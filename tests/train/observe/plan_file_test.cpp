@@ -32,7 +32,7 @@ void expect_same(const PlanFile::Step& read, const PlanFile::Step& step) {
   EXPECT_EQ(read.components, step.components);
 }
 
-TEST(PlanFile, what_is_written_is_what_is_read) {
+TEST(PlanFile, a_plan_reads_back_as_written) {
   const TemporaryDirectory directory;
   const auto path = directory / "plan.json";
   EXPECT_FALSE(read_plan_file(path).has_value());
@@ -55,7 +55,7 @@ TEST(PlanFile, what_is_written_is_what_is_read) {
   EXPECT_EQ(std::ranges::distance(std::filesystem::directory_iterator(directory.path())), 1);
 }
 
-TEST(PlanFile, a_run_counts_no_checkpoint_in_its_steps) {
+TEST(PlanFile, the_step_of_a_run_excludes_checkpoints) {
   PlanFile::Step step{.seconds = 0.5, .tokens_per_second = 1000, .mfu = 0.4, .mfu_square = 0.48};
   step.components = {{"products", 0.4}, {"checkpoint", 0.1}};
   const auto alone = step.without_checkpoints();
@@ -64,12 +64,12 @@ TEST(PlanFile, a_run_counts_no_checkpoint_in_its_steps) {
   EXPECT_DOUBLE_EQ(alone.mfu, 0.5);
   EXPECT_DOUBLE_EQ(alone.mfu_square, 0.6);
   EXPECT_EQ(alone.components, step.components);
-  expect_same(plan().step.without_checkpoints(), plan().step);  // that has none
-  step.components[1].seconds = 0.5;                             // of a file that lies
+  expect_same(plan().step.without_checkpoints(), plan().step);  // it has no checkpoints
+  step.components[1].seconds = 0.5;                             // an impossible file
   EXPECT_EQ(step.without_checkpoints().seconds, 0.5);
 }
 
-// The reader refuses a plan that `damage` changed; the message is called `name`.
+// The reader rejects a plan that `damage` changed, with the message `name`.
 template <class Damage>
 void refused(const std::string& name, std::initializer_list<std::string> pins, Damage&& damage) {
   const TemporaryDirectory directory;
@@ -82,7 +82,7 @@ void refused(const std::string& name, std::initializer_list<std::string> pins, D
   expect_refusal<DataError>("train/plan_file", name, pins, [&] { read_plan_file(path); });
 }
 
-TEST(PlanFile, each_member_that_is_missing_is_named) {
+TEST(PlanFile, each_missing_member_is_named) {
   for (const std::string member :
        {"format", "step_seconds", "tokens_per_second", "mfu", "mfu_square", "components", "memory",
         "capacity_bytes", "checkpoint_bytes", "cluster"})
@@ -93,7 +93,7 @@ TEST(PlanFile, each_member_that_is_missing_is_named) {
     });
 }
 
-TEST(PlanFile, each_lie_is_refused_by_name) {
+TEST(PlanFile, each_impossible_value_is_an_error_that_names_it) {
   const auto part = [](const char* name, const char* unit, const Json& value) {
     return Json::Object{{"name", name}, {unit, value}};
   };
@@ -127,7 +127,7 @@ TEST(PlanFile, each_lie_is_refused_by_name) {
   }
 }
 
-TEST(PlanFile, what_is_no_whole_file_is_refused_at_every_length) {
+TEST(PlanFile, a_truncated_file_is_an_error_at_every_length) {
   const TemporaryDirectory directory;
   const auto path = directory / "plan.json";
   write_plan_file(path, plan());

@@ -12,9 +12,9 @@
 
 namespace lockstep::testing::prometheus_test {
 
-// A strict reader of the text format (prometheus.io/docs/instrumenting/exposition_formats): the
-// value of each sample by name and labels. What is against the format, or the conventions for
-// names, fails the test.
+// A strict reader of the text format (prometheus.io/docs/instrumenting/exposition_formats): it
+// returns the value of each sample by name and labels. Violations of the format, or of the naming
+// conventions, fail the test.
 std::map<std::string, double> parse(const std::string& text) {
   static const std::regex help(R"(# HELP ([a-z_][a-z0-9_]*) (\S.*\S))");
   static const std::regex type(R"(# TYPE ([a-z_][a-z0-9_]*) (gauge|counter))");
@@ -54,7 +54,7 @@ std::map<std::string, double> parse(const std::string& text) {
   return values;
 }
 
-// As Prometheus's own tool judges it, where it is.
+// Checks the text with Prometheus's own tool, if installed.
 void expect_promtool_agrees(const std::string& text) {
   if (std::system("command -v promtool >/dev/null") != 0) return;
   const TemporaryDirectory directory;
@@ -111,7 +111,7 @@ Exposed everything() {
           .energy_joules = 1200};
 }
 
-TEST(Prometheus, each_number_has_its_name_unit_and_labels) {
+TEST(Prometheus, each_metric_has_its_name_unit_and_labels) {
   const auto text = prometheus_text(everything());
   const auto values = parse(text);
   const std::map<std::string, double> expected{
@@ -157,7 +157,7 @@ TEST(Prometheus, each_number_has_its_name_unit_and_labels) {
   expect_promtool_agrees(text);
 }
 
-TEST(Prometheus, what_is_not_known_is_left_out) {
+TEST(Prometheus, unknown_values_are_omitted) {
   Exposed exposed{.run = "r", .report = StepReport(), .time = StepTime()};
   exposed.time->seconds.fill(std::nan(""));
   const auto text = prometheus_text(exposed);
@@ -170,7 +170,7 @@ TEST(Prometheus, what_is_not_known_is_left_out) {
   expect_promtool_agrees(text);
 }
 
-TEST(Prometheus, that_nothing_is_known_of_clocks_is_not_that_they_are_well) {
+TEST(Prometheus, unknown_throttling_is_not_reported_as_none) {
   auto exposed = everything();
   exposed.gpu->power_capped.reset();
   exposed.gpu->slowed_by.clear();
@@ -179,7 +179,7 @@ TEST(Prometheus, that_nothing_is_known_of_clocks_is_not_that_they_are_well) {
       EXPECT_EQ(name.find(absent), name.npos) << name;
 }
 
-TEST(Prometheus, before_the_first_step_there_is_only_what_is_known) {
+TEST(Prometheus, before_the_first_step_only_known_values_are_present) {
   std::set<std::string> names;
   for (const auto& [name, value] : parse(prometheus_text({.run = "r", .steps = 40})))
     names.insert(name.substr(0, name.find('{')));
@@ -190,7 +190,7 @@ TEST(Prometheus, before_the_first_step_there_is_only_what_is_known) {
                        "lockstep_evaluation_seconds_total"}));
 }
 
-TEST(Prometheus, numbers_that_are_not_finite_are_those_of_the_format) {
+TEST(Prometheus, non_finite_numbers_have_the_forms_of_the_format) {
   auto exposed = everything();
   exposed.report->loss = HUGE_VAL;
   expect_contains(prometheus_text(exposed), "lockstep_loss{run=\"r\"} +Inf\n");
@@ -226,7 +226,7 @@ double value(const std::filesystem::path& path, const std::string& name) {
   return std::nan("");
 }
 
-TEST_F(MetricsPageTest, counts_what_this_process_did_and_says_when_it_ends) {
+TEST_F(MetricsPageTest, counts_this_process_and_publishes_its_end) {
   MetricsPage page(run, to_file("metrics.prom"), 40);
   page.publish();
   EXPECT_EQ(value(path, "lockstep_running"), 1);
@@ -261,13 +261,13 @@ TEST_F(MetricsPageTest, counts_what_this_process_did_and_says_when_it_ends) {
   EXPECT_EQ(value(path, "lockstep_evaluation_seconds_total"), 4);
   EXPECT_EQ(value(path, "lockstep_gpu_energy_joules_total"), 1200);
   expect_contains(slurp(path), "kind=\"productive\"} 2\n");
-  expect_contains(slurp(path), "rank=\"3\"} 0.5\n");                // as ranks compared it last
-  expect_contains(slurp(path), "component=\"attention\"} 0.25\n");  // of the step that was timed
+  expect_contains(slurp(path), "rank=\"3\"} 0.5\n");                // last comparison of ranks
+  expect_contains(slurp(path), "component=\"attention\"} 0.25\n");  // timed step
   for (const auto& entry : std::filesystem::directory_iterator(run.path()))
     EXPECT_FALSE(entry.path().filename().string().starts_with("metrics.prom.")) << entry.path();
 }
 
-TEST_F(MetricsPageTest, the_file_may_be_anywhere_or_nowhere) {
+TEST_F(MetricsPageTest, the_file_may_be_anywhere_or_absent) {
   {
     MetricsPage page(run, to_file((directory / "x.prom").string()), 0);
     page.show(report(), std::nullopt);

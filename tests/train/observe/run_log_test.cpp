@@ -20,7 +20,7 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// While it lives the file does not grow, nor any that is as large.
+// While it lives, no file of this size or larger can grow.
 class NoRoom {
  public:
   explicit NoRoom(const fs::path& file) {
@@ -36,7 +36,7 @@ class NoRoom {
   rlimit before_{};
 };
 
-// A world whose watch ends the run when the test says so.
+// A world whose failure detector aborts the run on request.
 class EndedWorld final : public WorldOver {
  public:
   using WorldOver::WorldOver;
@@ -75,7 +75,7 @@ class RunLogTest : public ::testing::Test {
   Config::Log config_;
 };
 
-TEST_F(RunLogTest, each_of_its_files_that_cannot_be_written_is_said_once_and_the_others_go_on) {
+TEST_F(RunLogTest, each_file_that_cannot_be_written_is_reported_once_and_the_others_continue) {
   spit(run_.ledger(), "damaged\n");
   config_.prometheus_file = "absent/x.prom";
   const auto said = stderr_of([&] {
@@ -92,8 +92,8 @@ TEST_F(RunLogTest, each_of_its_files_that_cannot_be_written_is_said_once_and_the
   EXPECT_EQ(slurp(run_.ledger()), "damaged\n");
 }
 
-// As where a disk was full for a while.
-TEST_F(RunLogTest, what_can_be_written_again_says_what_is_missing_and_may_fail_again) {
+// For example, when a disk was full for some time.
+TEST_F(RunLogTest, a_file_that_can_be_written_again_is_logged_with_its_missing_steps) {
   config_.prometheus_file = "";
   spit(run_.metrics(), "{\"note\": \"" + std::string(1 << 16, 'x') + "\"}\n");
   RunLog log(alone_, run_, config_, 9);
@@ -132,7 +132,7 @@ TEST_F(RunLogTest, files_that_were_removed_moved_or_replaced_are_opened_again) {
   ASSERT_EQ(events().size(), 1u);
 
   fs::rename(run_.metrics(), directory_ / "rotated");
-  spit(run_.metrics(), "{\"step\":1}\n{\"step\":7}\n");  // a copy that somebody edited
+  spit(run_.metrics(), "{\"step\":1}\n{\"step\":7}\n");  // an edited copy
   fs::remove(run_.ledger());
   fs::remove(events().front());
   append(log, 2, 2);
@@ -152,8 +152,8 @@ TEST_F(RunLogTest, files_that_were_removed_moved_or_replaced_are_opened_again) {
   EXPECT_EQ(ledger.front().ranks, 2);
 }
 
-// Another run that trains there has its own.
-TEST_F(RunLogTest, the_page_is_not_written_into_what_replaced_the_directory) {
+// Another run in that directory has its own page.
+TEST_F(RunLogTest, the_page_is_not_written_into_a_directory_that_replaced_the_run) {
   RunLog log(alone_, run_, {}, 3);
   fs::rename(run_.path(), directory_ / "moved");
   fs::create_directory(run_.path());
@@ -166,7 +166,7 @@ TEST_F(RunLogTest, a_resume_warns_of_logs_that_lack_earlier_steps) {
   config_.prometheus_file = "";
   struct Row {
     const char* name;
-    const char* metrics;  // nullptr: neither metrics nor ledger are there
+    const char* metrics;  // nullptr: there are no metrics and no ledger
     std::int64_t step;
     std::vector<std::string> pins;  // none: no warning
   };
@@ -193,14 +193,14 @@ TEST_F(RunLogTest, a_resume_warns_of_logs_that_lack_earlier_steps) {
   }
 }
 
-TEST_F(RunLogTest, what_the_watch_ends_has_its_steps_and_its_end) {
+TEST_F(RunLogTest, an_aborted_run_has_its_steps_and_its_end) {
   {
     RunLog log(world_, run_, config_, 3);
     log.open(config_, start_at(0));
     append(log, 1, 1);
     log.end(75, "the connection to rank 1 is lost", 0);
     world_.last_act("rank 1 died", 75);
-    append(log, 1, 1);  // by the thread that trains, before the process ends
+    append(log, 1, 1);  // from the training thread, before the process ends
     log.end(1, "too late", 0);
     const auto lines = read_ledger(run_.ledger());
     ASSERT_EQ(lines.size(), 4u);
@@ -209,11 +209,11 @@ TEST_F(RunLogTest, what_the_watch_ends_has_its_steps_and_its_end) {
     EXPECT_EQ(starts_of(lines).front().exit_code, 75);
     expect_page({"lockstep_running{run=\"run\"} 0\n"});
   }
-  EXPECT_FALSE(world_.last_act) << "which would write into what is gone";
+  EXPECT_FALSE(world_.last_act) << "it would use a destroyed log";
 }
 
-// The watch may end the run while it starts.
-TEST_F(RunLogTest, what_the_watch_ended_is_not_opened) {
+// The failure detector may abort the run while it starts.
+TEST_F(RunLogTest, an_aborted_run_opens_no_logs) {
   RunLog log(world_, run_, {}, 3);
   world_.last_act("rank 1 died", 75);
   log.open({}, start_at(0));
@@ -221,7 +221,7 @@ TEST_F(RunLogTest, what_the_watch_ended_is_not_opened) {
   expect_page({"lockstep_running{run=\"run\"} 0\n"});
 }
 
-TEST_F(RunLogTest, a_process_shows_itself_when_it_begins_and_when_it_ends_before_a_step) {
+TEST_F(RunLogTest, a_process_publishes_its_begin_and_an_end_before_the_first_step) {
   spit(run_.path() / "metrics.prom", "of a process that was killed");
   {
     const RunLog log(alone_, run_, {}, 30);
@@ -230,8 +230,8 @@ TEST_F(RunLogTest, a_process_shows_itself_when_it_begins_and_when_it_ends_before
   expect_page({"lockstep_running{run=\"run\"} 0\n"});
 }
 
-// As where a run that is finished is started again, or its data are not there.
-TEST_F(RunLogTest, a_start_that_does_no_step_shows_the_last_numbers) {
+// For example, when a finished run is started again, or when its data are missing.
+TEST_F(RunLogTest, a_start_without_steps_publishes_the_last_values) {
   const auto numbers = {"lockstep_step{run=\"run\"} 3\n", "lockstep_loss{run=\"run\"} 2.5\n",
                         "lockstep_goodput_ratio{"};
   {
@@ -243,8 +243,7 @@ TEST_F(RunLogTest, a_start_that_does_no_step_shows_the_last_numbers) {
   expect_page(numbers);
   { const RunLog refused(alone_, run_, config_, 3); }
   expect_page(numbers);
-  EXPECT_EQ(page().find("lockstep_eta_seconds"), std::string::npos)
-      << "of a process that has ended";
+  EXPECT_EQ(page().find("lockstep_eta_seconds"), std::string::npos) << "the process has ended";
   {
     RunLog finished(alone_, run_, config_, 3);
     finished.stay_at(3);

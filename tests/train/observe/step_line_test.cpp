@@ -29,7 +29,7 @@ StepReport sample() {
   return r;
 }
 
-TEST(StepLine, says_what_the_documents_show) {
+TEST(StepLine, matches_the_documentation) {
   expect_wording(kReader, "step", step_line(sample(), false));
   auto planned = sample(), too_low = sample(), skipped = sample(), validated = sample();
   planned.planned_utilization = 0.4834;
@@ -45,7 +45,7 @@ TEST(StepLine, says_what_the_documents_show) {
   expect_wording(kReader, "validation", validation_line(validated));
 }
 
-TEST(StepLine, fields_stay_under_each_other_from_step_to_step) {
+TEST(StepLine, fields_keep_their_columns) {
   auto first = sample(), last = sample();
   first.step = 7;
   first.loss_z = StepReport::kUnknown;
@@ -64,7 +64,7 @@ TEST(StepLine, fields_stay_under_each_other_from_step_to_step) {
   EXPECT_EQ(eta(step_line(last, false)), eta(step_line(sample(), false))) << step_line(last, false);
 }
 
-TEST(StepLine, colour_is_only_where_it_was_asked_for) {
+TEST(StepLine, has_colour_only_on_request) {
   auto r = sample();
   r.loss_z = 4.5;
   EXPECT_EQ(step_line(r, false).find('\x1b'), std::string::npos);

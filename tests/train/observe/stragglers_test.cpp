@@ -14,12 +14,12 @@ TEST(Stragglers, the_slowest_rank_is_compared_with_the_median_of_all) {
   const auto slowest = slowest_of(seconds).value();
   EXPECT_EQ(slowest.rank, 1);
   EXPECT_EQ(slowest.seconds, 1.5);
-  EXPECT_EQ(slowest.median, 1.1);  // of an even number the lower one
+  EXPECT_EQ(slowest.median, 1.1);  // the lower median of an even number
   EXPECT_DOUBLE_EQ(slowest.ratio(), 1.5 / 1.1);
   EXPECT_DOUBLE_EQ(slowest_of(std::vector{2.0, 3.0})->ratio(), 1.5);
 }
 
-TEST(Stragglers, ranks_whose_seconds_are_not_known_are_left_out) {
+TEST(Stragglers, ranks_with_unknown_seconds_are_ignored) {
   EXPECT_EQ(slowest_of(std::vector{1.0, kUnknown, 3.0})->rank, 2);
   EXPECT_FALSE(slowest_of(std::vector{kUnknown, 1.0}).has_value());
   EXPECT_FALSE(slowest_of(std::vector{kUnknown, kUnknown}).has_value());
@@ -27,7 +27,7 @@ TEST(Stragglers, ranks_whose_seconds_are_not_known_are_left_out) {
   EXPECT_FALSE(slowest_of(std::vector{0.0, 0.0}).has_value());
 }
 
-TEST(Stragglers, a_rank_is_named_once_it_stood_out_several_times_and_then_now_and_then) {
+TEST(Stragglers, a_rank_is_named_after_three_slow_comparisons_and_then_in_every_tenth) {
   Stragglers stragglers;
   std::vector<std::int64_t> named;
   for (std::int64_t report = 1; report <= 25; ++report)
@@ -42,7 +42,7 @@ TEST(Stragglers, a_rank_is_named_once_it_stood_out_several_times_and_then_now_an
   EXPECT_EQ(named, (std::vector<std::int64_t>{3, 13, 23}));
 }
 
-TEST(Stragglers, who_is_slow_by_turns_or_by_little_is_not_named) {
+TEST(Stragglers, ranks_that_are_slow_by_turns_or_by_little_are_not_named) {
   Stragglers by_turns, by_little, again;
   for (int report = 0; report < 20; ++report) {
     std::vector turn{1.0, 1.0, 1.0, 1.0};
@@ -53,7 +53,7 @@ TEST(Stragglers, who_is_slow_by_turns_or_by_little_is_not_named) {
   }
 }
 
-// Of a slow host now this rank is the slowest, now that one: all of them are slow all the time.
+// On a slow host the slowest rank varies, and all ranks are slow all the time.
 TEST(Stragglers, all_ranks_of_a_slow_host_are_named) {
   Stragglers stragglers;
   const auto report = [&](double second, double third) {
@@ -65,15 +65,15 @@ TEST(Stragglers, all_ranks_of_a_slow_host_are_named) {
   EXPECT_EQ(slow.ranks, (std::vector{2, 3}));
   EXPECT_EQ(slow.reports, 3);
   EXPECT_EQ(slow.seconds, 1.4);
-  EXPECT_FALSE(report(1.4, 1.0).has_value()) << "one of them goes on, and was named";
+  EXPECT_FALSE(report(1.4, 1.0).has_value()) << "one of them is still slow, and was named before";
   for (int i = 0; i < 2; ++i)
     EXPECT_FALSE(report(1.4, 1.3).has_value());
   const auto both = report(1.2, 1.3).value();  // one is new among them
   EXPECT_EQ(both.ranks, (std::vector{2, 3}));
-  EXPECT_EQ(both.reports, 3) << "of the two the fewer";
+  EXPECT_EQ(both.reports, 3) << "the smaller number of the two";
 }
 
-TEST(Stragglers, what_is_not_known_of_all_is_no_comparison) {
+TEST(Stragglers, unknown_seconds_of_all_ranks_are_not_a_comparison) {
   Stragglers stragglers;
   const std::vector slow{1.0, 1.0, 2.0};
   EXPECT_FALSE(stragglers.observe(slow).has_value());
