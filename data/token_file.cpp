@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "data/stranger.h"
+#include "data/file_magic.h"
 
 namespace lockstep {
 namespace {
@@ -44,9 +44,9 @@ std::string_view bytes_of(const HeaderWords& header) {
   return {reinterpret_cast<const char*>(header.data()), kShardHeaderBytes};
 }
 
-void check_no_stranger(const ReadFile& file, const HeaderWords& header) {
-  if (const auto* stranger = stranger_of(bytes_of(header)); stranger != nullptr)
-    file.fail(0, str("expected a token shard, found ", stranger->what));
+void check_no_foreign_format(const ReadFile& file, const HeaderWords& header) {
+  if (const auto* format = foreign_format_of(bytes_of(header)); format != nullptr)
+    file.fail(0, str("expected a token shard, found ", format->what));
 }
 
 // Widens tokens that are at the end of the bytes of `tokens`, in order, so that writes never pass
@@ -120,7 +120,7 @@ void TokenFile::recognise() {
     file_.fail(bytes, str("truncated: expected a header of ", kShardHeaderBytes, " bytes"));
   if (llmc) return read_llmc_header(header);
   if (llmq) return read_llmq_header(header);
-  check_no_stranger(file_, header);
+  check_no_foreign_format(file_, header);
   if (bytes >= kShardHeaderBytes && looks_like_a_header(header))
     file_.fail(0, str("wrong magic ", header[0], ", expected ", kShardMagicU16, " (u16) or ",
                       kShardMagicU32, " (u32)"));

@@ -8,9 +8,9 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "data/file_magic.h"
 #include "data/odd_input.h"
 #include "data/pack/json_line.h"
-#include "data/stranger.h"
 
 namespace lockstep {
 namespace {
@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t kReadBytes = std::size_t{1} << 17;  // searched while in the CPU cache
 constexpr std::size_t kLookedAt = std::size_t{1} << 16;   // start that is checked for text
 
-std::string advice_for(const Stranger& stranger, const std::string& file) {
-  std::string advice = stranger.advice;
+std::string advice_for(const FileMagic& format, const std::string& file) {
+  std::string advice = format.advice;
   if (const auto at = advice.find("FILE"); at != std::string::npos) advice.replace(at, 4, file);
   return advice;
 }
@@ -180,8 +180,8 @@ bool DocumentReader::may_be_zero() const {
 void DocumentReader::check_is_text(TextBatch& batch, std::string_view begin, bool whole) {
   const auto& path = config_.files[static_cast<std::size_t>(position_.file)];
   const auto refuse = [&](const auto&... what) { throw DataError(str(path.string(), what...)); };
-  if (const auto* stranger = stranger_to_text(begin); stranger != nullptr)
-    refuse(" is ", stranger->what, ", not text; ", advice_for(*stranger, path.string()));
+  if (const auto* format = format_instead_of_text(begin); format != nullptr)
+    refuse(" is ", format->what, ", not text; ", advice_for(*format, path.string()));
   const auto file = called(path);
   if (file.compression != nullptr && !source_->is_compressed() &&
       !(is_json_lines(position_.file) ? first_letter(begin) == '{' : config_.plain_text))

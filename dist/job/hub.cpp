@@ -76,7 +76,7 @@ const HubOptions& with_descriptors(const HubOptions& options) {
 }
 
 // Logs closed connections of unauthenticated clients, at most one line every ten seconds.
-class StrangerLog {
+class RejectionLog {
  public:
   void add(const std::string& peer, const std::string& why, Deadline now) {
     ++count_;
@@ -171,7 +171,7 @@ class Hub::Server {
       if (unknown <= 2 * control_.size() + kSpareStrangers) continue;
       const auto oldest = std::find_if(connections_.begin(), connections_.end(),
                                        [](auto& c) { return !c.known(); });
-      strangers_.add(oldest->socket.peer(), "too many connections are unauthenticated", now);
+      rejected_.add(oldest->socket.peer(), "too many connections are unauthenticated", now);
       connections_.erase(oldest);
     }
     // A client waits, but descriptors or memory are exhausted.
@@ -201,7 +201,7 @@ class Hub::Server {
     } catch (const DataError& error) {
       from.over = true;
       if (!knew)
-        strangers_.add(from.socket.peer(), error.what(), Clock::now());
+        rejected_.add(from.socket.peer(), error.what(), Clock::now());
       else
         log_warning("closed the connection of rank ", from.rank(), ": ", error.what());
     }
@@ -335,7 +335,7 @@ class Hub::Server {
     for (auto& connection : connections_) {
       if (now < connection.deadline) continue;
       if (!connection.known())
-        strangers_.add(connection.socket.peer(), "it did not authenticate in time", now);
+        rejected_.add(connection.socket.peer(), "it did not authenticate in time", now);
       connection.over = true;
     }
   }
@@ -406,7 +406,7 @@ class Hub::Server {
   bool all_came_ = false;
   Watch watch_;
   std::optional<Verdict> verdict_;
-  StrangerLog strangers_;
+  RejectionLog rejected_;
   Deadline start_;
 
   std::mutex mutex_;

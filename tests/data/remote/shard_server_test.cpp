@@ -255,12 +255,12 @@ TEST_F(ShardServerTest, other_users_are_rejected) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     std::array<char, 100> reply{};
-    const int stranger = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    if (setuid(65534) != 0 || connect(stranger, reinterpret_cast<const sockaddr*>(&address),
+    const int other = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (setuid(65534) != 0 || connect(other, reinterpret_cast<const sockaddr*>(&address),
                                       address_bytes(server.name())) != 0)
       _exit(1);
-    send(stranger, request.data(), request.size(), MSG_NOSIGNAL);
-    _exit(recv(stranger, reply.data(), reply.size(), 0) <= 0 ? 0 : 2);
+    send(other, request.data(), request.size(), MSG_NOSIGNAL);
+    _exit(recv(other, reply.data(), reply.size(), 0) <= 0 ? 0 : 2);
   }
   int status = 0;
   waitpid(child, &status, 0);

@@ -1,4 +1,4 @@
-#include "data/stranger.h"
+#include "data/file_magic.h"
 
 #include <algorithm>
 #include <iterator>
@@ -19,7 +19,7 @@ constexpr const char* kNoText = "leave it out, or convert it to text";
 constexpr const char* kUtf16 = "convert it: iconv -f UTF-16 -t UTF-8 FILE";
 
 // Magics that consist of letters are longer than words at the start of a text.
-constexpr Stranger kStrangers[] = {
+constexpr FileMagic kForeign[] = {
     {0, "MMIDIDX", "a Megatron index (*.idx, beside its *.bin)", kTokens},
     {0, "PK\3\4", "a zip archive (also written by PyTorch and NumPy)", kUnpack},
     {0, "\x93NUMPY", "a NumPy array", kNoText},
@@ -47,7 +47,7 @@ constexpr Stranger kStrangers[] = {
      "run git lfs pull"},
 };
 
-constexpr Stranger kToText[] = {
+constexpr FileMagic kToText[] = {
     {0, "\x88\xd8\x34\x01", "a token shard", kTokens},  // 20240520
     {0, "\xa1\xd9\x34\x01", "a token shard", kTokens},  // 20240801
     {0, "BIN.TOK\n", "an LLMQ token shard", kTokens},
@@ -91,23 +91,23 @@ constexpr Stranger kToText[] = {
     {4, "\0\0\0\0{\""sv, "a safetensors file", kNoText},
 };
 
-const Stranger* find(std::span<const Stranger> strangers, std::string_view first_bytes) {
-  const auto found = std::ranges::find_if(strangers, [&](const Stranger& stranger) {
-    return first_bytes.size() > stranger.at &&
-           first_bytes.substr(stranger.at).starts_with(stranger.magic);
+const FileMagic* find(std::span<const FileMagic> formats, std::string_view first_bytes) {
+  const auto found = std::ranges::find_if(formats, [&](const FileMagic& format) {
+    return first_bytes.size() > format.at &&
+           first_bytes.substr(format.at).starts_with(format.magic);
   });
-  return found == strangers.end() ? nullptr : &*found;
+  return found == formats.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-const Stranger* stranger_of(std::string_view first_bytes) {
-  return find(kStrangers, first_bytes);
+const FileMagic* foreign_format_of(std::string_view first_bytes) {
+  return find(kForeign, first_bytes);
 }
 
-const Stranger* stranger_to_text(std::string_view first_bytes) {
-  const auto* stranger = stranger_of(first_bytes);
-  return stranger != nullptr ? stranger : find(kToText, first_bytes);
+const FileMagic* format_instead_of_text(std::string_view first_bytes) {
+  const auto* format = foreign_format_of(first_bytes);
+  return format != nullptr ? format : find(kToText, first_bytes);
 }
 
 }  // namespace lockstep
