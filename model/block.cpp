@@ -1,11 +1,9 @@
 #include "model/block.h"
 
 #include "kernels/attention_cudnn.h"
-#include "kernels/gelu.h"
 #include "kernels/qk_norm.h"
 #include "kernels/reduce.h"
 #include "kernels/rope.h"
-#include "kernels/swiglu.h"
 #include "model/families.h"
 
 namespace lockstep {
@@ -20,24 +18,11 @@ Linear::Spec qkv_spec(const ModelConfig& c, const LayerNames& names) {
           .init_std = c.init_std};
 }
 
-Linear::Spec mlp_in_spec(const ModelConfig& c, const LayerNames& names) {
-  Linear::Spec spec{.parts = {},
-                    .inputs = c.width,
-                    .split = Linear::Split::outputs,
-                    .bias = c.mlp_bias,
-                    .init_std = c.init_std};
-  if (c.is_gated()) spec.parts.push_back({names.gate, c.mlp_width});
-  spec.parts.push_back({names.up, c.mlp_width});
-  return spec;
-}
-
-// A projection back into the residual stream.
-Linear::Spec residual_spec(const ModelConfig& c, const std::string& name, std::int64_t inputs,
-                           bool bias) {
-  return {.parts = {{name, c.width}},
-          .inputs = inputs,
+Linear::Spec out_spec(const ModelConfig& c, const LayerNames& names) {
+  return {.parts = {{names.out, c.width}},
+          .inputs = c.attention_width(),
           .split = Linear::Split::inputs,
-          .bias = bias,
+          .bias = c.out_bias,
           .init_std = c.residual_init_std()};
 }
 
@@ -67,59 +52,57 @@ Block::Block(ParamStore& params, const ModelConfig& config, std::int64_t layer,
       norm1_(params, unit_, names.norm1, config),
       norm2_(params, unit_, names.norm2, config),
       qkv_(params, unit_, qkv_spec(config, names)),
-      out_(params, unit_,
-           residual_spec(config, names.out, config.attention_width(), config.out_bias)),
-      mlp_in_(params, unit_, mlp_in_spec(config, names)),
-      down_(params, unit_, residual_spec(config, names.down, config.mlp_width, config.mlp_bias)) {
+      out_(params, unit_, out_spec(config, names)),
+      mlp_(params, unit_, config, names) {
   if (!config.qk_norm) return;
   q_norm_ = declare_head_norm(params, unit_, names.q_norm, config);
   k_norm_ = declare_head_norm(params, unit_, names.k_norm, config);
 }
 
-// visit(member, name, type, shape, most): the activation is kept up to recompute `most`.
+// Calls visit(tensor, name, type, shape, most) for each in `a`: kept up to recompute `most`.
 template <class Visit>
-void Block::for_each_activation(const StepContext& step, Visit&& visit) const {
+void Block::for_each_activation(const StepContext& step, Saved& a, Visit&& visit) const {
   const auto t = step.comms.tensor->size();
   const auto N = step.tokens(), n = step.stream_tokens(), D = config_.width, K = config_.head_size;
-  const auto H = config_.heads / t, G = config_.kv_heads / t, F = config_.mlp_width / t;
+  const auto H = config_.heads / t, G = config_.kv_heads / t;
   const auto B = step.positions.shape[0], T = step.positions.shape[1];
   const auto type = step.params.compute_dtype();
   const auto fp32 = DType::fp32;
   const auto none = Recompute::none, cheap = Recompute::cheap;
 
-  visit(&Saved::norm1, "norm1", type, Shape{n, D}, none);
-  visit(&Saved::stats1, "stats1", fp32, norm1_.stats_shape(n), cheap);
+  visit(a.norm1, "norm1", type, Shape{n, D}, none);
+  visit(a.stats1, "stats1", fp32, norm1_.stats_shape(n), cheap);
   if (q_norm_) {
-    visit(&Saved::raw_qkv, "raw_qkv", type, Shape{N, H + 2 * G, K}, cheap);
-    visit(&Saved::qk_rstd, "qk_rstd", fp32, Shape{N, H + G}, cheap);
+    visit(a.raw_qkv, "raw_qkv", type, Shape{N, H + 2 * G, K}, cheap);
+    visit(a.qk_rstd, "qk_rstd", fp32, Shape{N, H + G}, cheap);
   }
-  visit(&Saved::qkv, "qkv", type, Shape{N, H + 2 * G, K}, q_norm_ ? none : cheap);
-  visit(&Saved::attention, "attention", type, Shape{N, H, K}, cheap);
-  visit(&Saved::lse, "lse", fp32, Shape{B, H, T}, cheap);
-  visit(&Saved::middle, "middle", type, Shape{n, D}, cheap);
-  visit(&Saved::norm2, "norm2", type, Shape{n, D}, none);
-  visit(&Saved::stats2, "stats2", fp32, norm2_.stats_shape(n), cheap);
-  visit(&Saved::mlp_in, "mlp_in", type, Shape{N, config_.is_gated() ? 2 * F : F}, cheap);
-  visit(&Saved::hidden, "hidden", type, Shape{N, F}, none);
-  if (step.fp8 == Fp8Products::tensor)
-    visit(&Saved::absmax, "absmax", fp32, Shape{4}, Recompute::block);
+  visit(a.qkv, "qkv", type, Shape{N, H + 2 * G, K}, q_norm_ ? none : cheap);
+  visit(a.attention, "attention", type, Shape{N, H, K}, cheap);
+  visit(a.lse, "lse", fp32, Shape{B, H, T}, cheap);
+  visit(a.middle, "middle", type, Shape{n, D}, cheap);
+  visit(a.norm2, "norm2", type, Shape{n, D}, none);
+  visit(a.stats2, "stats2", fp32, norm2_.stats_shape(n), cheap);
+  mlp_.for_each_activation(step, a.mlp, visit);
+  if (step.fp8 == Fp8Products::tensor) visit(a.absmax, "absmax", fp32, Shape{4}, Recompute::block);
 }
 
 Block::Saved Block::allocate_saved(Arena& arena, const StepContext& step,
                                    Recompute recompute) const {
   Saved saved;
   for_each_activation(
-      step, [&](auto member, const char* name, DType type, const Shape& shape, Recompute most) {
-        if (recompute <= most) saved.*member = arena.allocate(name, type, shape);
+      step, saved,
+      [&](Tensor& tensor, const char* name, DType type, const Shape& shape, Recompute most) {
+        if (recompute <= most) tensor = arena.allocate(name, type, shape);
       });
   return saved;
 }
 
-std::vector<Tensor> Block::tensors_of(const Saved& saved, const StepContext& step) const {
+std::vector<Tensor> Block::tensors_of(Saved saved, const StepContext& step) const {
   std::vector<Tensor> tensors;
-  for_each_activation(step, [&](auto member, const char*, DType, const Shape&, Recompute) {
-    if (saved.*member) tensors.push_back(saved.*member);
-  });
+  for_each_activation(step, saved,
+                      [&](const Tensor& tensor, const char*, DType, const Shape&, Recompute) {
+                        if (tensor) tensors.push_back(tensor);
+                      });
   return tensors;
 }
 
@@ -128,8 +111,8 @@ Block::Saved Block::complete(const Saved& saved, const StepContext& step) const 
   Saved a = saved;
   const Arena::For use(step.scratch, Purpose::activations);
   for_each_activation(
-      step, [&](auto member, const char* name, DType type, const Shape& shape, Recompute) {
-        if (!(a.*member)) a.*member = step.scratch.allocate(name, type, shape);
+      step, a, [&](Tensor& tensor, const char* name, DType type, const Shape& shape, Recompute) {
+        if (!tensor) tensor = step.scratch.allocate(name, type, shape);
       });
   return a;
 }
@@ -140,7 +123,7 @@ void Block::forward(const StepContext& step, Tensor y, ConstTensor x, const Save
   const Saved a = complete(saved, step);
   const auto w = step.params.use(unit_, step.compute);
   compute(step, w, a, x, cache);
-  down_.forward(step, w, y, {a.hidden, absmax_of(a, Of::hidden)}, {.residual = a.middle});
+  mlp_.project(step, w, y, a.mlp, a.middle, absmax_of(a, Of::hidden));
 }
 
 // Everything in front of the mlp's last matrix.
@@ -154,13 +137,7 @@ void Block::compute(const StepContext& step, const ParamStore::Use& w, const Sav
   out_.forward(step, w, a.middle, {a.attention, most(Of::attention)});
 
   norm2_.add_forward(step, w, a.norm2, a.stats2, a.middle, x, most(Of::norm2));
-  const LinearInput mlp{a.norm2, most(Of::norm2)};
-  if (config_.is_gated()) {
-    mlp_in_.forward(step, w, a.mlp_in, mlp);
-    swiglu_forward(step.compute, a.hidden, a.mlp_in, most(Of::hidden));
-  } else {
-    mlp_in_.forward(step, w, a.hidden, mlp, {.pre_gelu = a.mlp_in, .absmax = most(Of::hidden)});
-  }
+  mlp_.compute_hidden(step, w, a.mlp, {a.norm2, most(Of::norm2)}, most(Of::hidden));
 }
 
 // The norms and activations alone, from what Recompute::cheap keeps.
@@ -169,10 +146,7 @@ void Block::compute_cheap(const StepContext& step, const ParamStore::Use& w, con
   norm1_.forward(step, w, a.norm1, a.stats1, x);  // their absmax was kept
   norm2_.forward(step, w, a.norm2, a.stats2, a.middle);
   if (q_norm_) rotate(step, w, a);
-  if (config_.is_gated())
-    swiglu_forward(step.compute, a.hidden, a.mlp_in);
-  else
-    gelu_forward(step.compute, a.hidden, a.mlp_in);
+  mlp_.recompute_hidden(step, a.mlp);
 }
 
 // qk-norm and RoPE, where the layer has them; with both, in one pass.
@@ -240,7 +214,7 @@ void Block::backward(const StepContext& step, const Gradient& gradient, ConstTen
   step.params.begin_gradients(unit_, step.compute);
   if (!saved.attention)
     compute(step, w, a, x, nullptr);
-  else if (!saved.hidden)
+  else if (!saved.mlp.hidden)
     compute_cheap(step, w, a, x);
   mlp_branch_backward(step, w, gradient, a);
   attention_branch_backward(step, w, gradient, a, x);
@@ -249,19 +223,8 @@ void Block::backward(const StepContext& step, const Gradient& gradient, ConstTen
 void Block::mlp_branch_backward(const StepContext& step, const ParamStore::Use& w,
                                 const Gradient& gradient, const Saved& a) const {
   const Arena::Scope scope(step.scratch);
-  const auto dhidden = step.scratch.allocate("dhidden", a.hidden.dtype, a.hidden.shape);
-  const auto dnorm = step.scratch.allocate("dnorm2", a.norm2.dtype, a.norm2.shape);
-  const auto most = a.absmax ? step.scratch.allocate("dmlp_in_absmax", DType::fp32, {1}) : Tensor{};
-  const LinearInput hidden{a.hidden, absmax_of(a, Of::hidden)};
-  auto dmlp_in = dhidden;
-  if (config_.is_gated()) {
-    down_.backward(step, w, dhidden, gradient, hidden);
-    dmlp_in = a.mlp_in;  // its values are not needed again
-    swiglu_backward(step.compute, dmlp_in, dhidden, a.mlp_in, most);
-  } else {
-    down_.backward(step, w, dmlp_in, gradient, hidden, a.mlp_in, most);
-  }
-  mlp_in_.backward(step, w, dnorm, {dmlp_in, most}, {a.norm2, absmax_of(a, Of::norm2)});
+  const LinearInput norm2{a.norm2, absmax_of(a, Of::norm2)};
+  const auto dnorm = mlp_.backward(step, w, gradient, a.mlp, norm2, absmax_of(a, Of::hidden));
   norm2_.backward(step, w, gradient, dnorm, a.middle, a.stats2);
 }
 

@@ -1,29 +1,18 @@
-// Block: x + attention(norm(x)), then + mlp(norm(.)). Forward and backward are written out.
+// Block: x + attention(norm(x)), then + mlp(norm(.)). Forward and backward are written out; those
+// of the mlp in mlp.h.
 //
 // Dimensions: N tokens on this rank, D width, H query heads, G key/value heads, K head size,
-// F mlp width, t tensor-parallel ranks. Between matrices activations are [N/t, D].
+// t tensor-parallel ranks. Between matrices activations are [N/t, D].
 #pragma once
 
-#include <array>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "kernels/attention.h"
-#include "model/linear.h"
+#include "model/mlp.h"
 #include "model/norm.h"
 
 namespace lockstep {
-
-struct LayerNames;
-
-// What is kept from forward for backward: everything; everything but what norms and activations
-// make; only each block's x. The rest is computed again: the same bits, later.
-enum class Recompute : std::uint8_t { none, cheap, block };
-inline constexpr std::array<std::string_view, 3> kRecomputeNames{"none", "cheap", "block"};
-inline std::string_view name(Recompute recompute) {
-  return kRecomputeNames[static_cast<std::size_t>(recompute)];
-}
 
 class Block {
  public:
@@ -36,8 +25,7 @@ class Block {
     Tensor qkv;                   // [N, (H+2G)/t, K]: q heads, k heads, v heads, rotated
     Tensor attention;             // [N, H/t, K]
     Tensor lse;                   // [B, H/t, T] fp32
-    Tensor mlp_in;                // [N, 2F/t]: gate, up; or [N, F/t]: GELU's argument
-    Tensor hidden;                // [N, F/t]
+    Mlp::Saved mlp;
     Tensor absmax;  // [4] fp32, for products of fp8: of norm1, attention, norm2, hidden
   };
 
@@ -45,8 +33,7 @@ class Block {
   Block(ParamStore& params, const ModelConfig& config, std::int64_t layer);
 
   Saved allocate_saved(Arena& arena, const StepContext& step, Recompute recompute) const;
-  std::vector<Tensor> tensors_of(const Saved& saved,
-                                 const StepContext& step) const;  // what is there
+  std::vector<Tensor> tensors_of(Saved saved, const StepContext& step) const;  // what is there
 
   // y [N/t, D] may be x where nothing is saved. With a cache, attention is to the cache, to which
   // the keys and values of these tokens are appended.
@@ -63,7 +50,7 @@ class Block {
  private:
   Block(ParamStore& params, const ModelConfig& config, std::int64_t layer, const LayerNames& names);
   template <class Visit>
-  void for_each_activation(const StepContext& step, Visit&& visit) const;
+  void for_each_activation(const StepContext& step, Saved& a, Visit&& visit) const;
   Saved complete(const Saved& saved, const StepContext& step) const;
 
   void compute(const StepContext& step, const ParamStore::Use& w, const Saved& a, ConstTensor x,
@@ -84,7 +71,8 @@ class Block {
   bool has_rope_;
   int unit_;
   Norm norm1_, norm2_;
-  Linear qkv_, out_, mlp_in_, down_;
+  Linear qkv_, out_;
+  Mlp mlp_;
   std::optional<ParamId> q_norm_, k_norm_;
 };
 

@@ -20,6 +20,38 @@ const ModelConfig& validated(const ModelConfig& config, int tensor_ranks) {
   return config;
 }
 
+std::vector<int> units_of(const Embedding& embedding, const std::vector<Block>& blocks,
+                          const Head& head) {
+  std::vector<int> units{embedding.unit()};
+  for (const Block& block : blocks)
+    units.push_back(block.unit());
+  units.push_back(head.unit());
+  return units;
+}
+
+// UnitWalk takes a pass along its units, and gathers each while the module in front of it computes.
+template <class Iterator>
+class UnitWalk {
+ public:
+  UnitWalk(ParamStore& params, const Iterator& begin, const Iterator& end)
+      : params_(params), next_(begin), end_(end) {
+    params_.prefetch(*next_);
+  }
+
+  // The pass comes to `module`, which owns the next unit.
+  template <class Module>
+  const Module& to(const Module& module) {
+    LOCKSTEP_CHECK(next_ != end_ && *next_ == module.unit(), "a pass comes to unit ", module.unit(),
+                   " out of turn");
+    if (++next_ != end_) params_.prefetch(*next_);
+    return module;
+  }
+
+ private:
+  ParamStore& params_;
+  Iterator next_, end_;
+};
+
 }  // namespace
 
 Transformer::Transformer(ParamStore& params, const ModelConfig& config, const Options& options)
@@ -29,7 +61,8 @@ Transformer::Transformer(ParamStore& params, const ModelConfig& config, const Op
       tensor_ranks_(params.comms().tensor->size()),
       embedding_(params, config),
       blocks_(make_blocks(params, config)),
-      head_(params, config, embedding_, options.head) {}
+      head_(params, config, embedding_, options.head),
+      units_(units_of(embedding_, blocks_, head_)) {}
 
 void Transformer::allocate(Arena& activations, const StepContext& shape, int slots,
                            const Offload::To* offload) {
@@ -89,28 +122,28 @@ void Transformer::forward(const StepContext& outer, int slot, ConstTensor inputs
                           const Targets& targets, bool last) {
   const auto step = with_table(outer, rope_table_);
   auto& s = slot_of(slot);
-  step.params.prefetch(embedding_.unit());
-  step.params.prefetch(blocks_.front().unit());
-  embedding_.forward(step, s.x[0], inputs);
+  UnitWalk walk(step.params, units_.begin(), units_.end());
+  walk.to(embedding_).forward(step, s.x[0], inputs);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    step.params.prefetch(blocks_[l].unit() + 1);
+    const Block& block = walk.to(blocks_[l]);
     s.offload.before_forward(step.compute, l);
-    blocks_[l].forward(step, s.x[l + 1], s.x[l], s.layers[l]);
+    block.forward(step, s.x[l + 1], s.x[l], s.layers[l]);
     s.offload.after_forward(step.compute, l);
   }
-  head_.loss_and_gradient(step, s.gradient, s.x.back(), targets);
+  walk.to(head_).loss_and_gradient(step, s.gradient, s.x.back(), targets);
   step.params.reduce(head_.unit(), step.compute, last);
 }
 
 void Transformer::backward(const StepContext& outer, int slot, ConstTensor inputs, bool last) {
   const auto step = with_table(outer, rope_table_);
   auto& s = slot_of(slot);
+  UnitWalk walk(step.params, units_.rbegin() + 1, units_.rend() - 1);  // the blocks'
   for (auto l = blocks_.size(); l-- > 0;) {
-    if (l > 0) step.params.prefetch(blocks_[l - 1].unit());
+    const Block& block = walk.to(blocks_[l]);
     s.offload.before_backward(step.compute, l);
-    blocks_[l].backward(step, s.gradient, s.x[l], s.layers[l]);
+    block.backward(step, s.gradient, s.x[l], s.layers[l]);
     s.offload.after_backward(step.compute, l);
-    step.params.reduce(blocks_[l].unit(), step.compute, last);
+    step.params.reduce(block.unit(), step.compute, last);
   }
   embedding_.backward(step, s.gradient.values, inputs);
   step.params.reduce(embedding_.unit(), step.compute, last);
@@ -125,13 +158,10 @@ void Transformer::evaluate(const StepContext& outer, ConstTensor inputs, const T
 // The residual stream after the last block, in scratch: one tensor serves all blocks.
 Tensor Transformer::run(const StepContext& step, ConstTensor inputs, const Cache* cache) {
   const auto x = step.scratch.allocate("x", dtype_, {step.stream_tokens(), config_.width});
-  step.params.prefetch(embedding_.unit());
-  step.params.prefetch(blocks_.front().unit());
-  embedding_.forward(step, x, inputs);
-  for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    step.params.prefetch(blocks_[l].unit() + 1);
-    blocks_[l].forward(step, x, x, {}, cache == nullptr ? nullptr : &cache->layers[l]);
-  }
+  UnitWalk walk(step.params, units_.begin(), units_.end());
+  walk.to(embedding_).forward(step, x, inputs);
+  for (std::size_t l = 0; l < blocks_.size(); ++l)
+    walk.to(blocks_[l]).forward(step, x, x, {}, cache == nullptr ? nullptr : &cache->layers[l]);
   return x;
 }
 

@@ -92,6 +92,7 @@ class Transformer {
   Embedding embedding_;
   std::vector<Block> blocks_;
   Head head_;
+  std::vector<int> units_;  // in the order of forward: the embedding's, each block's, the head's
   Tensor rope_table_;
   std::vector<Slot> slots_;
 };

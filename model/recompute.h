@@ -1,0 +1,17 @@
+// Recompute: what is kept from forward for backward: everything; everything but what norms and
+// activations make; only each block's x. The rest is computed again: the same bits, later.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace lockstep {
+
+enum class Recompute : std::uint8_t { none, cheap, block };
+inline constexpr std::array<std::string_view, 3> kRecomputeNames{"none", "cheap", "block"};
+inline std::string_view name(Recompute recompute) {
+  return kRecomputeNames[static_cast<std::size_t>(recompute)];
+}
+
+}  // namespace lockstep
