@@ -362,17 +362,11 @@ class Translator {
   // Reads \xHH for ASCII, \x{H...}, \uHHHH.
   Member read_code(char kind) {
     const bool braces = kind == 'x' && take("{");
-    const auto is_hex = [](char c) {
-      return std::string_view("0123456789abcdefABCDEF").find(c) != std::string_view::npos;
-    };
-    std::size_t digits = 0;
-    while (digits < std::min<std::size_t>(rest_.size(), braces        ? 8
-                                                        : kind == 'x' ? 2
-                                                                      : 4) &&
-           is_hex(rest_[digits]))
-      ++digits;
+    const auto most = std::min<std::size_t>(rest_.size(), braces ? 8 : kind == 'x' ? 2 : 4);
     std::uint32_t code = 0;
-    std::from_chars(rest_.data(), rest_.data() + digits, code, 16);
+    const char* first = rest_.data();
+    const auto digits =
+        static_cast<std::size_t>(std::from_chars(first, first + most, code, 16).ptr - first);
     if (digits == 0 || (kind == 'u' && digits < 4) || (kind == 'x' && !braces && code >= 0x80))
       refuse("\\", kind, " needs the hexadecimal code of a character");
     if (code >= 0x80) refuse_ignored_case("a character code");
