@@ -28,25 +28,25 @@
 namespace lockstep {
 namespace {
 
-// Without a value: as the run's settings say.
+// A missing value means the configuration of the run.
 struct CheckpointPruneOptions {
   std::string run;
-  std::optional<std::int64_t> keep_last;         // the newest so many
-  std::optional<std::int64_t> keep_every_steps;  // and those of multiples of so many steps
-  std::optional<std::int64_t> keep_best;         // and the so many of the lowest validation loss
-  bool dry_run = false;                          // nothing is deleted
+  std::optional<std::int64_t> keep_last;         // number of newest checkpoints to keep
+  std::optional<std::int64_t> keep_every_steps;  // keep multiples of this number of steps too
+  std::optional<std::int64_t> keep_best;         // keep this many with the lowest validation loss
+  bool dry_run = false;                          // delete nothing
 };
 
 struct CheckpointExportOptions {
   std::string model;           // a run, a checkpoint, a Hugging Face directory or an llm.c model
   std::string out;             // must be empty or absent
-  std::string dtype = "bf16";  // of the weights in the files: bf16 or fp32
-  std::string tokenizer_from;  // directory whose tokenizer files are copied; empty: none
+  std::string dtype = "bf16";  // type of the weights in the files: bf16 or fp32
+  std::string tokenizer_from;  // directory whose tokenizer files are copied; empty: the model's
 };
 
 struct CheckpointImportOptions {
-  std::string model;  // as above
-  std::string out;    // the directory of a run, which gets a checkpoint of step 0: weights alone
+  std::string model;  // same forms as for export
+  std::string out;    // directory of a run, which gets a checkpoint of step 0 with weights only
 };
 
 namespace fs = std::filesystem;
@@ -86,26 +86,26 @@ State state_of(const fs::path& checkpoint, bool from_disk) {
   }
 }
 
-// Of several: damage first, which is certain.
+// Combines exit codes: damage counts first, because it is certain.
 int worse_of(int a, int b) {
   const int damaged = DataError("").exit_code();
   return a == damaged || b == damaged ? damaged : std::max(a, b);
 }
 
-// A checkpoint's directory, or the newest of a run, or of an archive of one.
+// The directory of a checkpoint, or the newest checkpoint of a run or of its archive.
 fs::path named_checkpoint(const std::string& path) {
   if (path_exists(fs::path(path) / kCheckpointManifestName)) return path;
   const auto directory = checkpoints_of(path);
   if (!directory)
     throw DataError(str(path, ": expected a checkpoint (with ", kCheckpointManifestName,
-                        "), a run (with checkpoints/) or an archive of one"));
+                        "), a run (with checkpoints/) or the archive of a run"));
   const auto steps = checkpoint_steps(*directory);
-  if (steps.empty()) throw DataError(str(directory->string(), ": there is no checkpoint yet"));
+  if (steps.empty()) throw DataError(str(directory->string(), ": no checkpoint yet"));
   return checkpoint_path(*directory, steps.back());
 }
 
 std::vector<fs::path> named_checkpoints(const std::string& path) {
-  const auto newest = named_checkpoint(path);  // or why there is none
+  const auto newest = named_checkpoint(path);  // throws if there is no checkpoint
   if (newest == path) return {newest};
   std::vector<fs::path> all;
   const auto directory = newest.parent_path();
@@ -114,7 +114,7 @@ std::vector<fs::path> named_checkpoints(const std::string& path) {
   return all;
 }
 
-// A model's fp32 weights, whole, in memory of their own.
+// The complete fp32 weights of a model, in their own memory.
 class Weights {
  public:
   explicit Weights(const ModelSource& source)
@@ -128,7 +128,7 @@ class Weights {
  private:
   static Arenas::Bytes checked_bytes(const ModelConfig& model) {
     const auto bytes = measure(model);
-    room_here(Device{}).require(bytes, "use a machine with more");
+    room_here(Device{}).require(bytes, "use a host with more memory");
     return bytes;
   }
   static Arenas::Bytes measure(const ModelConfig& model) {
@@ -143,7 +143,7 @@ class Weights {
   Inference inference_;
 };
 
-// One line each; of what is nested "data.seed: 1".
+// Prints one value per line; nested values have dotted names: "data.seed: 1".
 void print_values(const Json& object, const std::string& prefix) {
   constexpr std::size_t kShown = 8;
   for (const auto& [key, value] : object.as_object()) {
@@ -159,7 +159,7 @@ void print_values(const Json& object, const std::string& prefix) {
   }
 }
 
-// Of the newest that can be read.
+// The record of the newest readable checkpoint.
 Json newest_about(const fs::path& directory) {
   auto steps = checkpoint_steps(directory);
   for (; !steps.empty(); steps.pop_back())
@@ -170,7 +170,7 @@ Json newest_about(const fs::path& directory) {
   return Json::Object{};
 }
 
-// What the run that saved a checkpoint would keep, and what is asked for instead.
+// The retention rules of the run that saved a checkpoint, overridden by the options.
 Retention retention_of(const Json& about, const CheckpointPruneOptions& options) {
   const Json* settings = about.find("configuration");
   const auto run_says = [&](const char* key, std::int64_t otherwise) {
@@ -184,7 +184,7 @@ Retention retention_of(const Json& about, const CheckpointPruneOptions& options)
       .best = static_cast<int>(options.keep_best.value_or(run_says("checkpoint.keep_best", 0)))};
 }
 
-// Where the weights of a checkpoint came from at first; empty: they began at random.
+// The model that the run started from; empty: random weights.
 std::string origin_of(const Json& about) {
   const Json* settings = about.find("configuration");
   const Json* origin =
@@ -198,7 +198,8 @@ bool has_same_tokenizer(const fs::path& a, const fs::path& b) {
   return of_a && of_b && read_text(*of_a, kMostBytes) == read_text(*of_b, kMostBytes);
 }
 
-// Runs of earlier versions kept tokenizer.json and tokenizer_config.json alone.
+// Warns about files that earlier versions did not keep: they kept only tokenizer.json and
+// tokenizer_config.json.
 void warn_of_lost_files(const ModelSource& source, const fs::path& kept) {
   const auto origin = origin_of(source.about);
   if (origin.empty() || path_exists(kept / "generation_config.json")) return;
@@ -211,12 +212,12 @@ void warn_of_lost_files(const ModelSource& source, const fs::path& kept) {
               lost.empty() ? std::string("files that runs keep now, such as chat_template.jinja "
                                          "and generation_config.json")
                            : lost,
-              ", which earlier versions did not keep. To export them too, name the model that the ",
-              "run started from: --tokenizer-from ", origin);
+              ", which earlier versions did not keep; to export them too, add --tokenizer-from ",
+              origin, " (the model that the run started from)");
 }
 
-// Refuses a tokenizer with more tokens than the model. One that Lockstep does not read is only
-// warned of, because `transformers` may read it.
+// Rejects a tokenizer with more tokens than the model. For a tokenizer that Lockstep cannot read it
+// only warns, because `transformers` may support it.
 void check_tokenizer_from(const ModelConfig& model, const fs::path& from) {
   const auto file = tokenizer_in(from);
   if (!file) return;
@@ -224,13 +225,15 @@ void check_tokenizer_from(const ModelConfig& model, const fs::path& from) {
   try {
     tokenizer = open_tokenizer(file->string());
   } catch (const DataError& error) {
-    return log_warning("--tokenizer-from: ids are not compared with the model's vocabulary of ",
-                       model.vocabulary, ": ", error.what());
+    return log_warning(
+        "--tokenizer-from: token ids are not checked against the model's "
+        "vocabulary of ",
+        model.vocabulary, ": ", error.what());
   }
   in_context([&] { require_tokens_of(model, *tokenizer); }, "--tokenizer-from ", from.string());
 }
 
-// The files and the token ids that go with the weights.
+// Sets the tokenizer files and token ids that are exported with the weights.
 void take_tokenizer(const ModelSource& source, HuggingFaceExport& how) {
   const auto own = tokenizer_of(source);
   if (how.tokenizer_from.empty() && own == "bytes") {
@@ -249,8 +252,8 @@ void take_tokenizer(const ModelSource& source, HuggingFaceExport& how) {
   how.token_ids = token_ids(how.tokenizer_from, source.model.vocabulary);
 }
 
-// Reads every byte of the checkpoints of a run, or of one, past the page cache; 65 where one is
-// damaged.
+// Reads every byte of one checkpoint, or of all checkpoints of a run, bypassing the page cache.
+// Returns 65 if one is damaged.
 int checkpoint_verify(const std::string& path) {
   int exit_code = 0;
   for (const auto& checkpoint : named_checkpoints(path)) {
@@ -265,7 +268,7 @@ int checkpoint_verify(const std::string& path) {
   return exit_code;
 }
 
-// Writes what a checkpoint holds: step, tokens, settings, files, tensors.
+// Prints the contents of a checkpoint: step, tokens, settings, files, tensors.
 int checkpoint_inspect(const std::string& path) {
   const auto checkpoint = named_checkpoint(path);
   const auto manifest = read_manifest(checkpoint);
@@ -282,30 +285,31 @@ int checkpoint_inspect(const std::string& path) {
   return 0;
 }
 
-// Writes which tensors differ, and by how much; 1 where some do.
+// Prints the tensors that differ, and by how much. Returns 1 if there are differences.
 int checkpoint_diff(const std::string& a, const std::string& b) {
   const auto found = compare_checkpoints(named_checkpoint(a), named_checkpoint(b));
   for (const auto& name_of_one : found.only_in_a)
-    std::cout << "only in the first: " << name_of_one << "\n";
+    std::cout << "only in the first checkpoint: " << name_of_one << "\n";
   for (const auto& name_of_one : found.only_in_b)
-    std::cout << "only in the second: " << name_of_one << "\n";
+    std::cout << "only in the second checkpoint: " << name_of_one << "\n";
   for (const auto& text : found.other_shape)
     std::cout << text << "\n";
   for (const auto& t : found.tensors)
     std::cout << t.name << " " << t.shape << ": " << t.differing << " of " << t.shape.elements()
               << " elements differ, by at most " << t.largest << " (element " << t.largest_index
               << "), relative " << t.relative << "\n";
-  std::cout << found.same << " tensors are the same, " << found.tensors.size() << " differ\n";
+  std::cout << found.same << " tensors are equal, " << found.tensors.size() << " differ\n";
   return found.empty() ? 0 : 1;
 }
 
-// Deletes the others that are whole, once the newest has been read back, and writes which.
+// Validates the newest checkpoint, then deletes the complete checkpoints that the retention rules
+// do not keep, and prints their names.
 int checkpoint_prune(const CheckpointPruneOptions& options) {
   const auto directory = fs::path(options.run) / "checkpoints";
   if (named_checkpoint(options.run).parent_path() != directory)
     throw DataError(str(options.run, ": expected a run (with checkpoints/)"));
   std::optional<RunDirectory> held;
-  if (!options.dry_run) held.emplace(options.run);  // no training goes on in it
+  if (!options.dry_run) held.emplace(options.run);  // locks the run against training
   const auto before = checkpoint_steps(directory).size();
   const auto about = newest_about(directory);
   const auto retention = retention_of(about, options);
@@ -322,7 +326,7 @@ int checkpoint_prune(const CheckpointPruneOptions& options) {
   return 0;
 }
 
-// Writes a directory that `transformers` loads.
+// Writes a directory that `transformers` can load.
 int checkpoint_export(const CheckpointExportOptions& options) {
   if (options.dtype != "bf16" && options.dtype != "fp32")
     throw UsageError(str("--dtype ", options.dtype, ": expected bf16 or fp32"));
@@ -342,7 +346,8 @@ int checkpoint_import(const CheckpointImportOptions& options) {
   const RunDirectory run(options.out);
   const auto directory = run.checkpoints();
   if (!checkpoint_steps(directory).empty())
-    throw UsageError(str(options.out, " has checkpoints already; name a new directory with --out"));
+    throw UsageError(
+        str("--out ", options.out, ": expected a new directory, found a run with checkpoints"));
   const auto source = find_model(options.model);
   Weights weights(source);
   Json about;
@@ -355,11 +360,12 @@ int checkpoint_import(const CheckpointImportOptions& options) {
   return 0;
 }
 
-// Writes the checkpoints of a run, or of its archive, oldest first: step, bytes, when it was saved,
-// and whether it validates (every byte is read).
+// Prints the checkpoints of a run, or of its archive, oldest first: step, bytes, time of the save,
+// and state (every byte is read).
 int checkpoint_list(const std::string& run) {
   const auto directory = checkpoints_of(run);
-  if (!directory) throw DataError(str(run, ": expected a run (with checkpoints/) or an archive"));
+  if (!directory)
+    throw DataError(str(run, ": expected a run (with checkpoints/) or the archive of a run"));
   const auto steps = checkpoint_steps(*directory);
   if (steps.empty()) log_info("no checkpoint yet in ", directory->string());
   int exit_code = 0;
@@ -378,7 +384,8 @@ int checkpoint_list(const std::string& run) {
 }  // namespace
 
 Verb checkpoint_verb() {
-  static constexpr const char* kForms = "a checkpoint, or a run or its archive: the newest one";
+  static constexpr const char* kForms =
+      "a checkpoint, or a run or its archive (its newest checkpoint)";
   auto path = std::make_shared<std::string>(), other = std::make_shared<std::string>();
   auto pruned = std::make_shared<CheckpointPruneOptions>();
   auto exported = std::make_shared<CheckpointExportOptions>();
@@ -386,47 +393,51 @@ Verb checkpoint_verb() {
   const Flag one{"path", path.get(), "Run", "PATH", kForms, kRequired};
   return {
       "checkpoint",
-      "what a run has saved",
+      "list, verify, compare, prune, export and import checkpoints",
       {},
       {},
       {{"list",
-        "the checkpoints of a run, and whether each validates (exit 65 where one does not)",
-        {{"run", path.get(), "Run", "DIR", "the run, or its archive", kRequired}},
+        "list and validate the checkpoints of a run (exit 65 if one is damaged)",
+        {{"run", path.get(), "Run", "DIR", "a run or its archive", kRequired}},
         [path] { return checkpoint_list(*path); }},
        {"verify",
-        "read every byte of a checkpoint, or of all of a run",
-        {one},
+        "read every byte of a checkpoint, or of all checkpoints of a run",
+        {{"path", path.get(), "Run", "PATH", "a checkpoint, or a run or its archive", kRequired}},
         [path] { return checkpoint_verify(*path); }},
-       {"inspect", "what a checkpoint holds", {one}, [path] { return checkpoint_inspect(*path); }},
+       {"inspect",
+        "print the contents of a checkpoint",
+        {one},
+        [path] { return checkpoint_inspect(*path); }},
        {"diff",
-        "which tensors of two checkpoints differ (exit 1 where some do)",
+        "list the tensors that differ between two checkpoints (exit 1 if some differ)",
         {{"a", path.get(), "Run", "PATH", kForms, kRequired},
          {"b", other.get(), "Run", "PATH", kForms, kRequired}},
         [path, other] { return checkpoint_diff(*path, *other); }},
        {"prune",
         "delete old checkpoints of a run",
-        {{"run", &pruned->run, "Run", "DIR", "the run", kRequired},
+        {{"run", &pruned->run, "Run", "DIR", "directory of the run", kRequired},
          {"--keep-last", &pruned->keep_last, "Run", "N",
-          "the newest so many stay (default: as the run's settings say, here and below)",
+          "keep the N newest checkpoints (default, here and below: the configuration of the run)",
           kRule.within(1)},
          {"--keep-every-steps", &pruned->keep_every_steps, "Run", "STEPS",
-          "and those of multiples of so many steps; 0: none for that", kRule.within(0)},
+          "also keep checkpoints at multiples of STEPS; 0: disabled", kRule.within(0)},
          {"--keep-best", &pruned->keep_best, "Run", "N",
-          "and the so many of the lowest validation loss", kRule.within(0)},
-         {"--dry-run", &pruned->dry_run, "Run", "", "only write which would be deleted"}},
+          "also keep the N checkpoints with the lowest validation loss", kRule.within(0)},
+         {"--dry-run", &pruned->dry_run, "Run", "", "only print what would be deleted"}},
         [pruned] { return checkpoint_prune(*pruned); }},
        {"export",
-        "write a model as a Hugging Face directory",
+        "export a model to a Hugging Face directory",
         {{"model", &exported->model, "Model", "MODEL", kModelForms, kRequired},
-         {"--out", &exported->out, "Output", "DIR", "the directory to write", kRequired},
-         {"--dtype", &exported->dtype, "Output", "bf16|fp32", "of the weights", kWithDefault},
+         {"--out", &exported->out, "Output", "DIR", "output directory; must be empty or absent",
+          kRequired},
+         {"--dtype", &exported->dtype, "Output", "bf16|fp32", "type of the weights", kWithDefault},
          {"--tokenizer-from", &exported->tokenizer_from, "Output", "DIR",
-          "copy the tokenizer files of this directory (default: the model's own)"}},
+          "copy the tokenizer files of this directory (default: those of the model)"}},
         [exported] { return checkpoint_export(*exported); }},
        {"import",
-        "make a model the first checkpoint of a run",
+        "import a model as the first checkpoint of a run",
         {{"model", &imported->model, "Model", "MODEL", kModelForms, kRequired},
-         {"--out", &imported->out, "Output", "DIR", "the run's directory", kRequired}},
+         {"--out", &imported->out, "Output", "DIR", "directory of the new run", kRequired}},
         [imported] { return checkpoint_import(*imported); }}}};
 }
 

@@ -22,7 +22,7 @@ std::string full_name(const CLI::App& app) {
   return parent == nullptr ? app.get_name() : full_name(*parent) + " " + app.get_name();
 }
 
-// Help: usage, what the verb does, then its flags by topic, each with its unit and default.
+// The help of a verb: usage, description, then its flags by topic, each with unit and default.
 class Help : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string /*name*/,
@@ -80,7 +80,7 @@ class Help : public CLI::FormatterBase {
   }
 };
 
-// Refuses other numbers than those from `least` to `most`, by the flag's name.
+// Rejects numbers outside [least, most]; the error names the flag.
 CLI::Option* within(CLI::Option* option, double least, double most = HUGE_VAL) {
   return option->check([least, most](const std::string& text) -> std::string {
     double value = 0;
@@ -125,7 +125,7 @@ void add(CLI::App& app, const Flag& flag) {
 
 void add(CLI::App& app, const Verb& verb, Run& run) {
   auto* added = app.add_subcommand(verb.name, verb.help);
-  added->set_help_flag("-h,--help", "print this")->group(kOther);
+  added->set_help_flag("-h,--help", "print this help")->group(kOther);
   for (const auto& flag : verb.flags)
     add(*added, flag);
   for (const auto& inner : verb.verbs)
@@ -150,13 +150,13 @@ std::vector<std::string> flags_of(const CLI::App& verb) {
   return names;
 }
 
-// Verbs that this program has under another name.
+// The verb that was probably meant; `compare` is part of `report` here.
 std::string meant_verb(const CLI::App& verb, const std::string& unknown) {
   const bool is_comparison = verb.get_parent() == nullptr && unknown == "compare";
   return is_comparison ? "report RUN RUN" : nearest(unknown, verbs_of(verb));
 }
 
-// The verb that the arguments reached: `lockstep data pack` is two deep.
+// The innermost verb of the arguments: `lockstep data pack` has two levels.
 const CLI::App& innermost(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? app : innermost(*chosen.front());
@@ -181,7 +181,7 @@ const CLI::App& innermost(const CLI::App& app) {
                        near.empty() ? see : ""));
 }
 
-// CLI11's sentence: without its capital, and an argument by the name that the help gives it.
+// Rewrites an error of CLI11: lower case first letter, arguments by their names in the help.
 std::string sentence(std::string text, const CLI::App& verb) {
   if (!text.empty()) text.front() = static_cast<char>(std::tolower(text.front()));
   for (const auto* option : verb.get_options())
@@ -206,28 +206,29 @@ Flag settings_flag(std::vector<Setting>& settings) {
           [&settings](const std::string& text) { settings.push_back(parse_setting(text)); },
           "Configuration",
           "TABLE.KEY=VALUE",
-          "set a key of the configuration (docs/configuration.md); repeatable",
+          "set a configuration key (docs/configuration.md); repeatable",
           kRule.repeating()};
 }
 
 Flag threads_flag(int& threads) {
   return {"--threads",
           &threads,
-          "Machine",
+          "Host",
           "N",
-          "of the CPU (default: every processor)",
+          "number of CPU threads (default: one per available CPU core)",
           kRule.within(1, static_cast<double>(most_threads()))};
 }
 
 std::vector<Flag> ranks_flags(ModelRanksOptions& ranks) {
   constexpr double kMost = 1e6;
-  return {
-      {"--tensor", &ranks.tensor, "Ranks", "N",
-       "of those that mpirun or srun start, share each matrix", kWithDefault.within(1, kMost)},
-      {"--shard", &ranks.shard, "Ranks", "N",
-       "of them hold each a part of the weights, and gather them", kWithDefault.within(1, kMost)},
-      {"--device", &ranks.device, "Machine", "cpu|cuda", kDeviceHelp},
-      threads_flag(ranks.threads)};
+  return {{"--tensor", &ranks.tensor, "Ranks", "N",
+           "tensor-parallel size: ranks (started by mpirun or srun) that share each matrix",
+           kWithDefault.within(1, kMost)},
+          {"--shard", &ranks.shard, "Ranks", "N",
+           "FSDP size: ranks that each store a part of the weights and all-gather them",
+           kWithDefault.within(1, kMost)},
+          {"--device", &ranks.device, "Host", "cpu|cuda", kDeviceHelp},
+          threads_flag(ranks.threads)};
 }
 
 std::vector<Verb> all_verbs() {
@@ -241,7 +242,8 @@ int run_command_line(const std::vector<std::string>& arguments) {
   app.formatter(std::make_shared<Help>());
   app.set_version_flag("--version", version_text, "print version, commit and features")
       ->group(kOther);
-  app.set_help_flag("-h,--help", "print this; after a verb, what it takes")->group(kOther);
+  app.set_help_flag("-h,--help", "print this help; after a verb, the help of the verb")
+      ->group(kOther);
   app.require_subcommand(1);
   Run run;
   for (const auto& verb : all_verbs())

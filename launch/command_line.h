@@ -6,10 +6,10 @@
 
 namespace lockstep {
 
-// Runs the verb that the arguments (without the program's name) name, and returns its exit code.
-// Results, help and version go to standard output, whose failures the caller sees. Throws
-// UsageError, with the nearest verb or flag, on what is not understood, and whatever the verb
-// throws.
+// Runs the verb named by the arguments (without the program's name), and returns its exit code.
+// Results, help and version go to standard output; the caller checks that they were written.
+// Throws UsageError for an unknown verb or flag, with the nearest known one. Errors of the verb
+// pass through.
 int run_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace lockstep

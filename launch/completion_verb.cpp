@@ -1,4 +1,4 @@
-// lockstep completion: shell completion from the tables of verbs, flags and options.
+// lockstep completion prints shell completion, made from the tables of verbs, flags and options.
 #include <cctype>
 #include <iostream>
 #include <memory>
@@ -13,15 +13,15 @@ namespace {
 // The entries of the script's `case` tables.
 struct Tables {
   std::string verbs;   // patterns of verbs: 'lockstep data'|'lockstep data pack'
-  std::string values;  // for a flag with a value, its choices; no choices: file names
-  std::string words;   // for a verb, its verbs and flags
+  std::string values;  // choices of each flag with a value; no choices: file names
+  std::string words;   // inner verbs and flags of each verb
 };
 
 std::string entry(const std::string& pattern, const std::string& words) {
   return str("    '", pattern, "') words='", words, "' ;;\n");
 }
 
-// "bytes|cpu|PATH" becomes "bytes cpu": the words of a unit, without names of values.
+// Extracts the literal choices of a unit: "bytes|cpu|PATH" becomes "bytes cpu".
 std::string choices_of(const std::string& unit) {
   std::istringstream parts(unit);
   std::string words;
@@ -59,7 +59,7 @@ void add(Tables& tables, const std::string& name, const std::vector<Verb>& verbs
   tables.words += entry(name, words + (name == "lockstep" ? "--version --help" : "--help"));
 }
 
-// One function serves both shells: zsh runs it by bashcompinit.
+// One shell function serves both shells: zsh runs it through bashcompinit.
 std::string script(bool zsh) {
   Tables tables;
   add(tables, "lockstep", all_verbs(), {});
@@ -88,7 +88,7 @@ std::string script(bool zsh) {
 Verb completion_verb() {
   auto shell = std::make_shared<std::string>();
   return {"completion",
-          "print the script that completes verbs, flags and keys in a shell",
+          "print a shell script that completes verbs, flags and keys",
           {{"shell", shell.get(), "Shell", "bash|zsh", "source <(lockstep completion bash)",
             kRequired}},
           [shell] {

@@ -21,7 +21,7 @@ struct Assignment {
   const Option* option;
   TomlValue value;
   std::string origin;
-  std::string file;  // of which lines are named; empty: none
+  std::string file;  // file whose lines errors name; empty: none
 };
 
 std::vector<std::string> keys() {
@@ -39,8 +39,7 @@ std::vector<std::string> tables() {
 }
 
 std::string did_you_mean(const std::string& near) {
-  return near.empty() ? "; `lockstep config --reference` lists all"
-                      : "; did you mean " + near + "?";
+  return near.empty() ? "; see `lockstep config --reference`" : "; did you mean " + near + "?";
 }
 
 const Option& option_of(const std::string& key, const std::string& origin) {
@@ -48,8 +47,8 @@ const Option& option_of(const std::string& key, const std::string& origin) {
   throw ConfigError(str(origin, ": unknown key ", key, did_you_mean(nearest(key, keys()))));
 }
 
-// What a person wrote on the command line or in a variable. A key that takes strings takes the
-// text as it stands unless it is a quoted string or an array.
+// Parses a value from the command line or the environment. A key with string values uses the text
+// verbatim, unless it is a quoted string or an array.
 TomlValue value_of(const Setting& setting, const Option& option) {
   const auto parsed = parse_toml_value(setting.value);
   Config scratch;
@@ -64,7 +63,7 @@ TomlValue value_of(const Setting& setting, const Option& option) {
   const bool is_utf8 = parse_toml_value(toml_quoted(setting.value)).has_value();
   if (!is_utf8 || (opens && !parsed))
     throw ConfigError(
-        str(setting.origin, ": ", setting.key, ": not a TOML value: ", setting.value));
+        str(setting.origin, ": ", setting.key, ": invalid TOML value: ", setting.value));
   return setting.value;
 }
 
@@ -92,7 +91,7 @@ void set_key(const Assignment& a, ResolvedConfig& resolved) {
   resolved.origins.insert_or_assign(std::string(a.option->key), a.origin);
 }
 
-// The family comes first: it decides what the other keys of the model start from.
+// Sets model.family first, because it decides the defaults of the other keys of the model.
 void set_all(const std::vector<Assignment>& all, ResolvedConfig& resolved) {
   for (const auto& a : all)
     if (a.option->key == "model.family") set_key(a, resolved);
@@ -110,8 +109,8 @@ void fill_defaults(ResolvedConfig& resolved, const std::string& name) {
       option.derive(resolved.values);
       const auto value = parse_toml_value(to_toml(option, resolved.values));
       if (const auto wrong = assign(option, resolved.values, *value); !wrong.empty())
-        throw ConfigError(str(name, ": ", option.key, ": ", wrong, ", its default (", option.rule,
-                              "); set it, or what it comes from"));
+        throw ConfigError(str(name, ": ", option.key, ": ", wrong, ", the default (", option.rule,
+                              "); set this key, or the keys that the default depends on"));
     }
     resolved.origins.emplace(option.key,
                              option.rule.empty() ? "default" : str("default: ", option.rule));
@@ -142,7 +141,8 @@ struct ToJson {
   }
 };
 
-// What ToJson made, as TOML: the same, but for objects. A long list takes many lines.
+// Formats the result of ToJson as TOML, which differs from JSON in objects. A list has one value
+// per line.
 std::string toml_of(const Json& json) {
   if (json.is_object()) {
     std::string text;
@@ -165,12 +165,12 @@ std::string tensor_ranks_of_fp8(const ModelConfig& m, Fp8Products fp8) {
   return sizes;
 }
 
-// Values that are possible each, but not together.
+// Consistency checks values that are valid alone but may conflict with each other.
 class Consistency {
  public:
   explicit Consistency(const ResolvedConfig& resolved) : resolved_(resolved) {}
 
-  // The message names the key's origin, the key and its value.
+  // Throws ConfigError with the origin of the key, the key and its value unless `condition` holds.
   void require(bool condition, std::string_view key, const std::string& expectation) const {
     if (condition) return;
     const auto* option = find_option(key);
@@ -183,13 +183,13 @@ class Consistency {
     require(m.heads % m.kv_heads == 0, "model.kv_heads",
             str("a divisor of model.heads (", m.heads, ")"));
     const bool sized = resolved_.origins.find("model.head_size")->second.rfind("default", 0) != 0;
-    // gpt2 has no head size of its own; of llama3, `transformers` loads no other width.
+    // gpt2 has no separate head size. For llama3, `transformers` loads no other width.
     const bool divides = m.family == Family::gpt2 || m.family == Family::llama3;
     require(m.width % m.heads == 0 || (sized && !divides), "model.width",
             str("a multiple of model.heads (", m.heads, ")",
                 divides ? str(" for ", name(m.family)) : ", or set model.head_size"));
     require(m.learned_positions || m.head_size % 2 == 0, "model.head_size",
-            "an even number, as rotary positions turn pairs");
+            "an even number, because rotary positions rotate pairs");
     const auto& scaling = resolved_.values.rope_scaling;
     require(scaling.low_factor < scaling.high_factor, "model.rope_scaling_low",
             str("less than model.rope_scaling_high (", scaling.high_factor, ")"));
@@ -200,7 +200,8 @@ class Consistency {
     const auto& l = resolved_.values.layout;
     require(
         l.keep_gathered == 0 || l.sharding == Sharding::full, "layout.keep_gathered",
-        "0 unless layout.sharding is \"full\", which alone gathers weights more than once a step");
+        "0 unless layout.sharding is \"full\": without it weights are all-gathered at most once "
+        "per step");
     require(l.keep_gathered <= resolved_.values.model.layers, "layout.keep_gathered",
             str("at most model.layers (", resolved_.values.model.layers, ")"));
   }
@@ -218,21 +219,20 @@ class Consistency {
     require(!t.offloads() || t.cuda_graphs != Config::CudaGraphs::on, "train.cuda_graphs",
             str("\"auto\" or \"off\" with train.offload_",
                 t.offload_activations ? "activations" : "optimizer",
-                ", whose copies are no part of a graph"));
+                ", because CUDA graphs do not include its copies"));
     require(resolved_.values.schedule.warmup_steps <= t.steps, "schedule.warmup_steps",
-            str("at most train.steps (", t.steps, "); without the key it is 2% of them"));
+            str("at most train.steps (", t.steps, "); the default is 2% of train.steps"));
   }
 
   void check_data(const std::string& name) const {
     const auto& d = resolved_.values.data;
     if (d.train.empty() && d.source.empty())
-      throw ConfigError(
-          str(name, ": neither data.train nor tables [[data.source]] name a dataset"));
+      throw ConfigError(str(name, ": no training data; set data.train or tables [[data.source]]"));
     if (!d.train.empty() && !d.source.empty())
       throw ConfigError(str(resolved_.origins.find("data.source")->second,
                             ": data.source and data.train (",
                             resolved_.origins.find("data.train")->second,
-                            ") are both set; a mixture names all datasets in data.source"));
+                            ") are both set; list all datasets in data.source"));
     require(d.shuffle_shards == 0 || d.rows == RowKind::automatic || d.rows == RowKind::windows,
             "data.shuffle_shards", "0 unless data.rows is \"windows\"");
   }
@@ -241,30 +241,30 @@ class Consistency {
     const auto& p = resolved_.values.precision;
     if (p.fp8 == Fp8Products::off) return;
     require(p.compute == DType::bf16, "precision.fp8",
-            "\"off\" with precision.compute = \"fp32\"; or set that to \"bf16\"");
+            "\"off\" with precision.compute = \"fp32\"; or set precision.compute to \"bf16\"");
     const auto multiple = size_multiple(weight_scaling(p.fp8));
     const auto& m = resolved_.values.model;
     for (const auto size : {m.width, m.attention_width(), m.qkv_heads() * m.head_size, m.mlp_width})
       require(size % multiple == 0, "precision.fp8",
               str(p.fp8 == Fp8Products::tensor ? "\"off\"" : "\"tensor\" or \"off\"",
-                  ": the matrices of this model are no multiples of ", multiple, " (one is ", size,
-                  ")"));
+                  ": this value needs matrix sizes that are multiples of ", multiple,
+                  ", and one is ", size));
     const auto ranks = resolved_.values.layout.tensor;
     require(has_fp8_products(m, p.fp8, ranks), "layout.tensor",
-            str(tensor_ranks_of_fp8(m, p.fp8), ": with precision.fp8 each rank's part of ",
-                "q, k, v and of the mlp is a multiple of ", multiple));
+            str(tensor_ranks_of_fp8(m, p.fp8), ": precision.fp8 needs a multiple of ", multiple,
+                " in each rank's part of q, k, v and of the MLP"));
     const auto& t = resolved_.values.train;
     require(t.micro_batch * t.sequence_length % multiple == 0, "train.micro_batch",
             str("a multiple of ", multiple / std::gcd(multiple, t.sequence_length),
-                ": with precision.fp8 a micro-batch holds a multiple of ", multiple, " tokens"));
+                ": precision.fp8 needs a multiple of ", multiple, " tokens per micro-batch"));
   }
 
   void check_checkpoint() const {
     const auto& c = resolved_.values.checkpoint;
     require(!c.partner_copies || !c.local_directory.empty(), "checkpoint.partner_copies",
-            "checkpoint.local_directory with it: copies are of what machines have of their own");
+            "checkpoint.local_directory to be set too: partners copy local checkpoints");
     require(c.archive_directory.empty() || c.keep_every_steps > 0, "checkpoint.archive_directory",
-            "checkpoint.keep_every_steps with it, which says what goes there");
+            "checkpoint.keep_every_steps to be set too: it selects the archived checkpoints");
   }
 
   void check_log() const {
@@ -272,12 +272,13 @@ class Consistency {
     const auto& m = resolved_.values.model;
     const bool is_named = std::filesystem::path(l.prometheus_file).extension() == ".prom";
     require(l.prometheus_file.empty() || is_named, "log.prometheus_file",
-            "a name that ends in .prom, as node exporters look for, and as no other file of a run");
+            "a name that ends in .prom, which node exporter reads and no other file of a run has");
     if (l.sample_every_steps == 0) return;
     require(m.vocabulary != ByteTokenizer::kVocabulary ||
                 static_cast<std::int64_t>(l.sample_prompt.size()) + 1 < m.max_positions,
             "log.sample_prompt",
-            str("fewer bytes than model.max_positions (", m.max_positions, ") less one"));
+            str("fewer than ", m.max_positions - 1, " bytes with model.max_positions (",
+                m.max_positions, ")"));
   }
 
  private:
@@ -315,7 +316,7 @@ Setting parse_setting(std::string_view text) {
 
 namespace {
 
-// The one of `variables` that was probably meant by another that begins as they do; "": none.
+// The known variable that a misspelt LOCKSTEP_ variable probably means; "": none.
 std::string misspelt(const std::string& variable, const std::vector<std::string>& variables) {
   constexpr std::string_view kBegin = "LOCKSTEP_";
   if (!variable.starts_with(kBegin)) return "";
@@ -345,12 +346,12 @@ std::vector<Setting> environment_settings(const char* const* environment) {
     if (equals == entry.npos) continue;
     if (std::none_of(known.begin(), known.end(), of_table)) {
       if (const auto near = misspelt(variable, variables); !near.empty())
-        throw ConfigError(str(origin, ": sets no key", did_you_mean(near)));
+        throw ConfigError(str(origin, ": unknown key", did_you_mean(near)));
       continue;
     }
     const auto at = std::find(variables.begin(), variables.end(), variable);
     if (at == variables.end())
-      throw ConfigError(str(origin, ": sets no key", did_you_mean(nearest(variable, variables))));
+      throw ConfigError(str(origin, ": unknown key", did_you_mean(nearest(variable, variables))));
     const auto& option = options()[static_cast<std::size_t>(at - variables.begin())];
     settings.push_back({std::string(option.key), std::string(entry.substr(equals + 1)), origin});
   }
@@ -415,12 +416,12 @@ std::string derived_axis_in_words(const ResolvedConfig& config, std::int64_t ran
   return str(has_shard ? "layout.replicate" : "layout.shard", " is not set: it is ",
              has_shard ? l.replicate : l.shard, " (", l.ranks, " ranks / (",
              has_shard ? str("layout.shard ", l.shard) : str("layout.replicate ", l.replicate),
-             " x layout.tensor ", l.tensor, ")); a copy of the model is on ", hosts,
+             " x layout.tensor ", l.tensor, ")); each copy of the model spans ", hosts,
              hosts == 1 ? " host" : " hosts");
 }
 
 std::string to_toml(const ResolvedConfig& config) {
-  const auto comment = [](std::string origin) {  // a path may hold what a comment may not
+  const auto comment = [](std::string origin) {  // replaces characters that a comment cannot hold
     std::replace_if(
         origin.begin(), origin.end(), [](unsigned char c) { return c < 0x20; }, '?');
     return origin;
@@ -431,7 +432,7 @@ std::string to_toml(const ResolvedConfig& config) {
     for (const auto& option : options()) {
       if (option.table() != table) continue;
       const auto& origin = config.origins.find(option.key)->second;
-      // What follows from other keys follows them again in the next run with this file.
+      // A derived default is a comment, so that the next run with this file derives it again.
       const bool follows = !option.rule.empty() && origin.rfind("default", 0) == 0;
       auto line = str(follows ? "# " : "", option.name(), " = ", to_toml(option, config.values));
       constexpr std::size_t kComment = 40;

@@ -1,4 +1,4 @@
-// What a run is configured with, and where each value came from.
+// Resolves the configuration of a run, and records the origin of each value.
 //
 // Precedence: the command line, then the environment, then the file, then defaults. A variable
 // LOCKSTEP_TABLE_KEY sets table.key (LOCKSTEP_TRAIN_STEPS=100).
@@ -22,11 +22,11 @@ struct Setting {
   std::string origin;  // "--set", "environment LOCKSTEP_TRAIN_STEPS"
 };
 
-// "table.key=value" of --set. Throws UsageError where there is no '='.
+// Parses "table.key=value" of --set. Throws UsageError if there is no '='.
 Setting parse_setting(std::string_view text);
 
-// The variables among "NAME=value" that set keys. Throws ConfigError on LOCKSTEP_TABLE_KEY without
-// such a key, and on a name like it that is near to one.
+// Collects the variables that set keys from entries "NAME=value". Throws ConfigError for
+// LOCKSTEP_TABLE_KEY if the table has no such key, and for other names close to a known one.
 std::vector<Setting> environment_settings(const char* const* environment);
 
 struct ResolvedConfig {
@@ -34,31 +34,33 @@ struct ResolvedConfig {
   std::map<std::string, std::string, std::less<>> origins;  // by key: "configs/a.toml:12"
 };
 
-// Settings in rising precedence; of a run of as many ranks. Throws ConfigError that names where the
-// value was written, the key, what was expected and, for an unknown key, the nearest one.
+// Resolves a configuration for this number of ranks; later settings override earlier ones. Throws
+// ConfigError with the origin of the value, the key, the expectation and, for an unknown key, the
+// nearest known one.
 ResolvedConfig resolve_config(std::string_view text, const std::string& name,
                               const std::vector<Setting>& settings, int ranks = 1);
 
-// The same from a file and this process's environment.
+// Resolves a file, with the environment of this process.
 ResolvedConfig load_config(const std::filesystem::path& file,
                            const std::vector<Setting>& command_line, int ranks = 1);
 
-// What the ranks make of layout.shard or layout.replicate, where the configuration sets another
-// axis alone: "layout.shard is not set: it is 32 (256 ranks / ...)". Otherwise empty.
+// Describes layout.shard or layout.replicate if it was derived from the number of ranks because the
+// configuration sets only another axis: "layout.shard is not set: it is 32 (256 ranks / ...)".
+// Otherwise returns "".
 std::string derived_axis_in_words(const ResolvedConfig& config, std::int64_t ranks_per_host);
 
 // The whole configuration as TOML that resolves to equal values, with origins as comments.
 std::string to_toml(const ResolvedConfig& config);
 
-// The table [model] that describes a model: for a run that starts from its weights.
+// The table [model] of a model, for a run that starts from its weights.
 std::string model_to_toml(const ModelConfig& model);
 
-// The values alone, as checkpoints keep them: {"train.steps": 1000, ...}; and back, with `origin`
-// as the origin of each.
+// Converts values to the form that checkpoints keep, {"train.steps": 1000, ...}, and back with
+// `origin` as the origin of each value.
 Json to_json(const ResolvedConfig& config);
 ResolvedConfig config_from_json(const Json& json, const std::string& origin);
 
-// docs/configuration.md.
+// The text of docs/configuration.md.
 std::string configuration_reference();
 
 }  // namespace lockstep

@@ -10,11 +10,11 @@ namespace {
 struct ConfigOptions {
   std::string config;
   std::vector<Setting> settings;
-  std::string model;       // print the table that describes this model instead
+  std::string model;       // print the table [model] of this model instead
   bool reference = false;  // print docs/configuration.md instead
 };
 
-// Prints the resolved configuration, with where each value came from, to standard output.
+// Prints the resolved configuration, with the origin of each value, to standard output.
 int run_config(const ConfigOptions& options) {
   if (options.config.empty() && options.model.empty() && !options.reference)
     throw UsageError("config: expected CONFIG.toml, --model or --reference");
@@ -32,13 +32,13 @@ int run_config(const ConfigOptions& options) {
 Verb config_verb() {
   auto o = std::make_shared<ConfigOptions>();
   return {"config",
-          "print the resolved configuration and where each value came from",
-          {{"config", &o->config, "Configuration", "CONFIG.toml", "the run's configuration"},
+          "print the resolved configuration and the origin of each value",
+          {{"config", &o->config, "Configuration", "CONFIG.toml", "configuration of a run"},
            settings_flag(o->settings),
-           {"--reference", &o->reference, "Output", "", "print what every key means instead",
+           {"--reference", &o->reference, "Output", "", "print the meaning of every key instead",
             kRule.excluding({"config", "--set"})},
            {"--model", &o->model, "Output", "MODEL",
-            "print the table [model] of a run, a Hugging Face or an llm.c model",
+            "print the table [model] of a run, a Hugging Face model or an llm.c model instead",
             kRule.excluding({"config", "--set", "--reference"})}},
           [o] { return run_config(*o); }};
 }

@@ -41,7 +41,7 @@ namespace {
 
 constexpr int kDamaged = 65;
 
-// "0.5%" or "0.005".
+// Parses "0.5%" or "0.005".
 double share_of(const std::string& text) {
   if (text.empty()) return 0;
   const bool percent = text.back() == '%';
@@ -50,11 +50,12 @@ double share_of(const std::string& text) {
   const auto parsed = std::from_chars(text.data(), end, value);
   if (percent) value /= 100;
   if (parsed.ec != std::errc() || parsed.ptr != end || !(0 < value && value < 1))
-    throw UsageError(str("--validation ", text, ": expected a share of documents, 0.5% or 0.005"));
+    throw UsageError(
+        str("--validation ", text, ": expected a share of documents, such as 0.5% or 0.005"));
   return value;
 }
 
-// C escapes: \n \r \t \0 \\ \xHH.
+// Replaces the C escapes \n \r \t \0 \\ \xHH.
 std::string unescape(const std::string& text) {
   const auto fail = [&] {
     throw UsageError(
@@ -88,7 +89,7 @@ std::string unescape(const std::string& text) {
   return plain;
 }
 
-// A directory that goes again.
+// A directory that is removed at the end of its scope.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -109,8 +110,8 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// Ctrl-C and SIGTERM, unless they are ignored: a thread of its own calls last_words(), and ends the
-// process with 130, or 75: it may be started again. So what is at work need not ask.
+// Handles Ctrl-C and SIGTERM, unless they are ignored. A thread calls last_words() and exits the
+// process with 130 or 75 (may be restarted). The working code therefore need not poll for signals.
 class EndBySignal {
  public:
   explicit EndBySignal(std::function<void()> last_words) : last_words_(std::move(last_words)) {
@@ -120,11 +121,11 @@ class EndBySignal {
       sigaction(signal, nullptr, &action);
       if (action.sa_handler != SIG_IGN) sigaddset(&signals_, signal);
     }
-    sigaddset(&signals_, SIGUSR2);                            // ours: it is done
-    pthread_sigmask(SIG_BLOCK, &signals_, &signals_before_);  // of threads to come, too
+    sigaddset(&signals_, SIGUSR2);                            // sent by the destructor
+    pthread_sigmask(SIG_BLOCK, &signals_, &signals_before_);  // inherited by later threads
     try {
       thread_ = start_thread([this] { wait(); });
-    } catch (const TransientError&) {  // then a signal ends it without a word
+    } catch (const TransientError&) {  // without the thread, a signal ends it without a warning
       pthread_sigmask(SIG_SETMASK, &signals_before_, nullptr);
     }
   }
@@ -160,30 +161,30 @@ void say_what_packing_leaves(const std::filesystem::path& out) {
   if (!path_exists(work))
     log_warning("stopped");
   else if (path_exists(work / "progress.json"))
-    log_warning("stopped; ", work.string(),
-                " stays, and the same command goes on from there; remove it to begin anew");
+    log_warning("stopped; rerun the same command to resume from ", work.string(),
+                ", or remove it to start over");
   else
     log_warning("stopped; ", work.string(),
-                " stays, but holds nothing yet to go on from: the same command begins anew");
+                " has no progress to resume from: the same command starts over");
 }
 
 void remove_what_converting_leaves(const std::filesystem::path& out) {
   const std::filesystem::path work = str(output_path(out).string(), ".tmp-", getpid());
   std::error_code error;
-  for (int tries = 0; tries < 10 && path_exists(work); ++tries)  // it is still being written to
+  for (int tries = 0; tries < 10 && path_exists(work); ++tries)  // other threads still write to it
     std::filesystem::remove_all(work, error);
-  log_warning("stopped; ", work.string(),
-              path_exists(work) ? " may be removed" : " is removed, and nothing kept");
+  log_warning("stopped; ", path_exists(work) ? "remove the partial output " : "removed ",
+              work.string());
 }
 
-// nullptr: ids are shown.
+// The tokenizer of the dataset; nullptr: tokens are shown as ids.
 std::unique_ptr<Tokenizer> own_tokenizer(const Dataset& dataset, ShardFiles& files) {
   if (dataset.tokenizer_hash() == ByteTokenizer().about().hash) return open_tokenizer("bytes");
   const auto warn = [](const auto&... why) {
-    log_warning("tokens are shown as ids, for the tokenizer cannot be used: ", why...);
+    log_warning("tokens are shown as ids because the tokenizer is not usable: ", why...);
   };
   const TemporaryDirectory directory;
-  auto place = dataset.lists().front().directory;  // also of a single shard
+  auto place = dataset.lists().front().directory;  // set for a single shard too
   if (dataset.is_distant()) {
     const auto fetched = directory.path() / "tokenizer";
     fetch_tokenizer(place.string(), files, fetched);
@@ -202,17 +203,18 @@ std::unique_ptr<Tokenizer> own_tokenizer(const Dataset& dataset, ShardFiles& fil
   return nullptr;
 }
 
-// Ids of one tokenizer are other text by another, as many as they are.
+// Warns if the text is shown by another tokenizer than the dataset was packed with: its ids would
+// be shown as other text.
 void warn_of_other_hash(const std::string& path, const Dataset& dataset,
                         const Tokenizer& tokenizer) {
   const auto& made_with = dataset.tokenizer_hash();
   if (!made_with.empty() && made_with != tokenizer.about().hash)
-    log_warning(path, " was made with another tokenizer (", dataset.format().name, ", ", made_with,
-                ") than the text is shown by (", tokenizer.about().name, ", ",
+    log_warning(path, " was packed with tokenizer ", dataset.format().name, " (", made_with,
+                "), but the text is shown with ", tokenizer.about().name, " (",
                 tokenizer.about().hash, ")");
 }
 
-// Every byte comes from there: what a cache holds is not asked. Two shards are here at a time.
+// Downloads every byte, without the shard cache. At most two shards are on the local disk at once.
 Verification verify_distant(const std::string& path) {
   const TemporaryDirectory directory;
   ShardCache::Config cache{.directory = directory.path()};
@@ -224,12 +226,11 @@ Verification verify_distant(const std::string& path) {
   return verify(path, &files);
 }
 
-// Where nothing was read, there is nothing to say of the bytes.
 void tell_not_verified(const std::string& path) {
-  std::cout << path << ": not verified, for nothing of it was read\n";
+  std::cout << path << ": not verified because nothing was read\n";
 }
 
-// The exit code.
+// Prints the result, and returns the exit code.
 int tell(const std::string& path, const Verification& found) {
   for (const auto& damage : found.damages)
     log_line(LogLevel::error, damage);
@@ -240,18 +241,19 @@ int tell(const std::string& path, const Verification& found) {
   std::cout << path << ": " << found.shards << (found.shards == 1 ? " shard, " : " shards, ")
             << with_commas(found.tokens) << " tokens, "
             << (!found.damages.empty() ? "DAMAGED"
-                : found.ended          ? "not damaged"
-                : found.hashed         ? "whole"
-                                       : "sizes and tokens are right (no hashes to compare with)")
-            << (found.ended ? "; the others could not be looked at\n" : "\n");
+                : found.ended          ? "no damage found"
+                : found.hashed         ? "intact"
+                                       : "sizes and tokens are valid (no hashes to check)")
+            << (found.ended ? "; the other shards could not be checked\n" : "\n");
   return found.damages.empty() ? 0 : kDamaged;
 }
 
 }  // namespace
 
 int data_pack(const DataPackOptions& options) {
-  if (options.inputs.empty()) throw UsageError("nothing to pack; name files, directories or -");
-  if (options.out.empty()) throw UsageError("--out: expected the dataset's directory");
+  if (options.inputs.empty())
+    throw UsageError("no input to pack; name files or directories, or - for standard input");
+  if (options.out.empty()) throw UsageError("--out: expected the directory of the new dataset");
   const auto begin = std::chrono::steady_clock::now();
   const EndBySignal end([&] { say_what_packing_leaves(options.out); });
   const auto packed = pack({.inputs = {options.inputs.begin(), options.inputs.end()},
@@ -307,7 +309,7 @@ int data_convert(const DataConvertOptions& options) {
                              .tokenizer = options.tokenizer,
                              .vocabulary = options.vocabulary});
   for (const auto& lost : done.lost)
-    log_warning(options.to, " does not keep ", lost);
+    log_warning("format ", options.to, " does not store ", lost);
   if (!done.replaced.empty()) log_warning(done.replaced);
   std::cout << options.out << ": " << with_commas(done.tokens) << " tokens in "
             << with_commas(done.documents) << (done.documents == 1 ? " document, " : " documents, ")
@@ -317,14 +319,14 @@ int data_convert(const DataConvertOptions& options) {
 
 int data_verify(const std::vector<std::string>& datasets) {
   int exit_code = 0;
-  std::exception_ptr ended;  // the first
+  std::exception_ptr ended;  // the first access error
   for (const auto& path : datasets) {
     Verification found;
     try {
       found = is_remote(path) ? verify_distant(path) : verify(path);
     } catch (const AccessError&) {
       found.ended = std::current_exception();
-    } catch (const DataError& error) {  // it is not known what should be there
+    } catch (const DataError& error) {  // the expected contents are unknown
       log_line(LogLevel::error, error.what());
       tell_not_verified(path);
       exit_code = kDamaged;
@@ -346,100 +348,101 @@ Verb pack_verb() {
   const auto separator = [o](const std::string& text) {
     if (text.empty())
       throw UsageError(
-          "--document-separator: expected text; where it is not given a file is a document");
+          "--document-separator: expected text; without the flag each file is a document");
     o->document_separator = text;
   };
   return {
       "pack",
-      "turn text into a dataset of tokens",
+      "tokenize text into a dataset",
       {{"input", &o->inputs, "Text", "INPUT",
-        "text, or lines of JSON, both also compressed by gzip or zstd: files, directories with "
-        "them, quoted patterns ('*.jsonl.zst'); -: standard input",
+        "text or JSON lines, plain or compressed by gzip or zstd: files, directories or quoted "
+        "patterns ('*.jsonl.zst'); -: standard input",
         kRequired},
        {"--document-separator", separator, "Text", "TEXT",
-        "what stands between documents of text, such as '\\n\\n', '\\r\\n\\r\\n' where lines end "
-        "so "
-        "(default: a file is a document)"},
+        "text between documents, such as '\\n\\n', or '\\r\\n\\r\\n' for files with CRLF lines "
+        "(default: each file is a document)"},
        {"--field", &o->field, "Text", "NAME",
-        "the member of a line of JSON that is a document, meta.text of an object in it (default: "
-        "text, of files called *.jsonl, *.ndjson, *.jl or *.json.gz; all others are text)"},
+        "JSON member that holds the document; meta.text for a nested member (default: text, in "
+        "files named *.jsonl, *.ndjson, *.jl or *.json.gz; other files are plain text)"},
        {"--plain-text", &o->plain_text, "Text", "",
-        "text is taken as it stands: names of special tokens, such as <|endoftext|>, are text like "
-        "any other (default: these tokens), and JSON and tables are text (default: refused)"},
+        "read input as plain text: names of special tokens such as <|endoftext|> are ordinary text "
+        "(default: special tokens), and JSON and tables are text (default: rejected)"},
        {"--missing-bytes", &o->missing_bytes, "Text", "refuse|drop|replace",
-        "text with a byte that the tokenizer has no token for: refuse; drop the byte, as "
-        "transformers does; or replace its character by U+FFFD",
+        "text with a byte for which the tokenizer has no token: reject the text, drop the byte (as "
+        "transformers does), or replace the character by U+FFFD",
         kWithDefault},
        {"--prompt-field", &o->prompt_field, "Responses", "NAME",
-        "to learn responses: the member that is not learnt, only read"},
-       {"--response-field", &o->response_field, "Responses", "NAME", "and the one that is"},
+        "JSON member with the prompt, which is masked from the loss"},
+       {"--response-field", &o->response_field, "Responses", "NAME",
+        "JSON member with the response, which the model learns"},
        {"--messages-field", &o->messages_field, "Responses", "NAME",
-        "a conversation, a list of {\"role\", \"content\"}, of which what the assistant says is "
-        "learnt"},
+        "JSON member with a conversation, a list of {\"role\", \"content\"}; the model learns the "
+        "assistant messages"},
        {"--chat-template", &o->chat_template, "Responses", "NAME",
-        "what stands around messages: chatml, llama3, or a file (docs/packing.md)"},
+        "format of conversations: chatml, llama3, or a file (docs/packing.md)"},
        {"--out", &o->out, "Dataset", "DIR",
-        "the dataset; must not exist yet. What is done lies in DIR.tmp: the same command goes on "
-        "where it was stopped",
+        "directory of the dataset; must not exist yet. Progress is kept in DIR.tmp: rerun the same "
+        "command to resume",
         kRequired},
        {"--tokenizer", &o->tokenizer, "Dataset", "bytes|PATH",
-        "what turns text into tokens: bytes, a tokenizer's file (tokenizer.json, tekken.json, a "
-        "rank file) or a directory that holds one",
+        "bytes, a tokenizer file (tokenizer.json, tekken.json, a rank file), or a directory with "
+        "one",
         kWithDefault},
        {"--document-token", &o->document_token, "Dataset", "TOKEN",
-        "the token in front of a document (default: as the tokenizer's files say)"},
+        "token before each document (default: from the tokenizer files)"},
        {"--validation", &o->validation, "Dataset", "SHARE",
-        "share of documents held out in DIR/validation: 0.5%, or 0.005, which is the same (0.5 is "
-        "half of them); the rest is DIR/train"},
-       {"--shard-tokens", &o->shard_tokens, "Dataset", "TOKENS", "in a file at most",
+        "share of documents held out in DIR/validation, such as 0.5% or 0.005 (0.5 means half); "
+        "the rest goes to DIR/train"},
+       {"--shard-tokens", &o->shard_tokens, "Dataset", "TOKENS", "maximum tokens per shard file",
         kWithDefault.within(1, kMostInt)},
-       {"--threads", &o->threads, "Dataset", "N", "that tokenize (default: one a processor)",
+       {"--threads", &o->threads, "Dataset", "N",
+        "number of tokenizer threads (default: one per available CPU core)",
         kRule.within(1, static_cast<double>(most_threads()))}},
       [o] { return data_pack(*o); }};
 }
 
 Verb inspect_verb() {
   auto o = std::make_shared<DataInspectOptions>();
-  return {
-      "inspect",
-      "say what a dataset holds, and show some of it",
-      {{"dataset", &o->dataset, "Dataset", "DATASET", "its directory, or a shard", kRequired},
-       {"--at", &o->at, "Dataset", "N",
-        "show this token, marked, in its document (default: the first tokens)", kRule.within(0)},
-       {"--count", &o->count, "Dataset", "N",
-        "tokens to show, of --at from there on, and at most as many in front",
-        kWithDefault.within(0)},
-       {"--tokenizer", &o->tokenizer, "Dataset", "bytes|PATH",
-        "by which tokens are shown as text (default: the one beside the dataset)"}},
-      [o] { return data_inspect(*o); }};
+  return {"inspect",
+          "describe a dataset and show some of its tokens",
+          {{"dataset", &o->dataset, "Dataset", "DATASET", "directory of a dataset, or a shard",
+            kRequired},
+           {"--at", &o->at, "Dataset", "N",
+            "show token number N, marked, in its document (default: show the first tokens)",
+            kRule.within(0)},
+           {"--count", &o->count, "Dataset", "N",
+            "number of tokens to show; with --at, from N on and at most as many before it",
+            kWithDefault.within(0)},
+           {"--tokenizer", &o->tokenizer, "Dataset", "bytes|PATH",
+            "tokenizer that shows tokens as text (default: the one in the dataset's directory)"}},
+          [o] { return data_inspect(*o); }};
 }
 
 Verb convert_verb() {
   auto o = std::make_shared<DataConvertOptions>();
-  return {
-      "convert",
-      "write a dataset as shards of another format",
-      {{"input", &o->inputs, "Dataset", "DATASET",
-        "directories, shards or patterns of any format that is read", kRequired},
-       {"--to", &o->to, "Dataset", "FORMAT", "lockstep, llmc, nanogpt, megatron or datatrove",
-        kRequired},
-       {"--out", &o->out, "Dataset", "DIR", "the directory; must not exist yet", kRequired},
-       {"--name", &o->name, "Dataset", "NAME", "what the names of files begin with", kWithDefault},
-       {"--shard-tokens", &o->shard_tokens, "Dataset", "TOKENS",
-        "a file ends where it has so many (nanogpt: one file)", kWithDefault.within(1, kMostInt)},
-       {"--tokenizer", &o->tokenizer, "Dataset", "bytes|PATH",
-        "that the tokens are of, where the input does not say it"},
-       {"--vocabulary", &o->vocabulary, "Dataset", "N",
-        "ids are below it, where there is no --tokenizer (default: one more than the largest)",
-        kRule.within(1, kMostInt)}},
-      [o] { return data_convert(*o); }};
+  return {"convert",
+          "convert a dataset to another shard format",
+          {{"input", &o->inputs, "Dataset", "DATASET",
+            "directories, shards or patterns of any supported format", kRequired},
+           {"--to", &o->to, "Dataset", "FORMAT", "lockstep, llmc, nanogpt, megatron or datatrove",
+            kRequired},
+           {"--out", &o->out, "Dataset", "DIR", "output directory; must not exist yet", kRequired},
+           {"--name", &o->name, "Dataset", "NAME", "prefix of file names", kWithDefault},
+           {"--shard-tokens", &o->shard_tokens, "Dataset", "TOKENS",
+            "tokens per file (nanogpt: one file)", kWithDefault.within(1, kMostInt)},
+           {"--tokenizer", &o->tokenizer, "Dataset", "bytes|PATH",
+            "tokenizer of the input, if the input does not name it"},
+           {"--vocabulary", &o->vocabulary, "Dataset", "N",
+            "vocabulary size, if --tokenizer is not given (default: one more than the largest id)",
+            kRule.within(1, kMostInt)}},
+          [o] { return data_convert(*o); }};
 }
 
 Verb verify_verb() {
   auto datasets = std::make_shared<std::vector<std::string>>();
   return {"verify",
           "read every byte of datasets and list all damage",
-          {{"dataset", datasets.get(), "Dataset", "DATASET", "directories, or shards", kRequired}},
+          {{"dataset", datasets.get(), "Dataset", "DATASET", "directories or shards", kRequired}},
           [datasets] { return data_verify(*datasets); }};
 }
 
@@ -447,7 +450,7 @@ Verb verify_verb() {
 
 Verb data_verb() {
   return {"data",
-          "datasets of tokens",
+          "make, inspect, convert and verify datasets of tokens",
           {},
           {},
           {pack_verb(), inspect_verb(), convert_verb(), verify_verb()}};

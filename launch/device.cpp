@@ -12,7 +12,7 @@ Device device_of(const std::string& name) {
   const auto gpus = gpu::devices();
   if (gpus.count > 0) return {Device::Kind::cuda, 0};
   if (name == "best") return {};
-  throw ConfigError(str("--device cuda: no GPU can be used: ", gpus.why_not));
+  throw ConfigError(str("--device cuda: no usable GPU: ", gpus.why_not));
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What --device names.
+// The device that --device selects.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// "cpu", "cuda", or "best": a GPU where one can be used, else the CPU. Throws UsageError on another
-// name, ConfigError where there is no GPU, with the reason.
+// Accepts "cpu", "cuda" and "best" (a GPU if one is usable, otherwise the CPU). Throws UsageError
+// for another name, and ConfigError with the reason if "cuda" has no usable GPU.
 Device device_of(const std::string& name);
 
 }  // namespace lockstep

@@ -18,40 +18,40 @@ namespace {
 
 struct EvalOptions {
   std::string model;              // a run, a checkpoint, a Hugging Face directory or an llm.c model
-  std::vector<std::string> data;  // datasets; empty: what the run held out
-  std::int64_t sequence_length = 0;  // 0: the run's, or the model's positions, 1024 at most
+  std::vector<std::string> data;  // datasets; empty: data.validation of the run
+  std::int64_t sequence_length = 0;  // 0: as in the run, or the model's maximum, at most 1024
   std::int64_t tokens = 0;           // 0: all
   bool document_mask = false;
-  std::string choices;         // a file of questions, instead of datasets
-  std::int64_t questions = 0;  // the first so many; 0: all
-  std::int64_t batch = 0;      // questions at once; 0: as many as fit
-  std::string document_start;  // "on", "off"; empty: as the tokenizer says
-  std::string out;             // a record of each question; empty: none
-  std::string tokenizer;       // see open_tokenizer; empty: the model's
+  std::string choices;         // file of questions, instead of datasets
+  std::int64_t questions = 0;  // number of questions, from the first; 0: all
+  std::int64_t batch = 0;      // contexts per rank and batch; 0: as many as fit
+  std::string document_start;  // "on", "off"; empty: from the tokenizer
+  std::string out;             // file with a record per question; empty: none
+  std::string tokenizer;       // see open_tokenizer; empty: the tokenizer of the model
   ModelRanksOptions ranks;
 };
 
-// What the run was configured with: where it held out data, and the length of its windows.
+// The configuration of the run: its held-out datasets and sequence length.
 Config configuration_of(const ModelSource& source) {
   const auto* values = source.about.find("configuration");
   if (values == nullptr)
     throw UsageError(str(source.path.string(),
-                         " does not say what it was trained on; name held-out "
-                         "datasets with --data"));
+                         " does not record its training configuration; name held-out datasets "
+                         "with --data"));
   return config_from_json(*values, source.path.string() + ": configuration").values;
 }
 
-// What a row was, as the run settled it by the data that it was trained on.
+// The kind of rows that the run resolved from its training data.
 RowKind rows_of(const ModelSource& source, RowKind configured) {
   const Json* data = source.about.find("data");
   if (data == nullptr) return configured;
-  const Json* rows = data->find("rows");  // came later
+  const Json* rows = data->find("rows");  // missing in old checkpoints
   for (const auto kind : {RowKind::windows, RowKind::examples, RowKind::packed})
     if (rows != nullptr && rows->as_string() == name(kind)) return kind;
   return RowKind::windows;
 }
 
-// Where the run kept distant data.
+// The cache settings of the run for remote data.
 Config::Data cache_of(const ModelSource& source) {
   return source.about.find("configuration") == nullptr ? Config::Data()
                                                        : configuration_of(source).data;
@@ -70,7 +70,7 @@ EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source
     request.rows = rows_of(source, config.data.rows);
     if (request.sequence_length == 0) request.sequence_length = config.train.sequence_length;
     if (request.datasets.empty())
-      throw UsageError("the run held out no data (data.validation); name a dataset with --data");
+      throw UsageError("the run has no data.validation; name a dataset with --data");
   }
   if (request.sequence_length == 0)
     request.sequence_length = std::min(source.model.max_positions, kMostLength);
@@ -78,8 +78,8 @@ EvaluateRequest request_of(const EvalOptions& options, const ModelSource& source
   return request;
 }
 
-// Of the tokens of a dataset; nullptr where nothing says which it is, it is another than the
-// dataset's, or it cannot be used and was not asked for: the loss needs none.
+// The tokenizer of a dataset. Returns nullptr if it is unknown, differs from the dataset's, or is
+// unusable and was not requested: the loss does not need a tokenizer.
 std::unique_ptr<Tokenizer> tokenizer_of_data(const EvalOptions& options, const ModelSource& source,
                                              const std::vector<std::string>& datasets,
                                              ShardFiles& files) {
@@ -92,7 +92,7 @@ std::unique_ptr<Tokenizer> tokenizer_of_data(const EvalOptions& options, const M
     tokenizer = open_tokenizer_of(source, what);
   } catch (const DataError& error) {
     if (!options.tokenizer.empty()) throw;
-    log_warning("the bytes of the text are not counted, for the tokenizer cannot be used: ",
+    log_warning("bits per byte are not computed because the tokenizer is not usable: ",
                 error.what());
     return nullptr;
   }
@@ -100,7 +100,7 @@ std::unique_ptr<Tokenizer> tokenizer_of_data(const EvalOptions& options, const M
   return tokenizer;
 }
 
-// Whether all ranks have one: they count together.
+// True if all ranks have a tokenizer. They count bytes together, so all need one.
 bool all_have(const std::unique_ptr<Tokenizer>& tokenizer, World& world) {
   const auto said = world.exchange(tokenizer ? "yes" : "no");
   return std::find(said.begin(), said.end(), "no") == said.end();
@@ -123,7 +123,7 @@ Json json_of(const Evaluation& result, std::int64_t sequence_length) {
   return json;
 }
 
-// An object whose first members say what was evaluated.
+// An object that starts with the model and the evaluated data.
 template <class Value>
 Json result_of(const ModelSource& source, const char* what, Value&& on, const Json& figures) {
   Json json;
@@ -175,7 +175,7 @@ Json json_of(const ChoicesEvaluation& result) {
   return json;
 }
 
-// A line of --out.
+// One line of --out.
 Json record_of(const Question& question, std::span<const ChoiceScore> scores) {
   Json record, logp, tokens;
   for (const ChoiceScore& score : scores) {
@@ -199,7 +199,7 @@ Json record_of(const ChoicesEvaluation::Skipped& skipped) {
   return record;
 }
 
-// In the order of the file.
+// Writes the records in the order of the question file.
 void write_records(WriteFile& file, const ChoicesEvaluation& result) {
   std::string lines;
   auto skipped = result.skipped.begin();
@@ -227,10 +227,10 @@ int eval_choices(const EvalOptions& options, const ModelRanks& ranks, Stream& st
   const auto source = find_model(options.model);
   const auto what = options.tokenizer.empty() ? tokenizer_of(source) : options.tokenizer;
   const auto tokenizer = open_tokenizer_of(source, what);
-  std::optional<WriteFile> records;  // opened first: what cannot be written is said now
+  std::optional<WriteFile> records;  // opened before the evaluation, to report errors early
   if (!options.out.empty() && ranks.world.rank() == 0) {
     if (directory_exists(options.out))
-      throw UsageError(str("--out ", options.out, ": is a directory, expected the name of a file"));
+      throw UsageError(str("--out ", options.out, ": expected a file name, found a directory"));
     records.emplace(options.out);
   }
   const auto result = evaluate_choices(source,
@@ -246,10 +246,10 @@ int eval_choices(const EvalOptions& options, const ModelRanks& ranks, Stream& st
   return 0;
 }
 
-// Rank 0 writes one JSON object to standard output. Of tokens: loss_nats, bits_per_token,
-// perplexity, tokens, sequence_length, bytes, bits_per_byte and byte_perplexity (null where their
-// tokenizer is not known), and seconds. Of questions: acc, acc_norm, acc_bytes and acc_tokens, each
-// with its _stderr.
+// Rank 0 writes one JSON object to standard output. For tokens: loss_nats, bits_per_token,
+// perplexity, tokens, sequence_length, bytes, bits_per_byte and byte_perplexity (the last three are
+// null if the tokenizer is unknown), and seconds. For questions: acc, acc_norm, acc_bytes and
+// acc_tokens, each with its _stderr.
 int run_eval(const EvalOptions& options) {
   std::string datasets;
   for (const auto& dataset : options.data)
@@ -277,28 +277,30 @@ Verb eval_verb() {
   std::vector<Flag> flags{
       {"model", &o->model, "Model", "MODEL", kModelForms, kRequired},
       {"--data", &o->data, "Data", "DATASET",
-       "datasets to evaluate on (default: what the run held out)"},
+       "datasets to evaluate on (default: data.validation of the run)"},
       {"--tokens", &o->tokens, "Data", "N",
-       "rounded down to windows, at least one; 0: all (default)", kRule.within(0)},
+       "number of tokens, rounded down to whole sequences, at least one; 0: all (default)",
+       kRule.within(0)},
       {"--sequence-length", &o->sequence_length, "Data", "TOKENS",
-       "of a window (default: the run's, or the model's positions, 1024 at most)", kRule.within(1)},
-      {"--document-mask", &o->document_mask, "Data", "", "no attention across documents"},
+       "sequence length (default: as in the run, otherwise the model's maximum, at most 1024)",
+       kRule.within(1)},
+      {"--document-mask", &o->document_mask, "Data", "", "mask attention across documents"},
       {"--choices", &o->choices, "Questions", "FILE.jsonl",
-       "questions with several answers (docs/evaluation.md)", kRule.excluding({"--data"})},
-      {"--questions", &o->questions, "Questions", "N", "only the first so many; 0: all (default)",
+       "multiple-choice questions (docs/evaluation.md)", kRule.excluding({"--data"})},
+      {"--questions", &o->questions, "Questions", "N",
+       "number of questions, from the first; 0: all (default)",
        kRule.within(0).needing("--choices")},
       {"--batch", &o->batch, "Questions", "N",
-       "contexts of a rank at once, at most; of WinoGrande each question has two (default: by "
-       "length)",
+       "maximum contexts per rank and batch; a WinoGrande question has two (default: by length)",
        kRule.within(1, 65536).needing("--choices")},
       {"--document-start", &o->document_start, "Questions", "on|off",
-       "the token that starts documents in front of each context (default: as the tokenizer says)",
+       "put the token that starts documents before each context (default: from the tokenizer)",
        kRule.needing("--choices")},
-      {"--out", &o->out, "Questions", "FILE.jsonl", "write a line of JSON for each question",
+      {"--out", &o->out, "Questions", "FILE.jsonl", "write one JSON line per question",
        kRule.needing("--choices")},
       {"--tokenizer", &o->tokenizer, "Model", "WHAT", kTokenizerHelp}};
   std::ranges::move(ranks_flags(o->ranks), std::back_inserter(flags));
-  return {"eval", "the loss of a model on held-out tokens, or how often it knows an answer",
+  return {"eval", "compute the loss on held-out tokens, or the accuracy on questions",
           std::move(flags), [o] { return run_eval(*o); }};
 }
 

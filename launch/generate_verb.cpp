@@ -23,12 +23,12 @@ namespace {
 struct GenerateOptions {
   std::string model;  // a run, a checkpoint, a Hugging Face directory or an llm.c model
   std::string prompt;
-  std::string prompt_file;  // instead: the text of one, or of NAME.jsonl {"prompt": text} a line
+  std::string prompt_file;  // file with one prompt, or NAME.jsonl with {"prompt": text} per line
   std::int64_t tokens = 256;
-  bool asked_tokens = false;       // not the default, which may be more than the model has room for
-  std::vector<std::string> stops;  // texts or special tokens; ends in front of the first
-  std::int64_t batch = 8;          // of a NAME.jsonl, generated together
-  std::string tokenizer;           // see open_tokenizer; empty: the model's
+  bool asked_tokens = false;       // --tokens was given; the default may exceed the model's limit
+  std::vector<std::string> stops;  // texts or special tokens; output ends before the first one
+  std::int64_t batch = 8;          // prompts of a NAME.jsonl generated together
+  std::string tokenizer;           // see open_tokenizer; empty: the tokenizer of the model
   Sampling sampling;
   ModelRanksOptions ranks;
 };
@@ -42,19 +42,20 @@ void warn_of_fewer(const GenerateOptions& options, const EncodedPrompts& encoded
                    std::int64_t positions) {
   const auto& prompts = encoded.prompts;
   if (const auto& full = encoded.full; full.count > 0)
-    log_warning(full.count, full.count == 1 ? " prompt leaves" : " prompts leave", " none of the ",
-                "model's ", positions, " positions: nothing is generated after ",
+    log_warning(full.count, full.count == 1 ? " prompt fills" : " prompts fill", " all ", positions,
+                " positions of the model, so nothing is generated for ",
                 full.count == 1 ? "it" : "them", "; the first: ", full.first);
   const auto fewer = std::ranges::count_if(prompts, [&](const Prompt& prompt) {
     return 0 < prompt.tokens && prompt.tokens < options.tokens;
   });
   if (!options.asked_tokens || fewer == 0) return;
-  log_warning("the model has positions for ", positions, " tokens: generating ",
-              prompts.size() == 1 ? str(prompts[0].tokens, " behind the prompt")
-                                  : str("fewer behind ", fewer, " of the prompts"));
+  log_warning("the model has ", positions, " positions: generating ",
+              prompts.size() == 1 ? str("only ", prompts[0].tokens, " tokens after the prompt")
+                                  : str("fewer tokens after ", fewer, " of the prompts"));
 }
 
-// What comes of the prompts: written as it comes, or a line for each that has ended.
+// Output writes the generated text: streamed for a single prompt, or one JSON line per finished
+// prompt.
 class Output {
  public:
   Output(const GenerateOptions& options, const Tokenizer& tokenizer,
@@ -72,7 +73,7 @@ class Output {
     if (streams_) write(texts.front().text);
   }
 
-  // Whether the prompt's text goes on.
+  // Adds a token to the text of a prompt. Returns true if generation continues.
   bool take(std::size_t prompt, std::int32_t token) {
     Answer& answer = answers_[prompt];
     ++answer.tokens;
@@ -93,7 +94,7 @@ class Output {
     return answer.finish == kLength;
   }
 
-  // These have ended.
+  // Writes the rest of prompts [first, first + count), which have ended.
   void finish(std::size_t first, std::size_t count) {
     for (std::size_t i = first; i < first + count; ++i) {
       if (streams_) {
@@ -112,8 +113,8 @@ class Output {
 
   std::int64_t generated() const { return generated_; }
 
-  // Of several ranks, whether rank 0 could write all so far; it says why not. All call it, and all
-  // end in order: aborted, mpirun itself may hang.
+  // True if rank 0 wrote all output so far; it logs the error otherwise. All ranks call this, so
+  // that all end normally: mpirun may hang after an abort.
   bool is_written() {
     if (world_.size() == 1) return true;
     const bool good = world_.exchange(failure_).front().empty();
@@ -143,7 +144,7 @@ class Output {
   std::span<const PromptText> texts_;
   bool streams_;
   World& world_;
-  std::string failure_;  // of standard output
+  std::string failure_;  // error of standard output; empty: none
   std::vector<Answer> answers_;
   std::vector<std::int32_t> stop_tokens_;  // special tokens that are stop strings
   std::int64_t generated_ = 0;
@@ -159,9 +160,11 @@ void for_each_batch(std::span<const Prompt> prompts, std::int64_t batch, Work&& 
 
 int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream& stream) {
   if (ranks.mesh.size(Axis::replicate) > 1)
-    throw ConfigError(str("all ranks generate the same: start as many as --tensor x --shard, ",
-                          options.ranks.tensor * options.ranks.shard));
-  // Alone it ends as other programs do whose output nobody reads any more; others must hear of it.
+    throw ConfigError(
+        str("generate: ", ranks.world.size(), " ranks were started, expected ",
+            options.ranks.tensor * options.ranks.shard,
+            " (--tensor x --shard), because more ranks would generate the same text"));
+  // A single rank ends by SIGPIPE, as usual. Several ranks have to tell each other.
   if (ranks.world.size() > 1) std::signal(SIGPIPE, SIG_IGN);
   const auto source = find_model(options.model);
   const auto tokenizer = open_tokenizer_of(source, options.tokenizer);
@@ -179,7 +182,7 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
     });
   });
   room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
-      .require(bytes, "generate with a smaller model, fewer --tokens or a smaller --batch");
+      .require(bytes, "use a smaller model, fewer --tokens or a smaller --batch");
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
   Inference model(config, stream, arenas, ranks.comms());
   load_weights(source, model.params(), stream);
@@ -209,8 +212,8 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
   return 0;
 }
 
-// Writes the prompt and what follows it to standard output, each character as it comes; of a
-// NAME.jsonl a line {"prompt", "text", "tokens", "finish": "end", "stop" or "length"} for each.
+// Streams the prompt and its continuation to standard output. For a NAME.jsonl it writes a line
+// {"prompt", "text", "tokens", "finish": "end", "stop", "length" or "full"} per prompt.
 int run_generate(const GenerateOptions& options) {
   const auto& s = options.sampling;
   std::string stops;
@@ -236,28 +239,30 @@ Verb generate_verb() {
   auto& sampling = o->sampling;
   std::vector<Flag> flags{
       {"model", &o->model, "Model", "MODEL", kModelForms, kRequired},
-      {"--prompt", &o->prompt, "Text", "TEXT", "text to go on from"},
+      {"--prompt", &o->prompt, "Text", "TEXT", "text to continue"},
       {"--prompt-file", &o->prompt_file, "Text", "FILE",
-       "a file of it; of NAME.jsonl {\"prompt\": TEXT} a line, each answered by a line of JSON",
+       "file with the prompt, or NAME.jsonl with {\"prompt\": TEXT} per line, each answered by a "
+       "JSON line",
        kRule.excluding({"--prompt"})},
       {"--stop", &o->stops, "Text", "TEXT",
-       "end what is written in front of this text or special token, where it comes up; given "
-       "several times: of the first that comes up",
+       "end the output before this text or special token; repeatable: before the first that occurs",
        kRule.repeating()},
-      {"--batch", &o->batch, "Text", "N", "prompts of a NAME.jsonl at once",
+      {"--batch", &o->batch, "Text", "N", "number of prompts of a NAME.jsonl generated together",
        kWithDefault.within(1, 65536)},
       {"--tokenizer", &o->tokenizer, "Text", "WHAT", kTokenizerHelp},
-      {"--tokens", &o->tokens, "Text", "N", "to generate",
+      {"--tokens", &o->tokens, "Text", "N", "maximum number of generated tokens per prompt",
        kWithDefault.within(0).telling(&o->asked_tokens)},
-      {"--temperature", &sampling.temperature, "Sampling", "X", "0: always the likeliest token",
-       kWithDefault.within(0)},
-      {"--top-k", &sampling.top_k, "Sampling", "K", "among the k likeliest; 0: all",
-       kWithDefault.within(0)},
-      {"--top-p", &sampling.top_p, "Sampling", "P", "among the likeliest that reach share p",
+      {"--temperature", &sampling.temperature, "Sampling", "X",
+       "sampling temperature; 0: always the most likely token", kWithDefault.within(0)},
+      {"--top-k", &sampling.top_k, "Sampling", "K",
+       "sample from the K most likely tokens; 0: from all", kWithDefault.within(0)},
+      {"--top-p", &sampling.top_p, "Sampling", "P",
+       "sample from the most likely tokens whose probabilities sum to P",
        kWithDefault.within(0, 1)},
-      {"--seed", &sampling.seed, "Sampling", "N", "of the random numbers", kWithDefault.within(0)}};
+      {"--seed", &sampling.seed, "Sampling", "N", "random seed", kWithDefault.within(0)}};
   std::ranges::move(ranks_flags(o->ranks), std::back_inserter(flags));
-  return {"generate", "continue a text", std::move(flags), [o] { return run_generate(*o); }};
+  return {"generate", "generate text that continues a prompt", std::move(flags),
+          [o] { return run_generate(*o); }};
 }
 
 }  // namespace lockstep

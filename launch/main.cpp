@@ -1,5 +1,5 @@
-// The only place that catches: it says what stopped the program, and exits with a code that says
-// whose fault that was (core/error.h).
+// The program. main() reports the error that stopped it, and exits with the code of that kind of
+// error (core/error.h).
 #include <csignal>
 #include <exception>
 #include <iostream>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// `ulimit -v`, in bytes; RLIM_INFINITY: none.
+// The limit of `ulimit -v` in bytes; RLIM_INFINITY: no limit.
 rlim_t limit_of_addresses() {
   rlimit limit{};
   return getrlimit(RLIMIT_AS, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
@@ -22,10 +22,11 @@ rlim_t limit_of_addresses() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // glibc reserves 64 MiB of addresses for the heap of each new thread, if it can. Under a limit a
-  // run would then start with more threads' heaps, and fail at its first save.
+  // glibc reserves 64 MiB of addresses for the heap of each new thread if it can. Under a limit a
+  // run would then start with many such heaps, and fail at its first save.
   if (limit_of_addresses() != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
-  // A write beyond the limit of file sizes (ulimit -f) fails with EFBIG then, and names the file.
+  // A write beyond the file size limit (ulimit -f) then fails with EFBIG, and the error names the
+  // file.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     const int code = lockstep::run_command_line({argv + 1, argv + argc});
@@ -41,8 +42,8 @@ int main(int argc, char** argv) {
       std::cerr << "\n";
       return 1;
     }
-    std::cerr << "; `ulimit -v` limits the addresses of this process to " << limit / 1024
-              << " KiB. Raise it, or make the model or the batch smaller\n";
+    std::cerr << "; `ulimit -v` limits the address space of this process to " << limit / 1024
+              << " KiB; raise it, or use a smaller model or batch\n";
     return lockstep::ConfigError("").exit_code();
   } catch (const std::exception& e) {
     std::cerr << "lockstep: " << e.what() << "\n";

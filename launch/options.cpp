@@ -36,7 +36,7 @@ bool is_within(double value, const Option::Range& range) {
   return enough && value <= range.most;
 }
 
-// One overload a kind of member; false when the value is not one that the member can hold.
+// Has one overload per kind of member. Returns false if the member cannot hold the value.
 struct Assign {
   const TomlValue& value;
   const Option::Range& range;
@@ -52,7 +52,7 @@ struct Assign {
     }
     return set(member, std::get_if<std::vector<std::string>>(&value));
   }
-  bool operator()(std::vector<DataSource>* member) const {  // tables are read by read_sources
+  bool operator()(std::vector<DataSource>* member) const {  // read_sources reads tables
     const auto* none = std::get_if<std::vector<std::string>>(&value);
     if (none != nullptr && none->empty()) member->clear();
     return none != nullptr && none->empty();
@@ -112,7 +112,7 @@ struct Expected {
     return "a string or an array of strings";
   }
   std::string operator()(const std::vector<DataSource>*) const {
-    return "tables of path, and weight or epochs";
+    return "tables with path and weight, or path and epochs";
   }
   std::string operator()(const Choice& choice) const { return names_text(choice.names); }
   template <class Number>
@@ -148,7 +148,7 @@ std::string assign(const Option& option, Config& config, const TomlValue& value,
 }
 
 std::string to_toml(const Option& option, const Config& config) {
-  Config copy = config;  // a Field can write
+  Config copy = config;  // a Field needs a mutable Config
   return std::visit(Print{}, option.field(copy));
 }
 

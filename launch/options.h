@@ -1,4 +1,4 @@
-// Options: the one table of what may be configured. It drives parsing, checking, printing,
+// Options: the table of all configuration keys. It drives parsing, checking, printing,
 // `lockstep config` and docs/configuration.md.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// A member of Config that is an enumeration: its value and, by value, its names.
+// An enumeration member of Config: its value, and the names indexed by value.
 struct Choice {
   unsigned char* value;
   std::span<const std::string_view> names;
@@ -28,16 +28,16 @@ struct Option {
   struct Range {
     double least = -std::numeric_limits<double>::infinity();
     double most = std::numeric_limits<double>::infinity();
-    bool above_least = false;  // least itself is not allowed
+    bool above_least = false;  // excludes least itself
   };
 
-  std::string_view key;     // "train.steps"
-  Field (*field)(Config&);  // where its value lives
-  Range range;              // of numbers
-  std::string_view unit;    // "tokens"; empty: a plain number
-  std::string_view help;    // one sentence
-  std::string_view rule{};  // the default in words, where it depends on other keys; "required"
-  void (*derive)(Config&) = nullptr;  // sets that default; keys of earlier options are set
+  std::string_view key;               // "train.steps"
+  Field (*field)(Config&);            // accessor of the value
+  Range range;                        // range of a number
+  std::string_view unit;              // "tokens"; empty: no unit
+  std::string_view help;              // the meaning
+  std::string_view rule{};            // default in words if it depends on other keys; or "required"
+  void (*derive)(Config&) = nullptr;  // sets that default, after the keys of earlier options
 
   std::string_view table() const { return key.substr(0, key.find('.')); }
   std::string_view name() const { return key.substr(key.find('.') + 1); }
@@ -47,12 +47,12 @@ struct Option {
 std::span<const Option> options();  // in the order of their tables
 const Option* find_option(std::string_view key);
 
-// Sets the option's member. Returns what was wrong ("expected an integer, found true"), or nothing;
-// `line` becomes that of the wrong part of a value of many lines.
+// Sets the member of the option. Returns the error ("expected an integer, found true") or "";
+// `line` becomes the line of the error in a value of several lines.
 std::string assign(const Option& option, Config& config, const TomlValue& value,
                    int* line = nullptr);
 
 std::string expected(const Option& option);                       // "an integer, at least 1"
-std::string to_toml(const Option& option, const Config& config);  // its value; a list one a line
+std::string to_toml(const Option& option, const Config& config);  // a list has one value per line
 
 }  // namespace lockstep

@@ -21,24 +21,25 @@ namespace lockstep {
 namespace {
 
 struct PlanOptions {
-  std::string config;                // a TOML file
-  std::vector<Setting> settings;     // of --set
-  std::string cluster;               // a file; empty: of `gpu`, else as the configuration says
-  std::string gpu;                   // empty: the cluster's
-  std::int64_t nodes = 0;            // 0: the cluster's
-  std::int64_t ranks = 0;            // 0: all of the cluster
-  double network_gbits = 0;          // a second, of a GPU's adapter; 0: the cluster's
-  double storage_gbytes = 0;         // a second, that a node reads, and writes; 0: the cluster's
-  std::int64_t sequence_length = 0;  // 0: the configuration's
+  std::string config;                // TOML file
+  std::vector<Setting> settings;     // from --set
+  std::string cluster;               // file; empty: from `gpu`, or else plan.cluster
+  std::string gpu;                   // empty: as in the cluster file
+  std::int64_t nodes = 0;            // 0: as in the cluster file
+  std::int64_t ranks = 0;            // 0: all ranks of the cluster
+  double network_gbits = 0;          // Gbit/s of the NIC of each GPU; 0: as in the cluster file
+  double storage_gbytes = 0;         // GB/s per node, read and write; 0: as in the cluster file
+  std::int64_t sequence_length = 0;  // 0: as configured
   bool allow_tensor_across_nodes = false;
-  bool check = false;  // say only whether it fits
+  bool check = false;  // only check whether the run fits
   bool as_json = false;
   bool explain = false;
 };
 
-constexpr double kAdapterPayload = 46.0 / 50;  // of its rate, see core/system/hardware.cpp
+// Payload share of the rate of a NIC, see core/system/hardware.cpp.
+constexpr double kAdapterPayload = 46.0 / 50;
 
-// One machine, where nothing says how many GPUs it has.
+// Number of GPUs of a host, if nothing else tells it.
 constexpr int kRanksOfMachine = 8;
 
 Cluster cluster_of_this_machine() {
@@ -46,24 +47,26 @@ Cluster cluster_of_this_machine() {
   const auto name = here.count > 0 ? gpu::properties(0).name : "";
   if (const auto found = cluster_here(name, here.count, 1)) return *found;
   throw ConfigError(str(
-      "plan: for which machines? ",
-      here.count > 0 ? str(name, " is no GPU that is known; name") : std::string("Name"),
-      " a file by --cluster or plan.cluster (of configs/clusters, or the cluster.json of `lockstep "
-      "preflight`), or a GPU by --gpu, such as --gpu H100"));
+      "plan: ",
+      here.count > 0 ? str("unknown GPU ", name, " and no cluster given")
+                     : std::string("no cluster given"),
+      "; pass --cluster FILE or set plan.cluster (a file of configs/clusters, or the cluster.json "
+      "of `lockstep preflight`), or pass --gpu NAME, such as --gpu H100"));
 }
 
-// Where no option names machines: those that the configuration names.
+// Fills in plan.cluster if no option names a cluster.
 PlanOptions with_machines(PlanOptions options, const Config& config) {
   if (!options.cluster.empty() || !options.gpu.empty()) return options;
   options.cluster = config.plan.cluster;
   if (!options.cluster.empty() && !path_exists(options.cluster))
-    throw ConfigError(str("plan.cluster: expected a file, found none at ", options.cluster,
-                          "; `lockstep preflight --cluster-out` writes one, and --cluster or --gpu "
-                          "name other machines"));
+    throw ConfigError(str("plan.cluster: file not found: ", options.cluster,
+                          "; write it with `lockstep preflight --cluster-out`, or name another "
+                          "cluster by --cluster or --gpu"));
   return options;
 }
 
-// Of another GPU nothing was measured, nor is its price known. Adapters are the machine's.
+// Replaces the GPUs of a cluster. Measurements and price of the old GPU are dropped; the NICs of
+// the hosts stay.
 Cluster with_gpu(Cluster cluster, const std::string& gpu) {
   if (cluster.device == Device::Kind::cpu)
     throw ConfigError(str("--gpu: ", cluster.name, " has no GPUs"));
@@ -107,8 +110,8 @@ Cluster cluster_of(const PlanOptions& options) {
   try {
     check(cluster);
   } catch (const DataError& error) {
-    throw ConfigError(str(cluster.name, ": ", error.what(),
-                          "; write it into the cluster's file, or give --network"));
+    throw ConfigError(
+        str(cluster.name, ": ", error.what(), "; set it in the cluster file, or pass --network"));
   }
   return cluster;
 }
@@ -116,13 +119,13 @@ Cluster cluster_of(const PlanOptions& options) {
 int ranks_of(const PlanOptions& options, const Cluster& cluster) {
   const auto ranks = options.ranks > 0 ? options.ranks : cluster.ranks();
   if (ranks > kMostPlannedRanks)
-    throw ConfigError(str("expected at most ", with_commas(kMostPlannedRanks),
-                          " ranks of a plan, found ", with_commas(ranks),
-                          "; take fewer by --ranks or --nodes"));
+    throw ConfigError(str("plan: expected at most ", with_commas(kMostPlannedRanks),
+                          " ranks, found ", with_commas(ranks), "; reduce --ranks or --nodes"));
   return static_cast<int>(ranks);
 }
 
-// With sequences of another length, the tokens of a step and of a micro-batch as near as can be.
+// Settings with the sequence length changed; tokens per step and per micro-batch stay as close as
+// possible.
 std::vector<Setting> settings_of(const PlanOptions& options, const Config& now) {
   auto settings = options.settings;
   const auto T = options.sequence_length;
@@ -138,30 +141,31 @@ std::vector<Setting> settings_of(const PlanOptions& options, const Config& now) 
   return settings;
 }
 
-// What is not as it was asked for.
+// Notes about options that the plan could not follow exactly.
 std::vector<std::string> notes_of_wishes(const Plan& plan, const Config& asked,
                                          const PlanOptions& options) {
   std::vector<std::string> notes;
   const auto& model = plan.config.model;
   if (model.max_positions > asked.model.max_positions) {
     const auto more = parameter_count(model) - parameter_count(asked.model);
-    notes.push_back(str("model.max_positions is ", with_commas(asked.model.max_positions),
-                        ": train needs it raised to ", with_commas(model.max_positions),
-                        more == 0 ? ""
-                                  : str(", which is ", human_count(static_cast<double>(more)),
-                                        " more parameters")));
+    notes.push_back(str(
+        "model.max_positions is ", with_commas(asked.model.max_positions),
+        ", but train needs at least ", with_commas(model.max_positions),
+        more == 0 ? ""
+                  : str(", which adds ", human_count(static_cast<double>(more)), " parameters")));
   }
   const auto& cluster = plan.cluster;
   if (const auto threads = static_cast<int>(asked.train.threads);
       threads > 0 && is_of_other_threads(cluster, threads))
-    notes.push_back(str(
-        "train.threads is ", threads, ", but the ranks that were measured had ", cluster.threads,
-        ": this is the plan of those; lockstep preflight --threads ", threads, " measures anew"));
+    notes.push_back(str("train.threads is ", threads, ", but the cluster was measured with ",
+                        cluster.threads, cluster.threads == 1 ? " thread" : " threads",
+                        " per rank, which this plan uses; measure again with ",
+                        "lockstep preflight --threads ", threads));
   const auto nodes = plan.estimate.save.nodes;
   if (options.nodes > nodes)
-    notes.push_back(str(with_commas(plan.estimate.ranks), " ranks (--ranks) are on ",
-                        with_commas(nodes), " of the ", with_commas(options.nodes),
-                        " nodes (--nodes): the others do nothing"));
+    notes.push_back(str(with_commas(plan.estimate.ranks), " ranks (--ranks) use ",
+                        with_commas(nodes), " of ", with_commas(options.nodes),
+                        " nodes (--nodes); the other nodes are idle"));
   return notes;
 }
 
@@ -172,46 +176,44 @@ std::vector<std::string> notes_of(const Plan& plan) {
   const bool on_gpus = plan.cluster.device == Device::Kind::cuda;
   if (on_gpus && !LOCKSTEP_WITH_CUDA)
     notes.emplace_back(
-        "this build has no CUDA: what kernels take for themselves (workspaces) is that of a CPU's "
-        "in their place");
+        "this build has no CUDA: kernel workspaces are counted with the sizes of the CPU kernels");
   if (on_gpus && e.operators.measured == 0 && plan.config.train.attention == Config::Attention::own)
     notes.emplace_back(
-        "attention is by the own kernels, by train.attention or because cuDNN's cannot compute "
-        "this run's; their price is that of FlashAttention-2, over whole sequences");
+        "attention uses Lockstep's own kernels, because of train.attention or because cuDNN does "
+        "not support this run; they are priced as FlashAttention-2 over whole sequences");
   if (e.operators.measured == 0)
-    notes.push_back(str("nothing was measured: operators have the prices of ",
+    notes.push_back(str("no operator was measured: operators use the price model of ",
                         on_gpus ? plan.cluster.hardware.name : plan.cluster.name,
-                        "; `lockstep preflight` measures them"));
+                        "; run `lockstep preflight` to measure them"));
   else if (e.operators.measured < e.operators.kinds)
     notes.push_back(str(e.operators.measured, " of ", e.operators.kinds,
-                        " operators were measured, the others have prices"));
+                        " operators were measured, the others use the price model"));
   if (const auto& c = e.collectives; e.operators.measured > 0 && c.measured < c.kinds)
     notes.push_back(c.measured == 0
-                        ? std::string("no collective was measured: they have prices")
+                        ? std::string("no collective was measured: they use the price model")
                         : str(c.measured, " of ", c.kinds,
-                              " collectives were measured, between as many machines as these; the "
-                              "others have prices"));
+                              " collectives were measured between this number of hosts; the others "
+                              "use the price model"));
   if (on_gpus && plan.cluster.host_memory_bytes == 0)
     notes.emplace_back(
-        "the cluster does not say how much memory a host has (host_memory_bytes): it is taken to "
-        "have enough");
+        "the cluster file does not set host_memory_bytes: host memory is assumed to be sufficient");
   if (e.save.interval_seconds > plan.costs.interruption_seconds)
-    notes.push_back(str("checkpoints are ", human_eta(e.save.interval_seconds),
-                        " apart, and an interruption comes each ",
+    notes.push_back(str("checkpoints are saved every ", human_eta(e.save.interval_seconds),
+                        ", but interruptions occur every ",
                         human_eta(plan.costs.interruption_seconds),
-                        ": much of the time is lost; save more often (checkpoint.every_steps)"));
+                        ", so much of the time is lost; lower checkpoint.every_steps"));
   if (plan.corrected && plan.search)
-    notes.emplace_back("layouts are compared without what earlier runs took");
+    notes.emplace_back("the other layouts are compared without correction by earlier runs");
   if (e.save.write_seconds == 0)
     notes.emplace_back(
-        "the cluster does not say how fast it writes (storage_write_bytes_per_second, --storage): "
-        "checkpoints are taken to be written in time");
+        "the cluster file does not set storage_write_bytes_per_second (--storage): checkpoints are "
+        "assumed not to delay training");
   return notes;
 }
 
-// A layout that cannot be.
+// A layout that is impossible.
 struct WrongLayout {
-  std::string why;  // empty: it can
+  std::string why;  // empty: the layout is possible
   std::string remedy;
 };
 
@@ -228,22 +230,22 @@ WrongLayout wrong_with(const Config& config, const Cluster& cluster) {
   const bool is_whole = product % cluster.ranks_per_node == 0, is_more = product > cluster.ranks();
   return {str("layout.replicate x layout.shard x layout.tensor is ", l.replicate, " x ", l.shard,
               " x ", l.tensor, " = ", product, ", but there are ", l.ranks, " ranks"),
-          str("; plan with", is_more ? str(" --nodes ", nodes) : "",
+          str("; pass", is_more ? str(" --nodes ", nodes) : "",
               is_more && is_whole ? "" : str(" --ranks ", product),
               l.ranks % (l.replicate * l.tensor) == 0
-                  ? ", or leave layout.shard out: it takes what is left"
+                  ? ", or omit layout.shard, which then uses the remaining ranks"
                   : "")};
 }
 
-// The fastest in place of the configuration's layout, put into `config`.
+// Replaces the layout of `config` and of the plan by the fastest layout.
 void take_fastest(Plan& plan, const WrongLayout& wrong, Config& config) {
   if (!plan.search) throw ConfigError(wrong.why + wrong.remedy);
   if (plan.search->best.empty())
     throw ConfigError(
-        str(wrong.why, ", and of their layouts none fits", nothing_fits(*plan.search)));
+        str(wrong.why, ", and no layout of these ranks fits", nothing_fits(*plan.search)));
   const auto& fastest = plan.search->best.front();
   plan.estimate = fastest.estimate;
-  plan.notes.push_back(str(wrong.why, ": this is the plan of the fastest layout"));
+  plan.notes.push_back(str(wrong.why, ": this plan shows the fastest layout instead"));
   config.layout = fastest.config.layout;
   config.train.micro_batch = fastest.config.train.micro_batch;
   config.train.recompute = fastest.config.train.recompute;
@@ -273,7 +275,7 @@ Plan make_plan(const PlanOptions& given) {
     if (const auto time = earlier.corrected(residual_key(config), plan.estimate.time))
       plan.corrected = corrected(plan.estimate, plan.config, plan.cluster, *time);
     else if (!earlier.runs().empty())
-      plan.notes.emplace_back("no earlier run on these machines was like this one");
+      plan.notes.emplace_back("no earlier run on this cluster resembles this run");
   }
   plan.costs = run_costs(plan.config, plan.cluster, plan.estimate);
   if (plan.corrected) plan.corrected_costs = run_costs(plan.config, plan.cluster, *plan.corrected);
@@ -292,8 +294,8 @@ Plan make_plan(const PlanOptions& given) {
   return plan;
 }
 
-// Prints the plan to standard output. Throws ConfigError where the run cannot be on such machines,
-// with --check also where it has not enough memory.
+// Prints the plan to standard output. Throws ConfigError if the cluster cannot hold the layout, or
+// with --check if memory is insufficient.
 int run_plan(const PlanOptions& options) {
   const Plan plan = make_plan(options);
   write_output(options.as_json ? str(plan_json(plan).dump(1), "\n") : plan_text(plan));
@@ -308,32 +310,34 @@ Verb plan_verb() {
   constexpr double kMost = kMostPlannedRanks;
   return {
       "plan",
-      "say before a launch what fits, how fast it will be, and what would be faster",
-      {{"config", &o->config, "Configuration", "CONFIG.toml", "the run's configuration", kRequired},
+      "predict memory, speed and cost of a run, and find faster layouts",
+      {{"config", &o->config, "Configuration", "CONFIG.toml", "configuration of the run",
+        kRequired},
        settings_flag(o->settings),
        {"--sequence-length", &o->sequence_length, "Configuration", "TOKENS",
-        "what if sequences were so long, a step's tokens as they are", kRule.within(1, 1 << 30)},
-       {"--cluster", &o->cluster, "Machines", "FILE",
-        "the machines: one of configs/clusters, or the cluster.json of preflight (default: "
-        "what plan.cluster of the configuration names, else the GPUs that are here)"},
-       {"--gpu", &o->gpu, "Machines", "NAME",
-        str("what if the GPUs of --cluster were these, or, without it, eight of them: ",
+        "override the sequence length (tokens per step unchanged)", kRule.within(1, 1 << 30)},
+       {"--cluster", &o->cluster, "Cluster", "FILE",
+        "cluster file: one of configs/clusters, or the cluster.json of preflight (default: "
+        "plan.cluster of the configuration, otherwise the GPUs of this host)"},
+       {"--gpu", &o->gpu, "Cluster", "NAME",
+        str("override the GPU of --cluster; without --cluster, plan hosts with 8 of it: ",
             known_gpus())},
-       {"--nodes", &o->nodes, "Machines", "N", "what if there were so many",
+       {"--nodes", &o->nodes, "Cluster", "N", "override the number of nodes",
         kRule.within(1, kMost)},
-       {"--ranks", &o->ranks, "Machines", "N", "of the run (default: all that the machines have)",
-        kRule.within(1, kMost)},
-       {"--network", &o->network_gbits, "Machines", "GBIT/S",
-        "what if the adapter of a GPU had so much", kRule.within(1e-3, 1e6)},
-       {"--storage", &o->storage_gbytes, "Machines", "GB/S",
-        "what if a node read, and wrote, so much while all do", kRule.within(1e-3, 1e6)},
-       {"--allow-tensor-across-nodes", &o->allow_tensor_across_nodes, "Machines", "",
-        "plan the configuration's layout as a run with this option takes it"},
+       {"--ranks", &o->ranks, "Cluster", "N",
+        "number of ranks of the run (default: all ranks of the cluster)", kRule.within(1, kMost)},
+       {"--network", &o->network_gbits, "Cluster", "GBIT/S",
+        "override the bandwidth of the NIC of each GPU", kRule.within(1e-3, 1e6)},
+       {"--storage", &o->storage_gbytes, "Cluster", "GB/S",
+        "override the storage bandwidth per node, for reads and writes, with all nodes active",
+        kRule.within(1e-3, 1e6)},
+       {"--allow-tensor-across-nodes", &o->allow_tensor_across_nodes, "Cluster", "",
+        "plan the configured layout as `lockstep train` runs it with this flag"},
        {"--check", &o->check, "Output", "",
-        "leave out other layouts, and exit with 78 where there is too little memory"},
+        "skip the search for other layouts, and exit with 78 if memory is insufficient"},
        {"--json", &o->as_json, "Output", "", "print one JSON object (docs/formats.md)"},
        {"--explain", &o->explain, "Output", "",
-        "print what the calls of a step take, and each formula with its inputs"}},
+        "print the time of each call of a step, and each formula with its inputs"}},
       [o] { return run_plan(*o); }};
 }
 

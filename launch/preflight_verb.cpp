@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kStallSeconds = 120;  // slow disks are to be named, not to end all
+constexpr std::int64_t kStallSeconds = 120;  // a slow disk is reported, and does not abort the job
 
 fs::path baseline_file(const PreflightVerbOptions& options) {
   if (!options.baseline.empty()) return options.baseline;
@@ -46,20 +46,20 @@ std::vector<std::vector<Finding>> findings_of_ranks(World& world, std::span<cons
   return by_rank;
 }
 
-// What is wrong with it here, or nothing.
+// The problem with the scratch directory on this host, or "".
 std::string wrong_with(const fs::path& scratch) {
-  if (!directory_exists(scratch)) return "no such folder";
+  if (!directory_exists(scratch)) return "no such directory";
   try {
     const WriteFile probe(scratch / str("preflight-", host_name()));
     return "";
   } catch (const DataError&) {
-    return "no file can be written there";
+    return "the directory is not writable";
   }
 }
 
-// Before all is measured: on every host.
+// Runs on every host before the measurements.
 void check_scratch(const std::string& scratch, World& world, const Topology& topology) {
-  std::map<std::string, std::vector<int>> ranks;  // that say so
+  std::map<std::string, std::vector<int>> ranks;  // by problem
   const auto said = world.exchange(wrong_with(scratch));
   for (std::size_t rank = 0; rank < said.size(); ++rank)
     if (!said[rank].empty()) ranks[said[rank]].push_back(static_cast<int>(rank));
@@ -68,7 +68,7 @@ void check_scratch(const std::string& scratch, World& world, const Topology& top
   throw ConfigError(str("--scratch ", scratch, ": ", wrong, " on ", hosts_in_words(topology, on)));
 }
 
-// That it is not there yet, or cannot be read any more, is no fault where this will write it.
+// Reads the cluster file. A missing or unreadable file is no error if this preflight writes it.
 std::optional<Cluster> read_named(const std::string& file, const std::string& to_be_written) {
   if (file.empty()) return std::nullopt;
   const bool is_to_be_written = fs::weakly_canonical(file) == fs::weakly_canonical(to_be_written);
@@ -76,17 +76,17 @@ std::optional<Cluster> read_named(const std::string& file, const std::string& to
     return load_cluster(file);
   } catch (const Error&) {
     if (!is_to_be_written) throw;
-    return std::nullopt;  // PreflightReport says so
+    return std::nullopt;  // PreflightReport warns about it
   }
 }
 
-// What plan.cluster names, as the first rank reads it.
+// The cluster of plan.cluster, as read by rank 0.
 std::optional<Cluster> named_cluster(const std::string& file, const std::string& to_be_written,
                                      World& world) {
   Json mine;
   if (world.rank() == 0)
     if (auto cluster = read_named(file, to_be_written)) {
-      cluster->operators = {};  // large, and no limits
+      cluster->operators = {};  // large, and not used as limits
       cluster->links = {};
       mine = Json::Array{cluster->is_measured, to_json(*cluster)};
     }
@@ -113,8 +113,8 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
   const auto watched = watch_ranks(*placed.world, kStallSeconds);
   World& host = watched ? *watched : *placed.world;
   return host.ends_all([&] {
-    // Who ends the ranks by a signal, as mpirun where one died, ends all others: the watch sees
-    // that, and ends this one when it has said what was found.
+    // After a death mpirun sends SIGTERM to all other ranks. Rank 0 ignores it: the failure
+    // detector sees the death, and ends rank 0 after the report.
     if (watched && host.rank() == 0) std::signal(SIGTERM, SIG_IGN);
     std::optional<PreflightReport> report;
     if (host.rank() == 0)
@@ -148,7 +148,7 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
 
 int run_preflight(const PreflightVerbOptions& options) {
   if (options.config.empty() && !options.settings.empty())
-    throw UsageError("--set: expected CONFIG.toml, whose keys it sets");
+    throw UsageError("--set: needs CONFIG.toml; name the configuration that --set changes");
   const auto launched = meet_ranks(device_of(options.device));
   return launched->ends_all([&] { return preflight_on(options, *launched); });
 }
@@ -156,18 +156,19 @@ int run_preflight(const PreflightVerbOptions& options) {
 Verb preflight_verb() {
   auto o = std::make_shared<PreflightVerbOptions>();
   return {"preflight",
-          "measure the machines of a run, and name those that are ill or slow",
+          "benchmark all hosts of a run, and report faulty or slow ones",
           {{"config", &o->config, "Configuration", "CONFIG.toml",
-            "a run's configuration: its products, layout and steps (default: none of a model)"},
+            "configuration of a run, to measure its matmuls, layout and steps (default: no model)"},
            settings_flag(o->settings),
            {"--cluster-out", &o->cluster_out, "Output", "FILE",
-            "write what plans are calibrated on, where nothing is wrong", kWithDefault},
-           {"--baseline", &o->baseline, "Output", "FILE",
-            "compare with it, and keep there what was found (default: preflight.json beside "
-            "--cluster-out)"},
-           {"--scratch", &o->scratch, "Machine", "DIR", "a folder, where storage is measured",
+            "cluster file with the measured rates, for plans; written if nothing is wrong",
             kWithDefault},
-           {"--device", &o->device, "Machine", "cpu|cuda", kDeviceHelp},
+           {"--baseline", &o->baseline, "Output", "FILE",
+            "file of earlier results to compare with; updated if nothing is wrong (default: "
+            "preflight.json beside --cluster-out)"},
+           {"--scratch", &o->scratch, "Host", "DIR", "directory in which storage is measured",
+            kWithDefault},
+           {"--device", &o->device, "Host", "cpu|cuda", kDeviceHelp},
            threads_flag(o->threads)},
           [o] { return run_preflight(*o); }};
 }

@@ -20,18 +20,18 @@
 namespace lockstep {
 namespace {
 
-// "lockstep 0.1.0, commit ...": the first two lines of what --version says.
+// "lockstep 0.1.0, commit ...": the first two lines of --version.
 std::string version_line() {
   const auto text = version_text();
   const auto first = text.find('\n'), second = text.find('\n', first + 1);
   return text.substr(0, first) + "," + text.substr(first + 1, second - first - 1);
 }
 
-// Refuses ranks that would not compute the same.
+// Throws ConfigError if ranks would not compute the same.
 void check_same(World& launched, const Fields& settings, Device device) {
   const bool on_cpu = device.kind == Device::Kind::cpu;
   Fields fields{{"program", version_line()}, {"--device", on_cpu ? "cpu" : "cuda"}};
-  if (on_cpu) fields.emplace_back("instruction set (LOCKSTEP_CPU sets it)", name(cpu_level()));
+  if (on_cpu) fields.emplace_back("instruction set (set by LOCKSTEP_CPU)", name(cpu_level()));
   fields.insert(fields.end(), settings.begin(), settings.end());
   agree(launched, "program or configuration", fields);
 }
@@ -52,8 +52,8 @@ std::unique_ptr<World> meet_ranks(Device device) {
   if (found.way == Rendezvous::Way::one) return std::make_unique<LoneWorld>();
   if (on_gpus && found.ranks > 1 && !has_nccl())
     throw ConfigError(str(found.reason,
-                          ", but this build has no NCCL, which ranks on GPUs need; install "
-                          "libnccl-dev and configure the build again, or add --device cpu"));
+                          ", but this build has no NCCL, which several GPU ranks need; install "
+                          "libnccl-dev and configure the build again, or pass --device cpu"));
   const bool by_mpi = found.way == Rendezvous::Way::mpi;
   if (!by_mpi) {
     log_as_rank(found.rank);
@@ -65,9 +65,9 @@ std::unique_ptr<World> meet_ranks(Device device) {
   const bool is_as_found = found.rank == world->rank() && found.ranks == world->size();
   log_info(found.reason,
            is_as_found ? "" : str(" (MPI: rank ", world->rank(), " of ", world->size(), ")"),
-           by_mpi ? "; they talk by MPI" : "; they met at ",
+           by_mpi ? "; communication by MPI" : "; rendezvous at ",
            by_mpi ? "" : str(found.address, ":", found.port),
-           on_gpus ? str(", and on GPUs by NCCL ", nccl_in_words()) : "");
+           on_gpus ? str(", GPU communication by NCCL ", nccl_in_words()) : "");
   return world;
 }
 
@@ -77,11 +77,11 @@ Device device_of_rank(Device device, World& launched) {
   const int rank = launched.rank();
   const auto local = static_cast<int>(std::find(here.begin(), here.end(), rank) - here.begin());
   const int gpus = gpu::devices().count;
-  if (gpus == 1) return device;  // the one that its launcher lets it see
+  if (gpus == 1) return device;  // the launcher shows each rank only its own GPU
   if (local >= gpus)
     throw ConfigError(str("rank ", rank, " is number ", local + 1, " on host ", host_name(),
                           ", which has ", gpus,
-                          " GPUs; start one rank for each GPU, or add --device cpu"));
+                          " GPUs; start one rank per GPU, or pass --device cpu"));
   return {Device::Kind::cuda, static_cast<std::int16_t>(local)};
 }
 
@@ -123,7 +123,7 @@ Mesh mesh_of(const ModelRanksOptions& options, int ranks) {
   if (ranks % shared != 0)
     throw ConfigError(str("--tensor ", options.tensor, " x --shard ", options.shard, " is ", shared,
                           " ranks, but ", ranks, ranks == 1 ? " was" : " were", " started; start ",
-                          shared, " or a multiple (mpirun -n, srun -n)"));
+                          shared, " ranks or a multiple (mpirun -n, srun -n)"));
   return {.replicate = static_cast<int>(ranks / shared),
           .shard = static_cast<int>(options.shard),
           .tensor = static_cast<int>(options.tensor)};

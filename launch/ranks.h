@@ -1,5 +1,4 @@
-// How the ranks of a run come together before it: who they are, whether they start the same, and
-// which places of the mesh they take.
+// Start-up of the ranks of a run: rendezvous, consistency checks, and placement in the mesh.
 #pragma once
 
 #include <filesystem>
@@ -15,39 +14,40 @@
 
 namespace lockstep {
 
-// All ranks that a launcher started with this one, or this one alone, as the environment says
-// (dist/job/rendezvous.h); logs which. Throws ConfigError where they cannot meet, with what to do.
+// Connects all ranks that a launcher started, or returns a world of this rank alone. The
+// environment decides (dist/job/rendezvous.h). Logs the result. Throws ConfigError with a remedy if
+// the ranks cannot connect.
 std::unique_ptr<World> meet_ranks(Device device);
 
-// The GPU of this rank, where `device` is one: of several on its machine, the one of its number
-// among the ranks there. Every rank calls it. Throws ConfigError where there are fewer.
+// The GPU of this rank, if `device` is a GPU: the n-th GPU for the n-th rank of a host. A
+// collective call. Throws ConfigError if the host has too few GPUs.
 Device device_of_rank(Device device, World& launched);
 
 struct PlacedRanks {
-  std::unique_ptr<World> world;  // as the mesh of the configuration numbers them
+  std::unique_ptr<World> world;  // ranks numbered as in the mesh of the configuration
   Topology topology;
 };
-// Refuses ranks that would not compute the same: another version, or other `settings`, by
-// ConfigError on all of them, with what differs where. Then finds out where each sits, gives each
-// its place in the mesh and, of several on one machine, its part of the processors. `launched`
-// outlives the result.
+// Checks that all ranks have the same version and the same `settings`; otherwise it throws
+// ConfigError on all ranks, with the differences. Then it detects the topology, assigns each rank
+// its place in the mesh, and divides the CPU cores of a host among its ranks. `launched` outlives
+// the result.
 PlacedRanks place_ranks(World& launched, const Fields& settings, const Mesh& mesh, Device device,
                         TensorAcross across);
 
-// That world with its ranks watched, so that the death or stall of one ends all (see
-// watched_world.h), and what that leaves in the run's directory, where there is one; nothing for a
-// rank that is alone.
+// Adds failure detection to a world: the death or stall of a rank aborts all ranks (see
+// watched_world.h), which then write their reports into the directory of the run, if it is given.
+// Returns nullptr for a single rank.
 std::unique_ptr<World> watch_ranks(World& placed, std::int64_t stall_seconds,
                                    const std::filesystem::path& run = {});
 
-// What eval and generate say of the ranks that share a model.
+// Options of eval and generate for the ranks that share a model.
 struct ModelRanksOptions {
-  std::int64_t tensor = 1, shard = 1;  // ranks along these axes; along replicate are the others
+  std::int64_t tensor = 1, shard = 1;  // sizes of these axes; replicate uses the remaining ranks
   std::string device = "best";
-  int threads = 0;  // 0: every processor that a rank may run on
+  int threads = 0;  // 0: every CPU core that a rank may run on
 };
-// act(ranks, compute) on all ranks that a launcher started with this one, or on this one alone;
-// `settings` must be the same on all. Its exit code.
+// Runs act(ranks, compute) on all ranks that a launcher started, or on this rank alone, and returns
+// its exit code. `settings` must be equal on all ranks.
 int on_model_ranks(const ModelRanksOptions& options, const Fields& settings,
                    FunctionRef<int(const ModelRanks& ranks, Stream& compute)> act);
 

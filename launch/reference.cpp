@@ -1,4 +1,4 @@
-// docs/configuration.md, made from the table of options, so that it cannot say anything else.
+// Generates docs/configuration.md from the table of options, so that both always agree.
 #include "launch/config.h"
 #include "launch/options.h"
 
@@ -7,25 +7,26 @@ namespace {
 
 constexpr std::string_view kHead = R"(# Configuration
 
-This page is made by `lockstep config --reference`; a test keeps it so.
+`lockstep config --reference` generates this page; a test checks that it is up to date.
 
-`lockstep train CONFIG.toml` reads one TOML file of the tables below. A value comes from, first
-found first used:
+`lockstep train CONFIG.toml` reads one TOML file with the tables below. The value of a key comes
+from the first of these places that sets it:
 
-1. the command line: `--set table.key=value`, as often as needed; the value is TOML, a bare word is a
-   string (`--set schedule.kind=linear`, `--set 'data.train=["a", "b"]'`);
-2. the environment: `LOCKSTEP_TABLE_KEY` sets `table.key` (`LOCKSTEP_TRAIN_STEPS=100`);
-3. the file;
+1. the command line: `--set table.key=value`, repeatable. The value is TOML; a bare word is a string
+   (`--set schedule.kind=linear`, `--set 'data.train=["a", "b"]'`).
+2. the environment: `LOCKSTEP_TABLE_KEY` sets `table.key` (`LOCKSTEP_TRAIN_STEPS=100`).
+3. the file.
 4. the default.
 
-`lockstep config CONFIG.toml` prints what comes out, and where each value came from; a run keeps the
-same in its `config.toml`. There a default that follows from other keys is a comment, so that it follows
-them again when the file is used with another `--set`. An unknown key, a wrong type or an impossible
-value is refused with exit code 78 before anything is allocated. Paths are relative to the working
-directory.
+`lockstep config CONFIG.toml` prints the resolved configuration and the origin of each value. A run
+keeps the same in its `config.toml`. A default that depends on other keys is a comment there, so it
+is derived again if the file is used with another `--set`.
 
-`lockstep config --model MODEL` prints the table [model] of a Hugging Face directory, an llm.c model or
-another run, for a run that starts from its weights with `--init-from`.
+An unknown key, a wrong type or an impossible value is an error (exit code 78), reported before any
+memory is allocated. Paths are relative to the working directory.
+
+`lockstep config --model MODEL` prints the table [model] of a Hugging Face directory, an llm.c model
+or another run. Use it for a run that starts from those weights with `--init-from`.
 )";
 
 std::string cell(std::string_view text) {

@@ -18,7 +18,8 @@
 namespace lockstep {
 namespace {
 
-// A page is written again, but no other file is lost. What is no file keeps nothing.
+// Rejects an output file that exists and is not a report page. Other kinds of paths, such as
+// pipes, hold nothing that could be lost.
 void check_replaceable(const std::filesystem::path& page) {
   std::error_code unknown;
   if (!std::filesystem::is_regular_file(page, unknown)) return;
@@ -28,8 +29,8 @@ void check_replaceable(const std::filesystem::path& page) {
   if (beginning.empty() || is_report_page(beginning)) return;
   const auto other = page.parent_path() / str(page.stem().string(), "-report.html");
   throw UsageError(str("--out ", page.string(),
-                       ": expected no file, or a page that `lockstep report` wrote, found another; "
-                       "name another file, such as --out ",
+                       ": file exists and is not a page of `lockstep report`; name another file, "
+                       "such as --out ",
                        other.string()));
 }
 
@@ -38,18 +39,18 @@ std::filesystem::path page_of(const ReportOptions& options) {
     throw UsageError(
         str("report: expected at most ", kMostRunsOfPage, " runs, found ", options.runs.size()));
   if (options.out.empty() && options.runs.size() > 1)
-    throw UsageError("report: of several runs, name the page with --out");
+    throw UsageError("report: several runs need a file for the page; pass --out FILE.html");
   std::filesystem::path page = options.out.empty()
                                    ? std::filesystem::path(options.runs.front()) / "report.html"
                                    : std::filesystem::path(options.out);
   if (directory_exists(page))
     throw UsageError(str("--out ", page.string(),
-                         ": is a directory, expected the name of a file, such as report.html"));
+                         ": expected a file name such as report.html, found a directory"));
   check_replaceable(page);
   return page;
 }
 
-// ReadRuns of the same name are told apart by their paths.
+// Replaces names that several runs share by the paths of the runs.
 void tell_apart(std::vector<RunRecord>& runs) {
   std::vector<std::string> names;
   for (const auto& run : runs)
@@ -60,10 +61,10 @@ void tell_apart(std::vector<RunRecord>& runs) {
 
 struct ReadRuns {
   std::vector<RunRecord> read;
-  std::vector<std::string> notes;  // why others were not
+  std::vector<std::string> notes;  // one for each run that was left out, with the reason
 };
 
-// Of several, those that have a step.
+// Reads the runs, and leaves out runs without a step. Throws if no run is left.
 ReadRuns read_runs(const std::vector<std::string>& paths) {
   ReadRuns runs;
   for (const auto& path : paths) {
@@ -71,7 +72,7 @@ ReadRuns read_runs(const std::vector<std::string>& paths) {
       runs.read.push_back(read_run(path, points_of_page(paths.size())));
     } catch (const DataError& error) {
       if (runs.notes.size() + 1 == paths.size()) throw;
-      runs.notes.push_back(str("a run is left out: ", error.what()));
+      runs.notes.push_back(str("run omitted: ", error.what()));
       log_warning(runs.notes.back());
       continue;
     }
@@ -104,11 +105,11 @@ int run_report(const ReportOptions& options) {
 Verb report_verb() {
   auto o = std::make_shared<ReportOptions>();
   return {"report",
-          "write what runs did as one page of HTML",
+          "write an HTML page about one or several runs",
           {{"run", &o->runs, "Run", "RUN",
-            "directories of runs; several are laid over each other, and compared", kRequired},
+            "directories of runs; several runs are overlaid and compared", kRequired},
            {"--out", &o->out, "Output", "FILE.html",
-            "the page (default, of one run: report.html in its directory)"}},
+            "the page (default for a single run: report.html in its directory)"}},
           [o] { return run_report(*o); }};
 }
 

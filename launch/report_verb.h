@@ -8,10 +8,10 @@ namespace lockstep {
 
 struct ReportOptions {
   std::vector<std::string> runs;  // directories
-  std::string out;                // the page; empty: report.html in the one run
+  std::string out;                // the page; empty: report.html in the directory of a single run
 };
 
-// Writes the page, says where it is and how large. Throws DataError where a run cannot be read.
+// Writes the page, and prints its path and size. Throws DataError if a run cannot be read.
 int run_report(const ReportOptions& options);
 
 }  // namespace lockstep

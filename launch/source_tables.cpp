@@ -22,8 +22,8 @@ std::string read_positive(const TomlEntry& entry, double& number) {
     number = static_cast<double>(*integer);
   if (const auto* real = std::get_if<double>(&entry.value)) number = *real;
   if (number > 0 && number <= kMostOfTable) return "";
-  return str(entry.key, ": expected a number, more than 0 (leave the table out for none); found ",
-             describe(entry.value));
+  return str(entry.key, ": expected a number above 0, found ", describe(entry.value),
+             "; omit the table to exclude the dataset");
 }
 
 std::string read_entry(const TomlEntry& entry, DataSource& source) {
@@ -33,7 +33,7 @@ std::string read_entry(const TomlEntry& entry, DataSource& source) {
   static const std::array<std::string, 3> kKeys{"path", "weight", "epochs"};
   const auto near = nearest(entry.key, kKeys);
   return str("unknown key ", entry.key,
-             near.empty() ? "; path, weight and epochs are known" : "; did you mean " + near + "?");
+             near.empty() ? "; expected path, weight or epochs" : "; did you mean " + near + "?");
 }
 
 }  // namespace
@@ -41,8 +41,8 @@ std::string read_entry(const TomlEntry& entry, DataSource& source) {
 WrongSource read_sources(const TomlTables& tables, std::vector<DataSource>& sources) {
   std::vector<DataSource> all;
   if (tables.tables.size() > kMostSources)
-    return {str(tables.tables.size(), " tables, expected at most ", kMostSources,
-                "; path may be a list of datasets"),
+    return {str("expected at most ", kMostSources, " tables, found ", tables.tables.size(),
+                "; list several datasets in one path"),
             0};
   for (const auto& table : tables.tables) {
     DataSource source;
@@ -51,14 +51,15 @@ WrongSource read_sources(const TomlTables& tables, std::vector<DataSource>& sour
     const int line = table.empty() ? 0 : table.front().line;
     if (source.paths.empty()) return {str("table ", all.size() + 1, " has no path"), line};
     if ((source.weight > 0) == (source.epochs > 0))
-      return {str("expected either weight or epochs beside path ", toml_quoted(source.paths[0]),
-                  ": its share of the samples, or how often it is read"),
+      return {str("expected either weight (share of the samples) or epochs (number of passes) for "
+                  "path ",
+                  toml_quoted(source.paths[0])),
               line};
     if (!all.empty() && (all.front().weight > 0) != (source.weight > 0))
-      return {str("expected ", all.front().weight > 0 ? "weight" : "epochs", " beside path ",
+      return {str("expected ", all.front().weight > 0 ? "weight" : "epochs", " for path ",
                   toml_quoted(source.paths[0]),
-                  ", as the tables before it have: all are given by weight, or all by epochs "
-                  "(which is a weight of epochs x samples)"),
+                  ", as in the tables before it; use weight in all tables, or epochs in all tables "
+                  "(a weight of epochs x samples)"),
               line};
     all.push_back(std::move(source));
   }

@@ -1,4 +1,4 @@
-// The tables [[data.source]], the one key that holds tables: read, checked and printed.
+// Reads, checks and prints the tables [[data.source]]. No other key holds tables.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace lockstep {
 
-// What was wrong, and in which line (0: of no one table); or nothing, and `sources` is set.
+// An error and its line (0: no particular line). If `what` is empty, `sources` is set.
 struct WrongSource {
   std::string what;
   int line = 0;
 };
 WrongSource read_sources(const TomlTables& tables, std::vector<DataSource>& sources);
 
-// As an array of inline tables, one a line.
+// Formats sources as an array of inline tables, one per line.
 std::string sources_to_toml(const std::vector<DataSource>& sources);
 
-// A list of strings, one a line where there are several.
+// Formats a list of strings, one per line if there are several.
 std::string list_to_toml(const std::vector<std::string>& list);
 
 }  // namespace lockstep

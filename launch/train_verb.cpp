@@ -23,14 +23,14 @@ namespace lockstep {
 namespace {
 
 struct TrainVerbOptions {
-  std::string config;             // a TOML file
-  std::string run;                // directory of the run; empty: see run_train
+  std::string config;             // TOML file
+  std::string run;                // directory of the run; empty: see default_run
   std::string device = "best";    // or "cpu", "cuda"
-  std::vector<Setting> settings;  // of --set
+  std::vector<Setting> settings;  // from --set
   bool allow_dataset_change = false;
   bool allow_tensor_across_nodes = false;
   std::int64_t trace_steps = 0;
-  std::int64_t verify_steps = 0;  // of --verify-resume
+  std::int64_t verify_steps = 0;  // from --verify-resume
 };
 
 namespace fs = std::filesystem;
@@ -40,11 +40,11 @@ void check_threads(const ResolvedConfig& config) {
   if (config.values.train.threads <= most_threads()) return;
   throw ConfigError(str(config.origins.find("train.threads")->second, ": train.threads is ",
                         config.values.train.threads, ", expected at most ", most_threads(),
-                        ", four for each processor that this process may use; 0 is one for each"));
+                        " (4 per CPU core available to this process); 0 means one per core"));
 }
 
-// Where no directory is named: the run whose saved configuration the file is, or runs/ and the
-// file's name.
+// The directory of the run without --run: the run that saved the file, or else runs/ and the name
+// of the file.
 fs::path default_run(const fs::path& config) {
   const auto directory = fs::absolute(config).parent_path();
   const bool saved =
@@ -103,8 +103,6 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
   });
 }
 
-// Where no run is named, a run's saved config.toml goes on with that run, and another file starts
-// (or goes on with) runs/ and the file's name.
 int run_train(const TrainVerbOptions& options) {
   const auto began = Clock::now();
   const auto launched = meet_ranks(device_of(options.device));
@@ -122,24 +120,27 @@ Verb train_verb() {
   };
   return {
       "train",
-      "train a model, or go on with a run where it stopped",
-      {{"config", &o->config, "Configuration", "CONFIG.toml", "the run's configuration", kRequired},
+      "train a model, or resume a run",
+      {{"config", &o->config, "Configuration", "CONFIG.toml", "configuration of the run",
+        kRequired},
        settings_flag(o->settings),
        {"--run", &o->run, "Run", "DIR",
-        "where the run is kept (default: the run that saved CONFIG.toml, or runs/ and its name)"},
+        "directory of the run (default: the run that saved CONFIG.toml, otherwise runs/ and the "
+        "name of CONFIG.toml)"},
        {"--init-from", sets("train.init_from", "--init-from"), "Run", "DIR",
-        "start from the weights of a run, a Hugging Face or an llm.c model"},
+        "start from the weights of a run, a Hugging Face model or an llm.c model"},
        {"--checkpoint-files", sets("checkpoint.files", "--checkpoint-files"), "Run", "rank|node",
-        "checkpoint.files: who writes a file of them"},
+        "write one checkpoint file per rank, or per node (sets checkpoint.files)"},
        {"--device", &o->device, "Run", "cpu|cuda", kDeviceHelp},
        {"--allow-dataset-change", &o->allow_dataset_change, "Run", "",
-        "go on although the training data are not what they were"},
+        "resume even if the training data changed"},
        {"--allow-tensor-across-nodes", &o->allow_tensor_across_nodes, "Run", "",
-        "let ranks of layout.tensor lie in several NVLink domains, which is slow"},
-       {"--trace", &o->trace_steps, "Run", "STEPS", "write what each stream did when, for Perfetto",
+        "allow tensor-parallel groups to span NVLink domains, which is slow"},
+       {"--trace", &o->trace_steps, "Run", "STEPS",
+        "write a timeline of all streams for Perfetto, over the first STEPS steps of this start",
         kRule.within(1, 1000)},
        {"--verify-resume", &o->verify_steps, "Run", "STEPS",
-        "first compute so many steps again, and compare them bit by bit with what the run recorded",
+        "before resuming, recompute STEPS recorded steps and compare them bit by bit",
         kRule.within(1, 1e6)}},
       [o] { return run_train(*o); }};
 }

@@ -1,5 +1,5 @@
-// Verb: what a person may ask of the program, as a table of its flags. Each is a file of its own,
-// x_verb.cpp; launch/command_line.cpp parses what was typed, and prints the help.
+// Verb describes a command of the program as a table of its flags. Each verb has its own file,
+// x_verb.cpp. launch/command_line.cpp parses the arguments and prints the help.
 #pragma once
 
 #include <cmath>
@@ -16,15 +16,16 @@
 
 namespace lockstep {
 
-// Written as kRule.within(1, 1000), kWithDefault, kRule.needing("--choices").
+// Constraints of a flag, written as kRule.within(1, 1000), kWithDefault,
+// kRule.needing("--choices").
 struct FlagRules {
   bool required = false;
-  bool shows_default = false;                 // the help has the value from before
-  double least = -HUGE_VAL, most = HUGE_VAL;  // of a number
-  bool repeats = false;                       // it may be given several times, with a value each
-  std::vector<const char*> excludes{};        // flags of the verb that are listed before
-  const char* needs = nullptr;                // likewise
-  bool* given = nullptr;                      // set where it is
+  bool shows_default = false;                 // the help prints the initial value
+  double least = -HUGE_VAL, most = HUGE_VAL;  // range of a number
+  bool repeats = false;                       // the flag may occur several times
+  std::vector<const char*> excludes{};        // flags that conflict; listed before this one
+  const char* needs = nullptr;                // flag that must be given too; listed before this one
+  bool* given = nullptr;                      // set to true if the flag is given
 
   FlagRules within(double from, double to = HUGE_VAL) const {
     return with([&](auto& rules) { rules.least = from, rules.most = to; });
@@ -56,10 +57,10 @@ struct Flag {
                              std::string*, std::optional<std::int64_t>*, std::vector<std::string>*,
                              std::function<void(const std::string& text)>>;
 
-  const char* name;   // "--run"; without dashes: an argument that has its place
-  Value value;        // where it goes
-  const char* topic;  // of the help
-  const char* unit;   // of its value: "DIR", "cpu|cuda"; of a bool ""
+  const char* name;   // "--run"; without dashes: a positional argument
+  Value value;        // destination of the value
+  const char* topic;  // heading in the help
+  const char* unit;   // form of the value: "DIR", "cpu|cuda"; a bool has ""
   std::string help;
   FlagRules rules{};
 };
@@ -67,9 +68,9 @@ struct Flag {
 struct Verb {
   const char* name;
   const char* help;
-  std::vector<Flag> flags;    // their values outlive it
-  std::function<int()> run;   // its exit code
-  std::vector<Verb> verbs{};  // in place of flags
+  std::vector<Flag> flags;    // the destinations of their values outlive the verb
+  std::function<int()> run;   // returns the exit code
+  std::vector<Verb> verbs{};  // inner verbs, instead of flags
 };
 
 std::vector<Verb> all_verbs();  // as the help lists them
@@ -86,12 +87,13 @@ Verb report_verb();
 Verb train_verb();
 Verb watch_verb();
 
-// What several verbs have alike.
+// Texts and flags that several verbs share.
 inline constexpr const char* kModelForms =
     "a run or its archive, a checkpoint, a Hugging Face directory or an llm.c model";
 inline constexpr const char* kTokenizerHelp =
-    "bytes, a tokenizer's file, or a directory that holds one (default: the model's own)";
-inline constexpr const char* kDeviceHelp = "what computes (default: a GPU where one can be used)";
+    "bytes, a tokenizer file, or a directory with one (default: the tokenizer of the model)";
+inline constexpr const char* kDeviceHelp =
+    "compute device (default: cuda if a GPU is usable, otherwise cpu)";
 Flag settings_flag(std::vector<Setting>& settings);  // --set
 Flag threads_flag(int& threads);
 std::vector<Flag> ranks_flags(ModelRanksOptions& ranks);

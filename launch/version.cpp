@@ -25,7 +25,7 @@ std::string gpus() {
 
 std::string version_text() {
   return str("lockstep ", LOCKSTEP_VERSION, "\ncommit    ", LOCKSTEP_COMMIT, "\ncompiler  ",
-             kCompiler, ", ", LOCKSTEP_BUILD_TYPE, "\nprocessor ", cpu_name(), ", kernels for ",
+             kCompiler, ", ", LOCKSTEP_BUILD_TYPE, "\ncpu       ", cpu_name(), ", kernels for ",
              name(cpu_level()), "\ngpu       ", gpus(), "\n");
 }
 

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-// "lockstep 0.1.0", then a line each: commit, compiler, backends, processor.
+// "lockstep 0.1.0", then lines for commit, compiler, CPU and GPU.
 std::string version_text();
 std::string version_and_commit();  // "0.1.0, commit 827b9f19baeb"
 

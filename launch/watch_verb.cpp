@@ -25,10 +25,10 @@ namespace lockstep {
 namespace {
 
 struct WatchVerbOptions {
-  std::string run;  // its directory, which need not be there yet
+  std::string run;  // directory of the run, which need not exist yet
 };
 
-// A run's directory, looked at again and again.
+// Watched polls the directory of a run.
 class Watched {
  public:
   explicit Watched(const std::filesystem::path& run)
@@ -37,7 +37,7 @@ class Watched {
     run_.path = run.string();
   }
 
-  // Takes as much of metrics.jsonl at once as takes no longer than a key may wait.
+  // Reads a limited part of metrics.jsonl at once, so that keys are answered quickly.
   const WatchedRun& look() {
     run_.is_there = reader_.poll([&] { forget(); }, [&](const StepMetrics& line) { take(line); });
     run_.share_read = reader_.share_read();
@@ -80,14 +80,14 @@ class Watched {
 
   std::string note_of_metrics() const {
     if (reader_.share_read() == 1 && reader_.held_back())
-      return str("the last line of metrics.jsonl is left out: ", reader_.why_held_back());
+      return str("the last line of metrics.jsonl is ignored: ", reader_.why_held_back());
     if (reader_.left_out() > 0)
       return str(reader_.left_out(),
-                 " lines of metrics.jsonl are left out; the first: ", reader_.first_left_out());
+                 " lines of metrics.jsonl are ignored; the first: ", reader_.first_left_out());
     return "";
   }
 
-  // The median over the last steps; of what few of them have the mean over all.
+  // The median over the last steps; for metrics that few steps have, the mean over all steps.
   double recently(Metric metric) const {
     if (!Medians::has(metric)) return run_.steps.mean(metric);
     std::vector<double> values;
@@ -100,7 +100,7 @@ class Watched {
   void attempt(Act&& act) {
     try {
       act();
-    } catch (const Error& error) {  // a curve is worth seeing without it
+    } catch (const Error& error) {  // the screen is useful without this file
       run_.note = error.what();
     }
   }
@@ -117,7 +117,7 @@ int print_once(Watched& watched) {
     watched.look();
   if (!run.last)
     throw DataError(str(
-        run.path, run.is_there ? ": no step is done yet" : ": no metrics.jsonl is there yet",
+        run.path, run.is_there ? ": no completed step yet" : ": no metrics.jsonl yet",
         "; on a terminal, watch waits for it", run.note.empty() ? "" : "; " + printable(run.note)));
   for (const auto& line : lines_of(run))
     std::cout << line << "\n";
@@ -129,7 +129,8 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Of a locale that is not installed, as over ssh from another machine, the name says it.
+// True for a UTF-8 locale. If the locale is not installed (as over ssh from another host), its name
+// decides.
 bool is_utf8_here() {
   if (std::setlocale(LC_CTYPE, "") != nullptr)
     return std::string_view(nl_langinfo(CODESET)) == "UTF-8";
@@ -139,14 +140,14 @@ bool is_utf8_here() {
   return locale.find("UTF-8") != locale.npos || locale.find("utf8") != locale.npos;
 }
 
-// As the terminal's user has it.
+// The style that the environment of the user asks for.
 Style style_here() {
   return {.colour = variable("NO_COLOR").empty(), .utf8 = is_utf8_here()};  // no-color.org
 }
 
-// Shows a run while it goes on, until q or Ctrl-C, whose exit code it returns; where standard
-// output is no terminal, what is known now, once. Throws DataError where the run cannot be read,
-// and without a terminal where it has done no step.
+// Shows a run until q or Ctrl-C, and returns the exit code of that key. If standard output is not a
+// terminal, it prints the state once. Throws DataError if the run cannot be read, or has no step
+// yet and there is no terminal.
 int run_watch(const WatchVerbOptions& options) {
   Watched watched(options.run);
   if (!Terminal::is_there()) return print_once(watched);
@@ -166,10 +167,10 @@ int run_watch(const WatchVerbOptions& options) {
 Verb watch_verb() {
   auto o = std::make_shared<WatchVerbOptions>();
   return {"watch",
-          "follow a run in this terminal, until q or Ctrl-C",
+          "show the progress of a run in the terminal, until q or Ctrl-C",
           {{"run", &o->run, "Run", "RUN",
-            "its directory, which need not be there yet; where the output is no terminal, what is "
-            "known is printed once",
+            "directory of the run, which need not exist yet; if the output is not a terminal, the "
+            "state is printed once",
             kRequired}},
           [o] { return run_watch(*o); }};
 }

@@ -1,36 +1,37 @@
 #!/usr/bin/env bash
-# Trains on the hosts of a file, by Open MPI's mpirun over ssh.
+# Trains on the hosts listed in a file, with mpirun of Open MPI over ssh.
 #
 #   launch/cluster/mpirun.sh HOSTS lockstep train CONFIG.toml --run RUN ...
 #
-# HOSTS has a line a host, "n1 slots=8": eight ranks there. The program, configuration, datasets and
-# the run's folder have the same paths on all of them. SIGTERM, SIGUSR1 and Ctrl-C stop the run after
-# its step, saved, with exit code 75; the same command goes on (docs/running_on_a_cluster.md).
+# HOSTS has one line per host: "n1 slots=8" starts eight ranks on n1. The program, configuration,
+# datasets and run directory have the same paths on all hosts. SIGTERM, SIGUSR1 and Ctrl-C save after
+# the current step and stop the run with exit code 75. Rerun the same command to resume
+# (docs/running_on_a_cluster.md).
 #
-#   LOCKSTEP_INTERFACE=eth0   where hosts have several networks: the one that joins them
+#   LOCKSTEP_INTERFACE=eth0   the network interface between hosts, if hosts have several
 #
-# The variables LOCKSTEP_..., NCCL_... and LD_LIBRARY_PATH that are set here are set for all ranks.
+# All ranks get the variables LOCKSTEP_..., NCCL_... and LD_LIBRARY_PATH that are set here.
 set -uo pipefail
 hosts=${1:?usage: mpirun.sh HOSTS PROGRAM ...}
 shift
 
 options=(
   --hostfile "$hosts"
-  --bind-to none           # ranks of a host divide its processors themselves
-  # A daemon with nothing to say notices in about ten seconds that its host is cut off.
+  --bind-to none           # the ranks of a host divide its CPU cores themselves
+  # An idle daemon notices after about ten seconds that its host is unreachable.
   --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3
 )
 if [[ -n ${LOCKSTEP_INTERFACE:-} ]]; then
   options+=(--mca btl_tcp_if_include "$LOCKSTEP_INTERFACE"
             --mca oob_tcp_if_include "$LOCKSTEP_INTERFACE")
-  export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME-=$LOCKSTEP_INTERFACE}"  # "=": names, no prefixes
+  export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME-=$LOCKSTEP_INTERFACE}"  # "=": exact names
 fi
-# mpirun sends only its own variables.
+# By default mpirun sends only its own variables.
 for name in ${!LOCKSTEP_*} ${!NCCL_*} ${!LD_LIBRARY_PATH*}; do options+=(-x "$name"); done
 
-# A host that is cut off confirms nothing: mpirun here and its daemon there would wait for each other for
-# a quarter of an hour. So mpirun ends at the latest 20 s after the first process that it started (a rank,
-# ssh), and a daemon 30 s after its first rank, which leaves a watch behind.
+# An unreachable host sends no confirmation: mpirun and its daemon on that host would wait for each
+# other for 15 minutes. Therefore this script kills mpirun 20 s after the first of its processes (a
+# rank, ssh) has ended. The first rank of a host starts a watch that kills its daemon 30 s later.
 options+=(--mca plm_rsh_no_tree_spawn 0)  # ssh stays as long as the daemon
 # shellcheck disable=SC2016
 rank='
@@ -40,8 +41,8 @@ rank='
   fi
   exec "$@"'
 
-# mpirun passes SIGUSR1 on to all ranks; after SIGTERM or Ctrl-C it kills them within two seconds.
-set -m  # a process group of its own, which Ctrl-C does not reach
+# mpirun forwards SIGUSR1 to all ranks; after SIGTERM or Ctrl-C it kills them within two seconds.
+set -m  # a separate process group, which Ctrl-C does not reach
 mpirun "${options[@]}" sh -c "$rank" sh "$@" </dev/null &
 job=$!
 set +m
@@ -49,13 +50,13 @@ trap 'kill -USR1 "$job"' TERM INT USR1
 most=0 late=0
 while kill -0 "$job" 2>/dev/null; do
   sleep 1 & wait $!  # a signal ends wait, not mpirun
-  children=$(cat "/proc/$job/task/"*/children 2>/dev/null) || continue  # a thread of it ended
+  children=$(cat "/proc/$job/task/"*/children 2>/dev/null) || continue  # a thread ended meanwhile
   now=$(wc -w <<<"$children")
   ((most = now > most ? now : most, late = now < most ? late + 1 : 0))
   if ((late > 20)); then
-    echo "a host is cut off: mpirun does not wait for it" >&2
+    echo "a host is unreachable; killing mpirun" >&2
     # shellcheck disable=SC2086
-    kill -KILL "$job" $children  # ssh to a host that is gone would stay for hours
+    kill -KILL "$job" $children  # ssh to an unreachable host would stay for hours
     wait "$job" 2>/dev/null
     exit 75
   fi

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Restarts a run until it is done or a restart cannot help, also in a container that Kubernetes restarts.
+# Restarts a run until it is done or a restart cannot help. It works in containers that Kubernetes
+# restarts.
 #
 #   launch/cluster/restart.sh STATE launch/cluster/mpirun.sh HOSTS lockstep train CONFIG.toml --run RUN ...
 #
-# STATE is a folder that outlives this process. When this script gives up, it writes its exit code there; a
-# later start ends with that code at once. docs/running_on_a_cluster.md lists the exit codes.
-# SIGUSR1, SIGTERM and SIGINT go to the command as SIGUSR1; then it is not started again.
+# STATE is a directory that outlives this process. When this script stops retrying, it writes its exit
+# code to that directory, and a later start exits with this code at once.
+# docs/running_on_a_cluster.md lists the exit codes. SIGUSR1, SIGTERM and SIGINT are forwarded to the
+# command as SIGUSR1, and the command is not restarted after that.
 set -uo pipefail
 state=${1:?usage: restart.sh STATE COMMAND ... --run RUN}
 shift
-most_without_save=3        # starts in a row
-backoff_seconds=150        # after exit code 74, doubled for each start in a row without a save
+most_without_save=3        # consecutive starts
+backoff_seconds=150        # after exit code 74; doubled for each consecutive start without a save
 
 run='' previous=''
 for word in "$@"; do
@@ -19,25 +21,25 @@ for word in "$@"; do
   previous=$word
 done
 tell() { echo "restart.sh: $*" >&2; }
-[[ -n $run ]] || { tell "name the run's folder with --run RUN"; exit 64; }
+[[ -n $run ]] || { tell "pass the run directory with --run RUN"; exit 64; }
 if [[ -f $state/ended ]]; then
   code=$(<"$state/ended")
-  tell "an earlier start gave up with exit code $code. Not started; after the cause is fixed, remove $state/ended"
+  tell "an earlier start stopped retrying with exit code $code. Not started; fix the cause and remove $state/ended"
   exit "$code"
 fi
 give_up() {
-  tell "$2. Not started again"
+  tell "$2. Not restarted"
   echo "$1" >"$state/ended"
   exit "$1"
 }
-newest_step() {  # that is in the run's folder
+newest_step() {  # newest checkpoint in the run directory
   local step
   for step in "$run"/checkpoints/step-*; do
     [[ $step =~ /step-0*([0-9]+)$ ]] && echo "${BASH_REMATCH[1]}"
   done | sort -n | tail -1
 }
 
-note_saves() {  # passes the log on; a run that has saved is never begun again at step 0
+note_saves() {  # copies the log and records saves, so that a saved run never starts over at step 0
   local line
   trap '' USR1 TERM INT
   while IFS= read -r line || [[ -n $line ]]; do
@@ -57,7 +59,7 @@ while :; do
   before=$(newest_step)
   [[ -z $before ]] || : >"$state/saved"
   if [[ -e $state/saved && ! -e $run/lock ]]; then
-    give_up 65 "$run: the run that was saved is gone; restore it or move it back (to begin anew, remove $state/saved)"
+    give_up 65 "$run: the saved run is missing; restore it or move it back (to start over, remove $state/saved)"
   fi
   "$@" 2> >(note_saves) &
   job=$!
@@ -68,9 +70,9 @@ while :; do
   case $code in 64 | 65 | 77 | 78) give_up "$code" "exit code $code: a retry cannot help" ;; esac
   after=$(newest_step)
   ((without_save = ${after:--1} > ${before:--1} ? 0 : without_save + 1))
-  ((without_save < most_without_save)) || give_up "$code" "$without_save starts in a row saved nothing"
+  ((without_save < most_without_save)) || give_up "$code" "$without_save consecutive starts saved nothing"
   seconds=$(((code == 74 || without_save > 0) ? backoff_seconds << without_save : 1))
-  tell "the run ended with exit code $code; it starts again in $seconds s"
+  tell "the run ended with exit code $code; restarting in $seconds s"
   sleep "$seconds" &
   wait $!
   [[ -z $told ]] || exit "$code"

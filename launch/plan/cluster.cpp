@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kFormat = "lockstep cluster 1";
-constexpr std::string_view kFormats = "lockstep cluster ";  // what that of each version begins with
+constexpr std::string_view kFormats = "lockstep cluster ";  // common start of the formats
 constexpr double kMost = 1e30;
 constexpr std::array<std::string_view, 2> kDevices{"cpu", "cuda"};
 constexpr std::array<std::string_view, 3> kArchitectures{"ampere", "hopper", "blackwell"};
@@ -25,13 +25,13 @@ struct Choice {
 struct Field {
   std::string_view key;
   std::variant<int*, std::int64_t*, double*, std::string*, Choice> value;
-  double least = 0, most = kMost;  // of numbers
-  bool is_rate = false;            // 0, or at least kLeastRate
+  double least = 0, most = kMost;  // range of a number
+  bool is_rate = false;            // a rate: 0, or at least kLeastRate
 };
 
-// A second, of bytes and FLOPs. Who writes GB or TFLOPs has less.
+// Range of rates in bytes or FLOPs per second. A rate in GB or TFLOPs would be below it.
 constexpr double kLeastRate = 1e4, kMostRate = 1e18;
-constexpr double kLeastMemory = 1 << 20;  // bytes, likewise
+constexpr double kLeastMemory = 1 << 20;  // bytes; an amount in GB would be below it
 
 constexpr std::string_view kHardware = "hardware.";
 
@@ -103,7 +103,7 @@ struct Set {
     throw DataError(str("expected ", expected, ", found ", json.dump()));
   }
   void operator()(std::string* member) const {
-    if (!json.is_string() || json.as_string().empty()) refuse("a text that is not empty");
+    if (!json.is_string() || json.as_string().empty()) refuse("a non-empty string");
     *member = json.as_string();
   }
   void operator()(const Choice& choice) const {
@@ -120,14 +120,14 @@ struct Set {
   }
   void operator()(double* member) const {
     if (!json.is_number() || !is_within(json.as_double()))
-      refuse(field.is_rate ? "bytes or FLOPs a second (not GB, not TFLOPs), 0 or 1e4 to 1e18"
+      refuse(field.is_rate ? "bytes or FLOPs per second (not GB or TFLOPs), 0 or 1e4 to 1e18"
                            : str("a number", range_text(field.least, field.most)));
     *member = json.as_double();
   }
   template <class Integer>
   void operator()(Integer* member) const {
     const double value = json.is_number() ? json.as_double() : std::nan("");
-    if (value != std::floor(value) || !is_within(value))  // 80e9 is one
+    if (value != std::floor(value) || !is_within(value))  // accepts 80e9
       refuse(str("an integer", range_text(field.least, field.most)));
     *member =
         json.is_integer() ? static_cast<Integer>(json.as_integer()) : static_cast<Integer>(value);
@@ -149,7 +149,7 @@ struct Get {
 void require_positive(double value, std::string_view key, const char* whose,
                       const char* what_to_do = "") {
   if (value > 0) return;
-  refuse_key(key, str("expected more than 0, as ", whose, " has it, found ", value, what_to_do));
+  refuse_key(key, str("expected more than 0 for ", whose, ", found ", value, what_to_do));
 }
 
 }  // namespace
@@ -189,14 +189,14 @@ std::vector<std::string> cluster_keys() {
 void set_key(Cluster& cluster, std::string_view key, const Json& value) {
   const auto all = fields(cluster);
   const auto field = std::ranges::find(all, key, &Field::key);
-  LOCKSTEP_CHECK(field != all.end(), "'", key, "' is no key of a cluster");
+  LOCKSTEP_CHECK(field != all.end(), "unknown key '", key, "' of a cluster");
   std::visit(Set{*field, value}, field->value);
 }
 
 void check(const Cluster& c) {
   const Hardware& h = c.hardware;
   const bool on_gpus = c.device == Device::Kind::cuda;
-  const char* whose = on_gpus ? "a GPU" : "a rank on processors";
+  const char* whose = on_gpus ? "a GPU" : "a rank on CPUs";
   require_positive(h.bf16_flops, "hardware.bf16_flops", whose);
   require_positive(h.fp32_flops, "hardware.fp32_flops", whose);
   require_positive(h.hbm_bytes_per_second, "hardware.hbm_bytes_per_second", whose);
@@ -207,9 +207,8 @@ void check(const Cluster& c) {
   if (c.compute_beside > 0 && c.compute_beside < 1)
     refuse_key("compute_beside", str("expected 0 or at least 1, found ", c.compute_beside));
   if (!on_gpus && c.host_memory_bytes > 0)
-    refuse_key("host_memory_bytes", str("expected nothing without GPUs, where ranks have "
-                                        "hardware.hbm_bytes each, found ",
-                                        c.host_memory_bytes));
+    refuse_key("host_memory_bytes", str("expected 0 without GPUs, found ", c.host_memory_bytes,
+                                        "; set hardware.hbm_bytes to the memory of a rank"));
   if (c.host_memory_bytes > 0 && static_cast<double>(c.host_memory_bytes) < kLeastMemory)
     refuse_key("host_memory_bytes",
                str("expected bytes (not GB), 0 or at least ", number_text(kLeastMemory), ", found ",
@@ -217,13 +216,14 @@ void check(const Cluster& c) {
   const bool is_linked = on_gpus ? h.domain_ranks > 1 : c.ranks_per_node > 1;
   if (is_linked)
     require_positive(h.nvlink_bytes_per_second, "hardware.nvlink_bytes_per_second",
-                     on_gpus ? "a domain of several GPUs" : "a machine of several ranks",
-                     on_gpus ? "; without NVLink write what PCIe carries between two GPUs in one "
-                               "direction (of 4.0 x 16 about 25e9), or hardware.domain_ranks = 1"
+                     on_gpus ? "an NVLink domain of several GPUs" : "a host with several ranks",
+                     on_gpus ? "; without NVLink set the PCIe bandwidth between two GPUs in one "
+                               "direction (4.0 x16: about 25e9), or hardware.domain_ranks = 1"
                              : "");
   if (c.ranks() > (on_gpus ? h.domain_ranks : c.ranks_per_node))
-    require_positive(h.nic_bytes_per_second, "hardware.nic_bytes_per_second",
-                     "a cluster of several domains");
+    require_positive(
+        h.nic_bytes_per_second, "hardware.nic_bytes_per_second",
+        on_gpus ? "a cluster of several NVLink domains" : "a cluster of several hosts");
 }
 
 Json to_json(const Cluster& cluster) {
@@ -254,7 +254,7 @@ bool is_cluster(const Json& json) {
 
 Cluster parse_cluster(const Json& json) {
   if (const auto& format = text_at(json, "format"); format != kFormat)
-    throw DataError(str("\"format\" is \"", format, "\", expected \"", kFormat, "\""));
+    throw DataError(str("format: expected \"", kFormat, "\", found \"", format, "\""));
   Cluster cluster;
   std::vector<std::string> found{"format", "hardware", "links", "operators"};
   const Json& hardware = json.at("hardware");
@@ -268,7 +268,7 @@ Cluster parse_cluster(const Json& json) {
   const auto refuse_unknown = [&](const Json& object, std::string_view prefix) {
     for (const auto& [key, value] : object.as_object())
       if (std::ranges::find(found, str(prefix, key)) == found.end())
-        refuse_key(str(prefix, key), "no key of a cluster");
+        refuse_key(str(prefix, key), "unknown key");
   };
   refuse_unknown(json, "");
   refuse_unknown(hardware, kHardware);

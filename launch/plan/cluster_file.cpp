@@ -11,14 +11,14 @@
 namespace lockstep {
 namespace {
 
-// OperatorTimes of some models and layouts are some hundred KB.
+// Typical OperatorTimes take some hundred KB.
 constexpr std::int64_t kMostClusterBytes = 64 << 20;
 constexpr std::string_view kVendor = "NVIDIA ";
 
-// Of a GPU that does not say, as of an H100.
+// Defaults for a GPU without these keys: the values of an H100.
 constexpr double kSustained = 0.7, kSlowdown = 0.68;
 
-// What a GPU that is not known by name, or a rank on processors, must say of itself.
+// Required keys of a GPU without a known name, or of a rank on CPUs.
 constexpr std::array kOfAny{"hardware.name", "hardware.bf16_flops", "hardware.fp32_flops",
                             "hardware.hbm_bytes_per_second", "hardware.hbm_bytes"};
 constexpr std::array kOfGpus{"hardware.multiprocessors", "hardware.nvlink_bytes_per_second",
@@ -35,7 +35,7 @@ struct ClusterValueToJson {
   }
 };
 
-// But for capitals: "h100".
+// Compares without case: "h100".
 bool is_alike(std::string_view a, std::string_view b) {
   return std::ranges::equal(
       a, b, {}, [](unsigned char c) { return std::tolower(c); },
@@ -80,7 +80,7 @@ class Reader {
                            const std::vector<std::string>& known) const {
     const auto near = nearest(key, known);
     throw ConfigError(str(file_, ":", line, ": unknown ", what, " ", key,
-                          near.empty() ? "; docs/formats.md lists those of a cluster"
+                          near.empty() ? "; docs/formats.md lists the keys of a cluster file"
                                        : str("; did you mean ", near, "?")));
   }
 
@@ -89,7 +89,7 @@ class Reader {
     return at == document_.entries.end() ? nullptr : &*at;
   }
 
-  // What the keys of [hardware] override.
+  // Sets the values that the keys of [hardware] override.
   void start_hardware() {
     const bool on_gpus = cluster_.device == Device::Kind::cuda;
     const TomlEntry* gpu = find("gpu");
@@ -130,9 +130,9 @@ class Reader {
     for (const char* key : keys)
       list += str(list.empty() ? "" : ", ", key);
     throw ConfigError(str(file_, ": ", list, keys.size() == 1 ? " is" : " are", " not set; ",
-                          on_gpus ? "name a known GPU (gpu = \"H100\") or describe one, see "
-                                  : "what a rank has is described in ",
-                          "docs/formats.md"));
+                          on_gpus ? "name a known GPU (gpu = \"H100\") or describe one"
+                                  : "describe the CPU cores and memory of a rank",
+                          ", see docs/formats.md"));
   }
 
   void require(const char* key) const {
@@ -160,9 +160,9 @@ const Hardware& hardware_of(const std::string& gpu, const std::string& origin) {
     names.push_back(one.name.substr(kVendor.size()));
   }
   const auto near = nearest(gpu, names);
-  throw ConfigError(str(origin, ": ", toml_quoted(gpu), " is no GPU that is known",
-                        near.empty() ? "" : str("; did you mean ", near, "?"), " (", known_gpus(),
-                        "); another is described by [hardware], see docs/formats.md"));
+  throw ConfigError(str(origin, ": unknown GPU ", toml_quoted(gpu),
+                        near.empty() ? "" : str("; did you mean ", near, "?"), " (known: ",
+                        known_gpus(), "); describe others in [hardware], see docs/formats.md"));
 }
 
 Cluster cluster_of(std::string_view text, const std::string& file) {

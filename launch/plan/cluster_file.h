@@ -1,4 +1,4 @@
-// A Cluster from a file: TOML that a person wrote (configs/clusters/), or the cluster.json of
+// Reads a Cluster from a file: hand-written TOML (configs/clusters/), or the cluster.json of
 // `lockstep preflight`.
 #pragma once
 
@@ -10,14 +10,15 @@
 
 namespace lockstep {
 
-// Text that begins with { is JSON. Throws ConfigError "FILE:LINE: ..." on TOML, with the key, what
-// was expected and, for an unknown key, the nearest one; and DataError "FILE: ..." on JSON.
+// Text that begins with { is JSON. Errors in TOML throw ConfigError "FILE:LINE: ..." with the key,
+// the expectation and, for an unknown key, the nearest known one. Errors in JSON throw DataError
+// "FILE: ...".
 Cluster load_cluster(const std::filesystem::path& file);
 Cluster cluster_of(std::string_view text, const std::string& file);
 
-std::string known_gpus();  // "A100, H100": names that hardware_of takes
+std::string known_gpus();  // "A100, H100": names that hardware_of accepts
 
-// "H100" or "NVIDIA H100". Throws ConfigError "ORIGIN: ..." that lists those that are known.
+// Finds "H100" or "NVIDIA H100". Throws ConfigError "ORIGIN: ..." with the list of known GPUs.
 const Hardware& hardware_of(const std::string& gpu, const std::string& origin);
 
 }  // namespace lockstep

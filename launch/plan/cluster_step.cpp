@@ -5,10 +5,10 @@
 namespace lockstep {
 namespace {
 
-// Of the seconds that a collective runs beside compute, those that compute loses at most.
+// Maximum share of the time of a concurrent collective that compute loses.
 constexpr double kMostLost = 0.9;
 
-// Compute waits at once for collectives of other groups; these have streams of their own.
+// True for groups with their own streams. Compute waits at once for collectives of other groups.
 bool is_beside(const Op& op) {
   return op.along == Component::communication_shard ||
          op.along == Component::communication_replicate;
@@ -41,7 +41,7 @@ Formula CallTimes::explain(const Op& op) const {
 
 double CallTimes::compute_beside(const Op& op) const {
   const double measured = cluster_.compute_beside;
-  if (cluster_.device == Device::Kind::cpu) return std::max(measured, 1.0);  // takes its processor
+  if (cluster_.device == Device::Kind::cpu) return std::max(measured, 1.0);  // it uses CPU cores
   if (op.kind != Op::Kind::collective || op.is_nothing()) return 1;
   if (measured > 0) return measured;
   const auto place = place_of(op);

@@ -1,6 +1,6 @@
-// What a recorded step takes on a Cluster, without what it waits for data and checkpoints: calls as
-// measured there, else as ClusterPrices has them; what runs beside them slows them as measured,
-// else as the hardware is known for (docs/planning.md).
+// Computes the time of a recorded step on a Cluster, without waits for data and checkpoints. Calls
+// have their measured times, or else the prices of ClusterPrices. Concurrent calls slow each other
+// by measured factors, or else by factors known for the hardware (docs/planning.md).
 #pragma once
 
 #include "launch/plan/cluster.h"
@@ -10,17 +10,17 @@
 namespace lockstep {
 
 struct CallTime {
-  double seconds = 0;        // of a call alone
-  bool is_measured = false;  // on the cluster; else it is a price
+  double seconds = 0;        // time of a call alone
+  bool is_measured = false;  // measured on the cluster; otherwise a price
 };
 
-// Of calls of one program. Cluster and program must outlive it.
+// CallTimes gives the times of the calls of one program. Cluster and program outlive it.
 class CallTimes {
  public:
   CallTimes(const Cluster& cluster, const StepProgram& program);
   CallTime alone(const Op& op) const;
-  Formula explain(const Op& op) const;  // what the price of a call alone comes from
-  // How many times longer compute takes beside `op`.
+  Formula explain(const Op& op) const;  // the formula of the price of a call alone
+  // Slowdown factor of compute while `op` runs.
   double compute_beside(const Op& op) const;
 
  private:

@@ -8,14 +8,14 @@ namespace lockstep {
 
 Topology launched_on(const Cluster& cluster, int ranks) {
   if (ranks > cluster.ranks())
-    throw ConfigError(str("the layout is of ", ranks, " ranks, and ", cluster.name, " has ",
-                          cluster.ranks(), ": ", cluster.nodes,
-                          cluster.nodes == 1 ? " node of " : " nodes of ", cluster.ranks_per_node,
-                          "; it takes ", divide_up(ranks, cluster.ranks_per_node), " nodes"));
+    throw ConfigError(str("the layout needs ", ranks, " ranks, but ", cluster.name, " has ",
+                          cluster.ranks(), " (", cluster.nodes,
+                          cluster.nodes == 1 ? " node" : " nodes", " x ", cluster.ranks_per_node,
+                          "); use ", divide_up(ranks, cluster.ranks_per_node), " nodes"));
   const bool on_gpus = cluster.device == Device::Kind::cuda;
   const int domain_ranks =
       on_gpus ? std::max(cluster.hardware.domain_ranks, 1) : cluster.ranks_per_node;
-  // A domain that is no larger than a machine ends with it.
+  // A domain no larger than a host ends at the host.
   const int ends_at = domain_ranks <= cluster.ranks_per_node ? cluster.ranks_per_node : ranks;
   Topology topology;
   for (int rank = 0; rank < ranks; ++rank) {

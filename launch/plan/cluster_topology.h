@@ -1,5 +1,5 @@
-// Where the ranks of a run would sit on a Cluster: node by node, GPU by GPU, as launchers number
-// them, each then at its place in the mesh (dist/topology/topology_placement.h).
+// The topology of a run on a Cluster. Ranks are numbered node by node and GPU by GPU, as launchers
+// do, and then placed in the mesh (dist/topology/topology_placement.h).
 #pragma once
 
 #include "dist/topology/mesh.h"
@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-// Of so many ranks, as launched. Throws ConfigError where the cluster has fewer.
+// The topology of `ranks` ranks as launched. Throws ConfigError if the cluster has fewer.
 Topology launched_on(const Cluster& cluster, int ranks);
 
-// Each of them at its place. Throws ConfigError where there is none for the tensor axis inside the
-// NVLink domains.
+// The topology with ranks renumbered for the mesh. Throws ConfigError if tensor-parallel groups do
+// not fit in the NVLink domains.
 Topology placed_in(const Mesh& mesh, const Topology& launched,
                    TensorAcross across = TensorAcross::refused);
 

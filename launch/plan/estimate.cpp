@@ -19,8 +19,8 @@
 namespace lockstep {
 namespace {
 
-// Where nobody measured it. Of a GPU a context of half a GiB, and what `train` leaves free there;
-// of processes on CPUs: 16 MiB were seen, 26 under MPI.
+// Constants if they were not measured. On a GPU: a context of 512 MiB, and the reserve of `train`.
+// On CPUs: processes used 16 MiB, or 26 MiB with MPI.
 constexpr std::int64_t kGpuConstantBytes = (std::int64_t{1} << 29) + kGpuReserveBytes;
 constexpr std::int64_t kHostConstantBytes = std::int64_t{32} << 20;
 
@@ -37,7 +37,7 @@ int nodes_of(const Cluster& cluster, int ranks) {
   return static_cast<int>(divide_up(ranks, cluster.ranks_per_node));
 }
 
-// What the node with most ranks has of them.
+// Share of all ranks on the node with most ranks.
 double share_of_node(const Cluster& cluster, std::int64_t ranks) {
   const auto here = std::min<std::int64_t>(ranks, cluster.ranks_per_node);
   return static_cast<double>(here) / static_cast<double>(ranks);
@@ -47,7 +47,7 @@ double mean_of_each(double seconds, std::int64_t steps) {
   return steps > 0 ? seconds / static_cast<double>(steps) : 0.0;
 }
 
-// Read ahead by the loader's threads, once a node.
+// Wait for data, which the threads of the loader read ahead once per node.
 double data_wait_seconds(const Config& c, const Cluster& cluster, double step_seconds) {
   if (cluster.storage_read_bytes_per_second <= 0) return 0;
   const double token_bytes = c.model.vocabulary <= 1 << 16 ? 2 : 4;
@@ -80,13 +80,13 @@ void count_calls(const Cluster& cluster, const StepProgram& program, Estimate& f
 SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& found) {
   const auto& hardware = cluster.hardware;
   const auto ranks = static_cast<int>(c.layout.ranks);
-  const double step = found.time.total();  // all but checkpoints
+  const double step = found.time.total();  // without checkpoints
   SaveTimes save{.bytes = checkpoint_bytes(c),
                  .copies = found.bytes.copies != HostState::Copies::none,
                  .nodes = nodes_of(cluster, ranks),
                  .hidden_seconds = step - found.time[Component::optimizer]};
   const auto bytes = static_cast<double>(save.bytes);
-  // A CPU reads it and writes it.
+  // A CPU reads and writes each byte.
   save.copied_per_second = cluster.device == Device::Kind::cuda ? hardware.host_bytes_per_second
                                                                 : hardware.hbm_bytes_per_second / 2;
   save.copy_seconds = bytes / ranks / save.copied_per_second;
@@ -107,7 +107,7 @@ void count_rates(Estimate& found) {
   found.mfu = found.mfu_of(found.time);
 }
 
-// Of a step that is complete but for them.
+// Adds checkpoints to an estimate that is complete otherwise.
 void add_saves(const Config& c, const Cluster& cluster, Estimate& found) {
   found.save = save_times(c, cluster, found);
   found.time[Component::checkpoint] =
@@ -120,8 +120,8 @@ void require_fp8_on(const Cluster& cluster, const Config& c) {
   const Hardware& gpu = cluster.hardware;
   require_fp8(c.precision.fp8, capability_of(gpu.architecture), gpu.name);
   if (gpu.fp8_flops == 0)
-    throw ConfigError(str("precision.fp8: ", cluster.name,
-                          " does not say how fast products of fp8 are (hardware.fp8_flops)"));
+    throw ConfigError(
+        str("precision.fp8: ", cluster.name, " does not set hardware.fp8_flops (fp8 matmul rate)"));
 }
 
 }  // namespace
@@ -143,7 +143,7 @@ MemoryRoom room_on(const Cluster& cluster, int ranks) {
   const auto each = std::max<std::int64_t>(cluster.hardware.hbm_bytes - constants_of(cluster), 0);
   const bool on_gpus = cluster.device == Device::Kind::cuda;
   const auto constants = [&](std::int64_t bytes) {
-    return str(", constants of ", human_memory(static_cast<double>(bytes)), " apart");
+    return str(", after constants of ", human_memory(static_cast<double>(bytes)));
   };
   room.gpu = str("a GPU of ", cluster.name, constants(constants_of(cluster)));
   room.machine = str("a node of ", cluster.name,
@@ -193,7 +193,7 @@ Estimate estimate(const Config& config, const Cluster& cluster, TensorAcross acr
   found.bytes = run_bytes(c, found.room);
   LOCKSTEP_CHECK(sum_of(found.by_purpose) == found.bytes.training.device &&
                      sum_of(found.pinned_by_purpose) == found.bytes.training.pinned,
-                 "a recorded step takes other memory than a run");
+                 "a recorded step uses different memory than a run");
   found.meter = meter_config(
       c, device, [&](DType dtype) { return ranks * cluster.hardware.peak_flops(dtype); });
   found.time[Component::data] += data_wait_seconds(c, cluster, found.time.total());
@@ -227,7 +227,7 @@ std::vector<PlanFile::Memory> host_memory(const Estimate& e) {
   };
   for (std::size_t i = 0; i < kPurposes; ++i) {
     const auto purpose = static_cast<Purpose>(i);
-    // What nothing else names are numbers of a step, which the host reads.
+    // The unnamed rest are the numbers of a step, which the host reads.
     add(purpose == Purpose::workspaces ? "numbers" : name(purpose), e.pinned_by_purpose[i]);
   }
   add("batches", e.bytes.batches);
@@ -255,7 +255,7 @@ PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
   if (corrected) plan.corrected = step_of(*corrected);
   for (std::size_t i = 0; i < kPurposes; ++i)
     plan.memory.push_back({name(static_cast<Purpose>(i)), e.by_purpose[i]});
-  if (cluster.device == Device::Kind::cpu)  // of whose memory these are, too
+  if (cluster.device == Device::Kind::cpu)  // host copies use the same memory
     plan.memory.push_back({"host_copies", e.bytes.sum().pinned});
   plan.memory.push_back({"constants", e.constant_bytes});
   return plan;

@@ -1,6 +1,6 @@
-// Estimate: what a run would take on a Cluster, before it is started there: a step's time by
-// component, memory by purpose, checkpoints. The step is recorded from the code that trains
-// (launch/plan/step_program.h) and priced by launch/plan/cluster_step.h; docs/planning.md says how.
+// Estimate predicts a run on a Cluster: step time by component, memory by purpose, checkpoints. The
+// step is recorded from the training code (launch/plan/step_program.h) and priced by
+// launch/plan/cluster_step.h, as docs/planning.md explains.
 #pragma once
 
 #include <algorithm>
@@ -20,47 +20,48 @@
 
 namespace lockstep {
 
-// A checkpoint. A rank copies what it saves beside the next step, whose update waits for it, and
-// writes the copy beside the steps after; without a copy the update waits until it is written.
+// Times of a checkpoint. A rank copies its state during the next step, whose update waits for the
+// copy, and writes the copy during later steps. Without a copy the update waits for the write.
 struct SaveTimes {
   std::int64_t bytes = 0;        // of all ranks
-  bool copies = false;           // whether there is room for a copy
-  int nodes = 1;                 // that write it
-  double copied_per_second = 0;  // bytes, of a rank
+  bool copies = false;           // memory suffices for a copy
+  int nodes = 1;                 // nodes that write
+  double copied_per_second = 0;  // bytes per second of a rank
   double copy_seconds = 0;
-  double write_seconds = 0;   // of the node with most ranks; 0: it is not known how fast it writes
-  double hidden_seconds = 0;  // of a step, until its update
+  double write_seconds = 0;   // of the node with most ranks; 0: write rate unknown
+  double hidden_seconds = 0;  // time from the start of a step to its update
   std::int64_t interval_steps =
-      0;                        // between two; of the whole run, where it saves at its end alone
-  double interval_seconds = 0;  // that these take
-  double update_stall_seconds = 0;  // for which an update waits for a copy, or the write
-  double next_stall_seconds = 0;    // for which a save waits until the one before is written
+      0;                        // steps between saves; the whole run if it saves only at the end
+  double interval_seconds = 0;  // time of these steps
+  double update_stall_seconds = 0;  // time that an update waits for the copy, or for the write
+  double next_stall_seconds = 0;    // time that a save waits until the previous one is written
 
   double stall_seconds() const { return update_stall_seconds + next_stall_seconds; }  // C
-  // Of a save `interval` seconds of steps behind the one before. Without copies the update waits.
+  // Wait of a save that starts `interval` seconds of steps after the previous one. Without copies
+  // the update waits instead.
   double next_stall_after(double interval) const {
     return copies ? std::max(write_seconds - interval, 0.0) : 0;
   }
-  // From the begin of a save until its checkpoint is whole.
+  // Time from the start of a save until its checkpoint is complete.
   double whole_after_seconds() const { return (copies ? copy_seconds : 0) + write_seconds; }
 };
 
 struct Estimate {
-  StepTime time;  // a mean step: of data and checkpoints, what compute waits for them
+  StepTime time;                 // mean step; data and checkpoint are the waits of compute for them
   double tokens_per_second = 0;  // of all ranks
   Utilization mfu;
-  Meter::Config meter;                                      // what MFU is counted by
-  RunBytes bytes;                                           // a rank, as `train` announces them
-  std::array<std::int64_t, kPurposes> by_purpose{};         // of bytes.training.device
-  std::array<std::int64_t, kPurposes> pinned_by_purpose{};  // of bytes.training.pinned
-  std::int64_t constant_bytes = 0;                          // of a rank, beside them
-  bool constants_measured = false;                          // else they are assumed
-  MemoryRoom room;                                          // that ranks have, constants left out
-  std::int64_t capacity_bytes = 0;                          // of a rank's device, all of it
+  Meter::Config meter;                                      // the FLOPs and peaks behind MFU
+  RunBytes bytes;                                           // of a rank, as `train` reports them
+  std::array<std::int64_t, kPurposes> by_purpose{};         // parts of bytes.training.device
+  std::array<std::int64_t, kPurposes> pinned_by_purpose{};  // parts of bytes.training.pinned
+  std::int64_t constant_bytes = 0;                          // of a rank, in addition
+  bool constants_measured = false;                          // otherwise assumed
+  MemoryRoom room;                                          // memory of ranks, without constants
+  std::int64_t capacity_bytes = 0;                          // memory of the device of a rank
   SaveTimes save;
   int ranks = 1;
-  // Of the step, and how many of them were measured on the cluster: operators by name, collectives
-  // of several ranks by name and group.
+  // Kinds of calls in the step, and the number of them measured on the cluster. Operators differ by
+  // name, collectives of several ranks by name and group.
   struct Calls {
     int kinds = 0, measured = 0;
   };
@@ -70,33 +71,30 @@ struct Estimate {
   Utilization mfu_of(const StepTime& step) const;
 
   bool fits() const { return room.has(bytes.sum()); }
-  std::int64_t needed_bytes() const;  // of a rank's device, constants too
-  // Of a rank; 0: there is enough. Of its device's memory, and, where that is a GPU, of its part of
-  // the host's.
+  std::int64_t needed_bytes() const;  // device memory of a rank, with constants
+  // Missing memory of a rank; 0: it fits. On the device and, for a GPU, in its share of the host.
   std::int64_t missing_bytes() const;
   std::int64_t missing_host_bytes() const;
 };
 
-// The configuration as such a cluster runs it: what is left open there settled, threads too.
+// The configuration as the cluster runs it, with automatic values and threads resolved.
 Config planned_on(const Cluster& cluster, Config config);
 
 MemoryRoom room_on(const Cluster& cluster, int ranks);
 
-// Of rank 0 of config.layout; others have the same but for padding. Throws ConfigError where no
-// such layout can be on the cluster.
+// Estimates rank 0 of config.layout; other ranks differ only in padding. Throws ConfigError if the
+// layout is impossible on the cluster.
 Estimate estimate(const Config& config, const Cluster& cluster,
                   TensorAcross across = TensorAcross::refused);
 
-// The same where a step takes as long as `step`, by what earlier runs took
-// (launch/plan/residuals.h).
+// The estimate with the step time `step`, which earlier runs corrected (launch/plan/residuals.h).
 Estimate corrected(const Estimate& estimate, const Config& config, const Cluster& cluster,
                    const StepTime& step);
 
-// Of a rank in its host's memory, by what it is for: bytes.sum().pinned in all. What is nothing is
-// not there.
+// Host memory of a rank by purpose, bytes.sum().pinned in total, without empty entries.
 std::vector<PlanFile::Memory> host_memory(const Estimate& estimate);
 
-// corrected: by what earlier runs took (launch/plan/residuals.h), where there are any.
+// `corrected`: step time corrected by earlier runs (launch/plan/residuals.h), if there are any.
 PlanFile plan_file_of(const Estimate& estimate, const Cluster& cluster,
                       const std::optional<StepTime>& corrected = std::nullopt);
 

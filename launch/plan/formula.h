@@ -1,5 +1,5 @@
-// A formula with its inputs, for people: an expression of + - * / ** ( ) sqrt(), exp(), expm1(),
-// min() and max() that anybody can evaluate, as Python does, and its value.
+// A formula with its inputs and value, for readers. Python can evaluate the expression, which has
+// + - * / ** ( ) sqrt(), exp(), expm1(), min() and max().
 #pragma once
 
 #include <string>

@@ -21,9 +21,10 @@
 namespace lockstep {
 namespace {
 
-// Layers of the two models that a layout is priced with; blocks' weights take turns in two buffers.
+// Numbers of layers of the two models that price a layout. Both are odd, because the weights of
+// blocks alternate between two buffers.
 constexpr std::int64_t kFew = 3, kMore = 5;
-constexpr std::size_t kFinalists = 12;  // estimated in full
+constexpr std::size_t kFinalists = 12;  // layouts that are estimated in full
 
 std::string offload_in_words(const Config::Train& train) {
   if (!train.offloads()) return "nothing offloaded";
@@ -32,13 +33,13 @@ std::string offload_in_words(const Config::Train& train) {
              train.offload_optimizer ? "optimizer" : "", " offloaded");
 }
 
-// Of a step, which is filled with them.
+// Number of masked sequences that pad a step.
 std::int64_t masked_sequences(const Config& c) {
   const auto split = step_split(c);
   return split.computed - split.sequences;
 }
 
-// What of `config` is not as in `other`.
+// Lists the settings of `config` that differ from `other`.
 std::string difference(const Config& config, const Config& other) {
   std::string text;
   const auto say = [&](bool differs, const std::string& what) {
@@ -67,14 +68,14 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
   return all;
 }
 
-// Sizes of the axes; the rest is replicas.
+// Sizes of the axes; the remaining ranks are replicas.
 struct Axes {
   std::int64_t tensor = 1, shard = 1;
 };
 
 std::vector<Axes> axes_of(const Config& c, const Topology& launched) {
   const auto& m = c.model;
-  std::set<std::int64_t> domains;  // their sizes
+  std::set<std::int64_t> domains;  // sizes of the NVLink domains
   for (const Domain& domain : launched.domains)
     domains.insert(std::ssize(domain.ranks));
   std::vector<Axes> all;
@@ -89,7 +90,7 @@ std::vector<Axes> axes_of(const Config& c, const Topology& launched) {
   return all;
 }
 
-// Sequences of a micro-batch: powers of two, and all that a rank has of a step.
+// Sizes of a micro-batch: powers of two, and all sequences of a rank in a step.
 std::vector<std::int64_t> micro_batches(const Config& c, std::int64_t tensor) {
   const auto sequences = c.train.batch_tokens / c.train.sequence_length;
   const auto each = divide_up(sequences, c.layout.ranks / tensor);
@@ -118,7 +119,7 @@ class Search {
         device_{cluster.device},
         room_(room_on(cluster, static_cast<int>(config.layout.ranks))),
         launched_(launched_on(cluster, static_cast<int>(config.layout.ranks))) {
-    base_.train.attention = config.train.attention;  // of each layout anew
+    base_.train.attention = config.train.attention;  // chosen again for each layout
     base_.layout.keep_gathered = 0;
     base_.train.offload_activations = base_.train.offload_optimizer = false;
   }
@@ -153,7 +154,7 @@ class Search {
     return found;
   }
 
-  // Whether some layout has enough memory.
+  // True if some layout fits in memory.
   bool has_room() const {
     return std::ranges::any_of(axes_of(base_, launched_), [&](const Axes& axes) {
       Config shared = with(axes);
@@ -181,11 +182,11 @@ class Search {
     return c;
   }
 
-  // Who computes attention depends on the micro-batch.
+  // The attention engine depends on the micro-batch.
   Config with_attention(const Config& c) const { return planned_on(cluster_, c); }
 
-  // act(configuration of as many layers) of two, and from it a number of all layers. Of blocks all
-  // stay gathered, or none.
+  // Extrapolates act(configuration) from two small numbers of layers to all layers. Either all
+  // blocks or none stay gathered.
   template <class Act>
   auto of_all_layers(const Config& c, const Act& act) const {
     const auto layers = c.model.layers;
@@ -207,20 +208,20 @@ class Search {
 
   bool on_gpus() const { return device_.kind == Device::Kind::cuda; }
 
-  // Of the device's memory, which gathered weights take.
+  // Memory of the device that a rank needs, gathered weights included.
   std::int64_t device_bytes(const Config& c) const {
     return of_all_layers(c, [&](const Config& few) {
       const auto needed = run_bytes(few, room_, /*may_copy=*/false).sum();
       return on_gpus() ? needed.device : needed.device + needed.pinned;
     });
   }
-  // Of a host's, beside GPUs.
+  // Host memory that a rank with a GPU needs.
   std::int64_t host_bytes(const Config& c) const {
     return of_all_layers(c, [&](const Config& few) {
       return run_bytes(few, room_, /*may_copy=*/false).sum().pinned;
     });
   }
-  // A rank's part of what there is.
+  // Memory of the device that a rank may use.
   std::int64_t device_room() const {
     return on_gpus() ? room_.gpu_bytes : room_.host_bytes / room_.ranks;
   }
@@ -245,7 +246,7 @@ class Search {
     for (const auto sharding : {Sharding::full, Sharding::gradients, Sharding::optimizer}) {
       c.layout.sharding = sharding;
       price(c, topology);
-      if (axes.shard == 1) return;  // there is nothing to share
+      if (axes.shard == 1) return;  // sharding makes no difference
     }
   }
 
@@ -268,8 +269,8 @@ class Search {
     }
   }
 
-  // What takes least memory of such a layout: with everything in the device's, and, on GPUs, with
-  // what can be in the host's.
+  // The configurations of a layout that need the least memory: without offload, and on GPUs with
+  // each kind of offload.
   std::vector<Config> tightest(const Config& layout) const {
     const auto sizes = micro_batches(base_, layout.layout.tensor);
     if (sizes.empty()) return {};
@@ -285,7 +286,7 @@ class Search {
     return on_gpus() && base_.train.cuda_graphs != Config::CudaGraphs::on;
   }
 
-  // Of what was too large, what lacks least.
+  // The layouts that are too large, those that miss the least memory first.
   std::vector<MissedLayout> smallest(ThreadPool& pool, std::size_t most) {
     std::vector<std::pair<std::int64_t, std::size_t>> order(too_large_.size());  // bytes, which
     pool.run(std::ssize(order), [&](std::int64_t i, int /*thread*/) {
@@ -306,7 +307,7 @@ class Search {
     return misses;
   }
 
-  // Of the device's memory and of the host's.
+  // Missing bytes of device and host memory together.
   std::int64_t missing(const Config& c) const {
     const bool is_known = on_gpus() && room_.host_bytes != MemoryRoom::kUnknown;
     const auto on_host = is_known ? host_bytes(c) - room_.host_bytes / room_.ranks : 0;
@@ -318,8 +319,8 @@ class Search {
     return c.layout.shard > 1 && c.layout.sharding == Sharding::full;
   }
 
-  // With as many blocks gathered as there is memory for, where that is faster. Where weights can be
-  // whole all the time, sharding of gradients has them so.
+  // Keeps as many blocks gathered as fit, if that is faster. If all weights fit, it changes
+  // nothing: sharding = gradients has them whole.
   Priced with_kept(const Priced& none, const Topology& topology) const {
     const Config& c = none.config;
     Config whole = c;
@@ -331,7 +332,7 @@ class Search {
     return seconds < none.seconds ? Priced{keeping(c, blocks), seconds} : none;
   }
 
-  // Each block that stays spares as much as another.
+  // Interpolates, because each kept block saves the same time.
   double seconds_keeping(const Priced& none, std::int64_t blocks, const Topology& topology) const {
     const auto layers = none.config.model.layers;
     if (layers <= kMore + 1) return seconds_of(keeping(none.config, blocks), topology);
@@ -340,7 +341,8 @@ class Search {
     return none.seconds + (with_all - none.seconds) * share;
   }
 
-  // Blocks that can stay gathered. All take less than all but one or two: these share buffers.
+  // Number of blocks that can stay gathered. All blocks need less memory than all but one or two,
+  // because those need the shared buffers too.
   std::int64_t most_kept(const Config& c) const {
     const auto layers = c.model.layers;
     if (device_bytes(keeping(c, layers)) <= device_room()) return layers;
@@ -355,7 +357,7 @@ class Search {
     return std::clamp<std::int64_t>((device_room() - device_bytes(c)) / each, 0, layers - 1);
   }
 
-  // Of each offload the mildest recompute that fits, where it is milder than without.
+  // For each offload, the mildest recompute that fits, if it is milder than without that offload.
   std::vector<Config> fitting(const Config& layout, std::int64_t micro_batch) const {
     constexpr std::array kAll{Recompute::none, Recompute::cheap, Recompute::block};
     std::vector<Config> found;
@@ -363,7 +365,7 @@ class Search {
     const auto try_with = [&](const Offloads& offloads) {
       for (const auto recompute : kAll) {
         if (mildest && recompute >= *mildest) return;
-        // A link is too slow for all activations of other layers than those that keep one tensor.
+        // With less recompute, layers keep more activations than the link can carry in time.
         if (offloads.activations && recompute != Recompute::block) continue;
         const Config c = with_attention(with(layout, micro_batch, recompute, offloads));
         if (!fits(c)) continue;
@@ -384,7 +386,7 @@ class Search {
     const double more = one.estimate.time.total() - best.estimate.time.total();
     if (&one == &best) {
       const auto masked = masked_sequences(best.config);
-      return str("the fastest that fits",
+      return str("the fastest layout that fits",
                  masked == 0 ? std::string()
                              : str("; ", masked, " of ", step_split(best.config).computed,
                                    " sequences masked"));
@@ -404,7 +406,7 @@ class Search {
                             : text;
   }
 
-  // One setting away from `best`, and milder.
+  // Configurations that differ from `best` in one setting and need more memory.
   std::vector<Config> milder(const Config& best) const {
     std::vector<Config> all;
     const auto add = [&](auto&& change) {
@@ -483,7 +485,7 @@ class Search {
   std::vector<Config> too_large_;
 };
 
-// Twice as many ranks, and so on, until there is room.
+// Doubles the number of ranks until a layout fits.
 void try_more_nodes(Config config, Cluster cluster, LayoutSearch& found) {
   while (found.fitting_nodes == 0 && (config.layout.ranks *= 2) <= kMostPlannedRanks) {
     cluster.nodes = static_cast<int>(divide_up(config.layout.ranks, cluster.ranks_per_node));

@@ -1,9 +1,9 @@
-// LayoutSearch: how the same steps of the same model could be laid over a Cluster: ranks along each
-// axis, what they share and keep gathered, micro-batch, recompute, offload. It proposes what
-// `train` runs.
+// LayoutSearch finds fast layouts for the same steps of the same model on a Cluster. It varies the
+// ranks along each axis, sharding, keep_gathered, micro-batch, recompute and offload. It proposes
+// only layouts that `train` can run.
 //
-// A layout is priced first with a few of the model's layers, to which as many more are added as the
-// last ones took; the best of them are then estimated in full, as `estimate` does.
+// Each layout is first priced with a few layers of the model and extrapolated to all layers. The
+// best layouts are then estimated in full by `estimate`.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +14,34 @@
 
 namespace lockstep {
 
-// Of a plan: each layout places each rank, which takes a search of so many some 6 s.
+// Maximum number of ranks of a plan. Each layout places each rank; a search with this many ranks
+// takes about 6 s.
 inline constexpr std::int64_t kMostPlannedRanks = 131'072;
 
 struct FoundLayout {
   Config config;
   Estimate estimate;
-  std::string why;  // what it takes longer than the best for: "tensor 2: +38 ms exposed"
+  std::string why;  // difference from the best layout: "tensor 2: +38 ms (...)"
 };
 
 struct MissedLayout {
   Config config;
-  std::int64_t missing_bytes = 0, missing_host_bytes = 0;  // as of an Estimate
-  double step_seconds = 0;                                 // that it would take
+  std::int64_t missing_bytes = 0, missing_host_bytes = 0;  // see Estimate
+  double step_seconds = 0;                                 // if it fitted
   std::string why;  // "micro-batch 8: 3.1 GiB too much, for 12 ms less"
 };
 
 struct LayoutSearch {
-  std::vector<FoundLayout> best;  // that fit, the fastest first
-  // Too large, the nearest first: faster than the best, or, where none fits, those that need least.
+  std::vector<FoundLayout> best;  // layouts that fit, fastest first
+  // Layouts that are too large, those that miss the least memory first: layouts faster than the
+  // best, or if none fits, the smallest ones.
   std::vector<MissedLayout> misses;
-  std::int64_t priced = 0;  // layouts
-  // Where none fits: some layout does on so many nodes; 0: on none up to tried_nodes.
+  std::int64_t priced = 0;  // number of priced layouts
+  // If none fits: the number of nodes on which some layout fits; 0: none up to tried_nodes.
   std::int64_t fitting_nodes = 0, tried_nodes = 0;
 };
 
-// Of config.layout.ranks ranks. threads: that search.
+// Searches the layouts of config.layout.ranks ranks with this number of threads.
 LayoutSearch search_layouts(const Config& config, const Cluster& cluster, int threads,
                             std::size_t most = 5);
 

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::array kKinds{Collective::all_gather, Collective::all_to_all, Collective::all_reduce};
-// Received. NVLink is as fast as it is from some 100 MB on.
+// Received bytes. NVLink reaches its full speed at about 100 MB.
 constexpr std::array<std::int64_t, 9> kBytes{4 << 10, 32 << 10, 128 << 10, 256 << 10, 512 << 10,
                                              1 << 20, 2 << 20,  4 << 20,   16 << 20};
 constexpr std::array<std::int64_t, 6> kGpuBytes{32 << 10, 256 << 10, 2 << 20,
@@ -24,10 +24,10 @@ constexpr int kRounds = 9;
 Collective kind_of(const std::string& text) {
   for (const auto kind : kKinds)
     if (text == name(kind)) return kind;
-  throw DataError(str("\"", text, "\" is no collective that is measured"));
+  throw DataError(str("\"", text, "\" is not a measured collective"));
 }
 
-// Buffers of which a call receives `bytes`.
+// Call owns buffers for a collective that receives `bytes`.
 class Call {
  public:
   Call(Arena& arena, Communicator& group, Collective kind, std::int64_t bytes)
@@ -56,11 +56,11 @@ class Call {
   Tensor in_, out_;
 };
 
-// As in a step: what is sent was written just before, so that its sender's cache has it alone.
+// Measures as in a step: the sent data were just written, so only the cache of the sender has them.
 double median_seconds(Call& call, Communicator& group, Stream& compute, Stream& stream) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> all;
-  for (int round = 0; round <= kRounds; ++round) {  // the first warms up
+  for (int round = 0; round <= kRounds; ++round) {  // the first round is a warm-up
     call.clear(compute);
     compute.synchronize();
     group.barrier(stream);
@@ -120,7 +120,7 @@ LinkTime fit_link(std::vector<std::pair<double, double>> times) {
   }
   const double determinant = ww * xx - wx * wx;
   double latency = (w1 * xx - x1 * wx) / determinant, inverse = (x1 * ww - w1 * wx) / determinant;
-  // A line that is all latency says no bandwidth.
+  // A line that is almost all latency has no meaningful bandwidth.
   if (latency < 0 || inverse * fastest < 0.1) {
     latency = 0;
     inverse = x1 / xx;
@@ -144,8 +144,8 @@ LinkTimes LinkTimes::measure(Comms& comms, Stream& compute, const Topology* topo
     const auto place = place_of(comms, id, topology);
     const bool is_beside = id != Group::all && id != Group::tensor;
     if (place.ranks == 1) continue;
-    // All ranks of a group measure it, though some may have seen one like it: of unequal hosts
-    // others have not.
+    // All ranks of a group measure it, even if some have measured a similar one: on unequal hosts
+    // others may not have.
     const bool is_new = seen.emplace(place.ranks, place.domains, is_beside).second;
     for (const auto kind : kKinds) {
       LinkTime link = measure_link(group, kind, compute, is_beside ? beside : compute);
@@ -179,8 +179,8 @@ LinkTime parse_link(const Json& json) {
                 .latency_seconds = json.at("latency_seconds").as_double(),
                 .bytes_per_second = json.at("bytes_per_second").as_double(),
                 .worst_error = json.at("worst_error").as_double()};
-  constexpr double kMostSeconds = 1e9;  // sums of them are numbers
-  double bytes = 0;                     // of the one before
+  constexpr double kMostSeconds = 1e9;  // keeps sums finite
+  double bytes = 0;                     // of the previous time
   bool is_rising = true;
   for (const Json& time : json.at("times").as_array()) {
     link.times.emplace_back(time.at("bytes").as_double(), time.at("seconds").as_double());
@@ -192,9 +192,9 @@ LinkTime parse_link(const Json& json) {
       link.bytes_per_second >= 1 && link.worst_error >= 0 && is_rising && !link.times.empty())
     return link;
   throw DataError(str(name(link.kind), " of ", link.ranks,
-                      " ranks: expected seconds of latency and an error of at least 0, a "
-                      "bandwidth of at least 1 byte a second, and positive seconds of bytes that "
-                      "rise"));
+                      " ranks: expected latency_seconds and worst_error of at least 0, "
+                      "bytes_per_second of at least 1, and times with positive seconds and rising "
+                      "bytes"));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// LinkTimes: what collectives take, measured between the ranks that are there: of each kind and
-// kind of group the seconds of some sizes, and a latency and a bandwidth by least squares over
-// them.
+// LinkTimes: measured times of collectives between ranks. For each collective and kind of group it
+// has the times of some sizes, and a latency and a bandwidth fitted to them by least squares.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +16,25 @@ namespace lockstep {
 
 struct LinkTime {
   Collective kind = Collective::all_gather;
-  int ranks = 2, domains = 1;  // of the group, and over how many domains they are spread
-  bool beside = false;         // on a stream beside compute, which on a CPU has a thread of its own
-  // Bytes that a rank receives (Communicator::Traffic) and seconds, in the order of bytes.
+  int ranks = 2, domains = 1;  // ranks of the group, and NVLink domains that they span
+  bool beside = false;         // on a stream beside compute; on a CPU that stream has a thread
+  // Bytes that a rank receives (Communicator::Traffic) and seconds, ordered by bytes.
   std::vector<std::pair<double, double>> times{};
-  // The line latency + bytes / bandwidth with the least sum of squared relative errors: what people
-  // and `preflight` compare links by.
+  // The line latency + bytes / bandwidth with the least sum of squared relative errors. Readers and
+  // `preflight` compare links by it.
   double latency_seconds = 0;
   double bytes_per_second = 0;
-  double worst_error = 0;  // of the line, relative
+  double worst_error = 0;  // largest relative error of the line
 
-  // Of a call: between two sizes by the line through both in logarithms (small messages are sent
-  // otherwise than large ones, which are slower than caches: no one line is near all); below the
-  // first size what that takes, above the last in proportion.
+  // Time of a call. Between two measured sizes it interpolates in logarithms, because protocols and
+  // caches differ by size and one line fits none well. Below the first size it returns the time of
+  // that size; above the last it scales in proportion.
   double seconds(std::int64_t bytes) const;
 };
 
-// With the line; where the best one has a negative latency, or a bandwidth ten times that of any
-// call (as of times that do not rise), with the best of no latency.
-//   times: at least two of unequal bytes
+// Fits the line. If its latency is negative, or its bandwidth ten times that of any call (as for
+// times that do not rise), it fits a line without latency.
+//   times: at least two, with different bytes
 LinkTime fit_link(std::vector<std::pair<double, double>> times);
 
 class LinkTimes {
@@ -43,10 +42,10 @@ class LinkTimes {
   LinkTimes() = default;
   explicit LinkTimes(std::vector<LinkTime> links) : links_(std::move(links)) {}
 
-  // Of each kind of group of `comms` that has other ranks; all ranks at once.
+  // Measures each kind of group of `comms` that has several ranks. A collective call.
   static LinkTimes measure(Comms& comms, Stream& compute, const Topology* topology = nullptr);
 
-  // A call of that kind of a group like this; of another number of ranks as that of the nearest.
+  // Time of a collective in a similar group; the group with the nearest number of ranks is used.
   std::optional<double> seconds(Collective kind, const GroupPlace& place, bool beside,
                                 std::int64_t bytes) const;
 

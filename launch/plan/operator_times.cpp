@@ -12,10 +12,10 @@ namespace {
 constexpr std::array kTypes{DType::fp32,  DType::bf16,     DType::int32,
                             DType::uint8, DType::fp8_e4m3, DType::fp8_e5m2};
 
-// Sums and ratios of such are numbers.
+// Limits that keep sums and ratios finite.
 constexpr double kMostSeconds = 1e9, kMostFlops = 1e30;
 
-// What the time of a call grows with.
+// The amount of work that the time of a call is proportional to.
 template <class Call>
 double work_of(const Call& call) {
   return call.flops > 0 ? call.flops : static_cast<double>(call.bytes);
@@ -29,7 +29,7 @@ auto key_of(const Call& call) {
 DType dtype_of_name(const std::string& text) {
   for (const DType dtype : kTypes)
     if (text == name(dtype)) return dtype;
-  throw DataError(str("\"", text, "\" is no type of numbers"));
+  throw DataError(str("unknown type \"", text, "\""));
 }
 
 }  // namespace
@@ -95,22 +95,23 @@ OperatorTimes::Time parse_time(const Json& json) {
   time.seconds = json.at("seconds").as_double();
   if (!(time.seconds >= 0 && time.seconds < kMostSeconds))
     throw DataError(
-        str(time.name, ": expected seconds from 0 on, of a call, found ", time.seconds));
+        str(time.name, ": seconds: expected 0 to ", kMostSeconds, ", found ", time.seconds));
   constexpr std::array<std::string_view, 7> kKeys{"operator", "type",  "bytes", "calls",
                                                   "seconds",  "sizes", "flops"};
   for (const auto& [key, value] : json.as_object())
     if (std::ranges::find(kKeys, key) == kKeys.end())
-      throw DataError(str(time.name, ": ", key, " is no key of an operator"));
+      throw DataError(str(time.name, ": unknown key ", key));
   const Json* sizes = json.find("sizes");
   if (sizes == nullptr) return time;
   if (sizes->as_array().size() != time.sizes.size())
-    throw DataError(str(time.name, ": sizes, expected four"));
+    throw DataError(
+        str(time.name, ": sizes: expected 4 numbers, found ", sizes->as_array().size()));
   for (std::size_t i = 0; i < time.sizes.size(); ++i)
     if ((time.sizes[i] = sizes->as_array()[i].as_integer()) < 0)
-      throw DataError(str(time.name, ": negative sizes"));
+      throw DataError(str(time.name, ": sizes: expected no negative numbers"));
   time.flops = json.at("flops").as_double();
   if (!(time.flops >= 0 && time.flops < kMostFlops))
-    throw DataError(str(time.name, ": expected flops of a call, found ", time.flops));
+    throw DataError(str(time.name, ": flops: expected 0 to ", kMostFlops, ", found ", time.flops));
   return time;
 }
 

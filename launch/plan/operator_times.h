@@ -1,5 +1,5 @@
-// OperatorTimes: what calls of operators took, measured on running streams: a step that was logged
-// (core/op_log.h). The planner looks up in it what it recorded on measuring ones.
+// OperatorTimes: measured times of operator calls, from steps logged on running streams
+// (core/op_log.h). The planner looks up the calls that it recorded on measuring streams.
 #pragma once
 
 #include <array>
@@ -16,24 +16,24 @@ namespace lockstep {
 
 class OperatorTimes {
  public:
-  // Calls alike: of one operator on one type, with the same FLOPs, bytes and sizes.
+  // Equal calls: one operator and type, with the same FLOPs, bytes and sizes.
   struct Time {
     std::string name;
     DType dtype = DType::fp32;
     std::array<std::int64_t, 4> sizes{};
     double flops = 0;
     std::int64_t bytes = 0;
-    std::int64_t calls = 0;  // that were measured
-    double seconds = 0;      // of one: the median
+    std::int64_t calls = 0;  // number of measured calls
+    double seconds = 0;      // median time of a call
   };
 
   OperatorTimes() = default;
-  // Of logs of the same program, one a step. Collectives and transfers are left out.
+  // Takes logs of the same program, one per step. Collectives and transfers are omitted.
   explicit OperatorTimes(const std::vector<const OpLog*>& logs);
 
-  // Seconds of such a call: as measured; or, where the operator was measured at other sizes, by the
-  // line through the two whose work is nearest in logarithms (a product's or attention's in FLOPs,
-  // another's in bytes), beyond the last in proportion. Nothing of an operator that was not.
+  // Time of a call, as measured. For other sizes it interpolates in logarithms between the two
+  // nearest amounts of work (FLOPs of matmuls and attention, bytes of other operators), and scales
+  // in proportion beyond the last. Returns nullopt for an operator that was not measured.
   std::optional<double> seconds(const Op& op) const;
 
   const std::vector<Time>& times() const { return times_; }
@@ -43,7 +43,7 @@ class OperatorTimes {
  private:
   void sort();
 
-  std::vector<Time> times_;  // by operator, type and work
+  std::vector<Time> times_;  // sorted by operator, type and work
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Plan: all that `lockstep plan` says of a run, and its two forms: tables, and one JSON object.
+// Plan: the result of `lockstep plan`, and its two forms: tables, and one JSON object.
 #pragma once
 
 #include <optional>
@@ -19,17 +19,18 @@ struct Plan {
   Cluster cluster;
   Estimate estimate;
   RunCosts costs;
-  // By what earlier runs took, where there are any.
+  // Estimate corrected by earlier runs, if there are any.
   std::optional<Estimate> corrected;
   RunCosts corrected_costs;
   std::optional<LayoutSearch> search;
-  std::vector<StepCalls> calls;    // where they are asked for
-  std::vector<Formula> formulas;   // likewise
-  std::vector<std::string> notes;  // what a reader should know of these figures
+  std::vector<StepCalls> calls;    // with --explain
+  std::vector<Formula> formulas;   // with --explain
+  std::vector<std::string> notes;  // assumptions and limits of the figures
 };
 
 std::string plan_text(const Plan& plan);
-// What lacks least, a line each, and how many nodes would do: each line begins with a line break.
+// Lists the layouts that miss the least memory, and the number of nodes that would suffice. Each
+// line starts with a line break.
 std::string nothing_fits(const LayoutSearch& search);
 Json plan_json(const Plan& plan);
 

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kFewestSteps = 10;  // that say how far a plan was off
+constexpr std::int64_t kFewestSteps = 10;  // timed steps needed to record plan errors
 
 std::filesystem::path residuals_of(const Config::Plan& config) {
   return config.cluster.empty() ? std::filesystem::path() : Residuals::file_beside(config.cluster);
@@ -23,14 +23,14 @@ std::filesystem::path residuals_of(const Config::Plan& config) {
 void PlanWatch::open() {
   try {
     plan();
-  } catch (const Error& error) {  // training is worth more
-    log_warning("no plan of this run: ", error.what());
+  } catch (const Error& error) {  // training continues without a plan
+    log_warning("this run has no plan: ", error.what());
   }
   if (!plan_) return;
   const auto step = plan_->step.without_checkpoints();
-  log_info("planned for ", plan_->cluster, ": ", human_seconds(step.seconds), " a step, ",
+  log_info("planned for ", plan_->cluster, ": ", human_seconds(step.seconds), " per step, ",
            human_count(step.tokens_per_second), " tok/s",
-           plan_->corrected ? str("; by what earlier runs took ",
+           plan_->corrected ? str("; corrected by earlier runs: ",
                                   human_seconds(plan_->corrected->without_checkpoints().seconds))
                             : "");
 }
@@ -44,28 +44,29 @@ void PlanWatch::plan() {
   if (!cluster) {
     plan_ = plan_that_is_there(host_.directory.plan(), key());
     if (!plan_)
-      log_info("no plan: plan.cluster names no file, and ",
-               on_gpu ? "this GPU is not known" : "what processors can is not known without one",
-               "; `lockstep preflight` measures and writes one");
+      log_info("no plan: plan.cluster is not set, and ",
+               on_gpu ? "this GPU is unknown" : "the rates of CPUs are unknown without it",
+               "; run `lockstep preflight` to measure and write a cluster file");
     return;
   }
   std::error_code ignored;
-  std::filesystem::remove(host_.directory.plan(), ignored);  // an earlier start's
+  std::filesystem::remove(host_.directory.plan(), ignored);  // the plan of an earlier start
   if ((cluster->device == Device::Kind::cuda) != on_gpu)
-    throw ConfigError(str(
-        "plan.cluster: ", config_.plan.cluster, " describes ",
-        on_gpu ? "processors, and this run is on GPUs" : "GPUs, and this run is on processors"));
+    throw ConfigError(
+        str("plan.cluster: ", config_.plan.cluster, " describes ",
+            on_gpu ? "CPUs, but this run uses GPUs" : "GPUs, but this run uses CPUs"));
   if (const int threads = host_.stream.threads(); is_of_other_threads(*cluster, threads)) {
-    unlike_plan_ = str("planned of ranks with ", cluster->threads,
-                       cluster->threads == 1 ? " thread" : " threads", ", not ", threads);
-    log_warning(
-        "plan.cluster: ", config_.plan.cluster, " was measured of ranks with ", cluster->threads,
-        cluster->threads == 1 ? " thread" : " threads", ", and this run's have ", threads,
-        ": nothing is learned from how far off the plan is; set train.threads = ", cluster->threads,
-        ", or measure anew with lockstep preflight --threads ", threads);
+    unlike_plan_ = str("planned for ", cluster->threads,
+                       cluster->threads == 1 ? " thread" : " threads", " per rank, not ", threads);
+    log_warning("plan.cluster: ", config_.plan.cluster, " was measured with ", cluster->threads,
+                cluster->threads == 1 ? " thread" : " threads", " per rank, but this run uses ",
+                threads,
+                ", so plan errors are not recorded; set train.threads = ", cluster->threads,
+                ", or measure again with lockstep preflight --threads ", threads);
   }
   Config config = config_;
-  config.train.attention = host_.options.config.train.attention;  // where that fell back, it shows
+  // The configured engine: a fallback of the run shows as a difference from the plan.
+  config.train.attention = host_.options.config.train.attention;
   plan_ = planned_run(config, *cluster, compute_.meter.config(),
                       unlike_plan_.empty() ? residuals_of(config.plan) : "", key(), across_);
   is_by_meter_ = true;
@@ -101,10 +102,10 @@ void PlanWatch::observe(StepReport& report) {
   const auto every = config_.plan.compare_every_steps;
   const bool is_last = report.step == config_.train.steps;
   if (every == 0 || (!is_last && report.step % every != 0)) return;
-  if (host_.world.size() > 1) {  // read behind the next step, when the device is done
+  if (host_.world.size() > 1) {  // read after the next step, when the device is done
     compute_.training.rank_times().enqueue(host_.stream, since_table_.own_seconds());
     ranks_said_ = true;
-    if (is_last) hear_ranks(report);  // no step is behind it
+    if (is_last) hear_ranks(report);  // no step follows
   }
   if (plan_ && since_table_.timed_steps() > 0) show_table(report);
   since_table_.clear();
@@ -114,9 +115,9 @@ void PlanWatch::observe(StepReport& report) {
 void PlanWatch::show_table(const StepReport& report) {
   const StepTime planned = time_of(plan_->step), measured = since_table_.time();
   const auto timed = since_table_.timed_steps();
-  const auto text = str("steps ", first_step_, " to ", report.step, ", of which ", timed,
-                        timed == 1 ? " was" : " were", " timed, beside the plan for ",
-                        plan_->cluster, ":\n", comparison_table(planned, measured));
+  const auto text = str("steps ", first_step_, " to ", report.step, " (", timed,
+                        " timed), compared with the plan for ", plan_->cluster, ":\n",
+                        comparison_table(planned, measured));
   const RunsOn where{.device = host_.stream.device().kind,
                      .hosts = static_cast<int>(host_.hosts().size()),
                      .slowed_by = slowed_by_,
@@ -128,14 +129,14 @@ void PlanWatch::say_who_is_slow(const SlowRanks& slow) {
   const auto where = host_.topology == nullptr
                          ? std::string()
                          : str(" on ", hosts_in_words(*host_.topology, slow.ranks));
-  const auto needs = str(human_seconds(slow.seconds), " of a step ");
+  const auto needs = str(human_seconds(slow.seconds), " per step ");
   log_warning(rank_list(slow.ranks), where,
               slow.ranks.size() == 1 ? str(" needs ", needs, "itself, ")
                                      : str(" need up to ", needs, "themselves, "),
               trimmed(three_digits(slow.ratio())), " times the median of ", host_.world.size(),
               " ranks, in the last ", slow.reports,
-              " comparisons; all others wait. Processors may be busy with something else there, "
-              "clocks held down, data late");
+              " comparisons; all other ranks wait (straggler). Possible causes: CPU cores busy "
+              "with other programs, throttled clocks, late data");
 }
 
 void PlanWatch::end() {
@@ -145,7 +146,7 @@ void PlanWatch::end() {
     auto residuals = Residuals::read_or_set_aside(file);
     residuals.add({.key = key(), .planned = time_of(plan_->step), .measured = all_.time()});
     residuals.write(file);
-    log_info("how far steps were from the plan is in ", file.string());
+    log_info("wrote plan errors to ", file.string());
   });
 }
 

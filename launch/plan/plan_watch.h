@@ -1,6 +1,6 @@
-// PlanWatch: a run beside its plan. It plans the run at its start, shows now and then how far steps
-// are from that, component by component, with what is likely where one is off; finds the ranks that
-// the others wait for; and keeps how far the plan was off for the next one.
+// PlanWatch compares a run with its plan. It plans the run at its start. Periodically it logs how
+// far steps are from the plan by component, with likely causes, and finds the ranks that others
+// wait for (stragglers). It records the plan errors for the next plan.
 #pragma once
 
 #include "dist/topology/topology_placement.h"
@@ -15,7 +15,7 @@ namespace lockstep {
 
 class PlanWatch : public StepObserver {
  public:
-  // `cluster`: of plan.cluster; on rank 0. `across`: as ranks were placed.
+  // `cluster`: from plan.cluster, on rank 0. `across`: the rule by which ranks were placed.
   PlanWatch(RunHost& host, const RunConfig& config, RunCompute& compute,
             std::optional<Cluster> cluster, TensorAcross across)
       : host_(host),
@@ -24,13 +24,13 @@ class PlanWatch : public StepObserver {
         cluster_(std::move(cluster)),
         across_(across) {}
 
-  // Plans, writes RUN/plan.json and says what is planned, or why nothing is.
+  // Plans, writes RUN/plan.json, and logs the plan or the reason why there is none.
   void open() override;
-  // What the plan says of it, and which rank was the slowest.
+  // Adds the planned MFU and the slowest rank.
   void fill_in(StepReport& report) override;
-  void observe(StepReport& report) override;  // of the last step, fills in the slowest rank
-  void meter_changed() override;              // the planned MFU follows it, in RUN/plan.json too
-  void end() override;                        // keeps what the plan was off by
+  void observe(StepReport& report) override;  // adds the slowest rank to the last step
+  void meter_changed() override;              // updates the planned MFU, in RUN/plan.json too
+  void end() override;                        // records the plan errors
 
  private:
   void plan();
@@ -45,13 +45,13 @@ class PlanWatch : public StepObserver {
   std::optional<Cluster> cluster_;
   TensorAcross across_;
   std::optional<PlanFile> plan_;
-  bool is_by_meter_ = false;  // its MFU
+  bool is_by_meter_ = false;  // the MFU of the plan is computed by the meter of the run
   MeanStep since_table_, all_;
-  std::int64_t first_step_ = 0;  // of those since the table; 0: none came yet
+  std::int64_t first_step_ = 0;  // first step since the last table; 0: none yet
   std::vector<std::string> slowed_by_;
-  std::string unlike_plan_;  // what this run has that the plan is not of; empty: nothing
+  std::string unlike_plan_;  // difference between this run and the planned one; empty: none
   Stragglers stragglers_;
-  bool ranks_said_ = false;  // and were not read yet
+  bool ranks_said_ = false;  // rank times were exchanged but not yet read
 };
 
 }  // namespace lockstep

@@ -8,44 +8,44 @@
 namespace lockstep {
 namespace {
 
-// Products. Prologue and epilogue of a tile, in steps of K; share of the last wave's idle
-// multiprocessors that is lost (split-K recovers the rest).
+// Matmuls: prologue and epilogue of a tile, in steps of K, and the lost share of the idle
+// multiprocessors of the last wave (split-K recovers the rest).
 constexpr double kTileSteps = 196, kQuantised = 0.5, kLaunchSeconds = 3e-6;
 struct Tile {
   double rows, columns, rate;
 };
 constexpr std::array kTiles{Tile{128, 256, 1.0}, Tile{256, 128, 1.0}, Tile{128, 128, 0.9}};
 
-// Attention: share of the bf16 peak that cuDNN reaches on an H200 for long sequences and heads of
-// 128, and the sequence at which it reaches half of that.
+// Attention: share of the bf16 peak of cuDNN on an H200 for long sequences and heads of 128, and
+// the sequence length with half of that.
 struct Kernel {
   double share, half_sequence;
 };
 constexpr Kernel kForward{0.72, 969}, kBackward{0.637, 1439};
-constexpr double kHeadExponent = 0.0819;  // of (head size / 128), below 128
+constexpr double kHeadExponent = 0.0819;  // exponent of (head size / 128), below 128
 
 // Collectives: NCCL's tuner.
 constexpr double kCallSeconds = 8.4e-6, kHopSeconds = 3.4e-6, kTreeHopSeconds = 4e-6;
 constexpr double kAllToAllShare = 0.8;  // of NVLink's bus bandwidth
-// Of what a collective as fast as NVLink costs compute, the part for 16 of an H100's 132
-// multiprocessors, which one holds that waits.
+// Cost of a waiting collective to compute, relative to one at NVLink speed: it holds 16 of the 132
+// multiprocessors of an H100.
 constexpr double kWaiting = 0.18;
-// Of one rank to the next, over NVLink and over adapters; these reach so much at least.
+// Sends from one rank to another, over NVLink and over NICs, and the least share of NIC bandwidth.
 constexpr double kSendSeconds = 10e-6, kSendAcrossSeconds = 20e-6, kSendShare = 0.3;
 
 double element_bytes(Arithmetic arithmetic) {
   return arithmetic == Arithmetic::fp32 ? 4 : arithmetic == Arithmetic::bf16 ? 2 : 1;
 }
 
-// Steps of K of a tile, with what it begins and ends with: that is no faster in fp8.
+// Steps of K of a tile, with prologue and epilogue, which are no faster in fp8.
 double steps_of(const ProductCall& call) {
   return call.K + kTileSteps * (element_bytes(call.arithmetic) == 1 ? kFp8Gain : 1);
 }
 
-// The fastest tiles of a product.
+// The fastest tiling of a matmul.
 struct Tiling {
   Tile tile;
-  double waves = 0, work = std::numeric_limits<double>::infinity();  // FLOPs, of idle ones too
+  double waves = 0, work = std::numeric_limits<double>::infinity();  // FLOPs, idle ones included
 };
 Tiling tiling_of(const ProductCall& call, double multiprocessors) {
   Tiling best{};
@@ -80,13 +80,13 @@ Collective collective_of(const Op& op) {
   for (std::size_t i = 0; i < kCollectives; ++i)
     if (const auto kind = static_cast<Collective>(i); std::string_view(op.name) == name(kind))
       return kind;
-  LOCKSTEP_FAIL("'", op.name, "' is no collective");
+  LOCKSTEP_FAIL("unknown collective '", op.name, "'");
 }
 
 Arithmetic arithmetic_of(DType dtype) {
   if (dtype == DType::fp32) return Arithmetic::fp32;
   if (dtype == DType::bf16) return Arithmetic::bf16;
-  LOCKSTEP_CHECK(dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2, "no products are of ",
+  LOCKSTEP_CHECK(dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2, "no matmul supports ",
                  name(dtype));
   return Arithmetic::fp8;
 }
@@ -109,7 +109,7 @@ double Prices::seconds(const Op& op, int inside) const {
     case Op::Kind::collective:
       return collective_seconds({collective_of(op), bytes, op.ranks, inside});
   }
-  LOCKSTEP_FAIL(op.name, " is of no kind");
+  LOCKSTEP_FAIL(op.name, " has no kind");
 }
 
 double Prices::product_rate(Arithmetic arithmetic) const {
@@ -132,7 +132,7 @@ double Prices::attention_rate(const AttentionCall& call) const {
   const Kernel& kernel = call.is_backward ? kBackward : kForward;
   const bool is_fp32 = call.arithmetic == Arithmetic::fp32;
   const double peak = is_fp32 ? hardware_.fp32_flops : hardware_.bf16_flops;
-  const bool is_own = call.is_own && !is_fp32;  // which has one kind of kernel
+  const bool is_own = call.is_own && !is_fp32;  // fp32 has only one kind of kernel
   const auto& rates = is_own ? engine_.own_attention : engine_.attention;
   const double backward = is_own ? engine_.own_attention_backward : engine_.attention_backward;
   const double engine =
@@ -160,7 +160,7 @@ Prices::Ring Prices::ring(int ranks, int inside) const {
   const int nodes = (ranks + inside - 1) / inside;
   const double adapters = inside * hardware_.nic_bytes_per_second * engine_.network;
   const double nvlink = hardware_.nvlink_bytes_per_second;
-  const bool has_inside = inside > 1;  // else NVLink has no part in it, and may not be there
+  const bool has_inside = inside > 1;  // otherwise NVLink is not used, and may be missing
   return {.bytes_per_second = nodes == 1   ? nvlink
                               : has_inside ? std::min(nvlink, adapters)
                                            : adapters,
@@ -195,8 +195,8 @@ double Prices::received_per_second(const CollectiveCall& call) const {
     case Collective::all_reduce:
     case Collective::barrier: return ring(call.ranks, call.inside).bytes_per_second;
     case Collective::all_to_all: {
-      // Each pair of ranks has a way of its own: what comes from other domains crosses this rank's
-      // adapter, beside what comes from its own.
+      // Each pair of ranks has its own path. Data from other domains cross the NIC of this rank,
+      // concurrently with data from its own domain.
       const int inside = std::clamp(call.inside, 1, call.ranks);
       const double across = static_cast<double>(call.ranks - inside) / (call.ranks - 1);
       const double own = inside > 1 ? (1 - across) / (kAllToAllShare * nvlink) : 0;
@@ -205,7 +205,7 @@ double Prices::received_per_second(const CollectiveCall& call) const {
     case Collective::send_receive:
       return call.inside >= call.ranks ? nvlink : adapter * std::max(engine_.network, kSendShare);
   }
-  LOCKSTEP_FAIL("a collective of no kind");
+  LOCKSTEP_FAIL("a collective has no kind");
 }
 
 Formula Prices::explain(const Op& op, int inside) const {
@@ -224,7 +224,7 @@ Formula Prices::explain(const Op& op, int inside) const {
                            {"memory_bound", engine_.memory_bound},
                            {"memory_per_second", hbm_bytes_per_second()}}};
     }
-    LOCKSTEP_FAIL(op.name, " is of no kind");
+    LOCKSTEP_FAIL(op.name, " has no kind");
   }();
   return {.name = str(op.name, "_seconds"),
           .text = std::move(formula.text),
@@ -297,7 +297,7 @@ double Prices::collective_seconds(const CollectiveCall& call) const {
       return (call.inside >= call.ranks ? kSendSeconds : kSendAcrossSeconds) + moving;
     case Collective::barrier: return 2 * latency;
   }
-  LOCKSTEP_FAIL("a collective of no kind");
+  LOCKSTEP_FAIL("a collective has no kind");
 }
 
 }  // namespace lockstep

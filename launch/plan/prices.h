@@ -1,5 +1,5 @@
-// Prices: the seconds of a call of an operator or a collective on a GPU that need not be here, from
-// its sizes. docs/planning.md derives each formula, and says what it was compared with.
+// Prices predicts the time of an operator or a collective on a GPU from its sizes. The GPU need not
+// be present. docs/planning.md derives each formula and compares it with measurements.
 #pragma once
 
 #include <array>
@@ -13,50 +13,51 @@
 
 namespace lockstep {
 
-// Constants that are no engine's. fitted: on published throughputs.
-inline constexpr double kHbmShare = 0.85;     // of HBM's peak, that memory-bound kernels reach
-inline constexpr double kFp8Gain = 1.84;      // fp8's rate over bf16's under one cap; fitted
-inline constexpr double kRowwiseGain = 1.07;  // with a scale a row; fitted
+// Constants that do not depend on the engine. "fitted": fitted to published throughputs.
+inline constexpr double kHbmShare = 0.85;     // share of the HBM peak of memory-bound kernels
+inline constexpr double kFp8Gain = 1.84;      // fp8 rate / bf16 rate under one power cap; fitted
+inline constexpr double kRowwiseGain = 1.07;  // the same with a scale per row; fitted
 
-// What an engine's kernels and collectives reach. Defaults: this engine's.
+// Efficiency of an engine's kernels and collectives. The defaults are those of this engine.
 struct EngineNumbers {
-  double products = 1;  // rate of products, of Hardware::sustained
-  // Bytes that memory-bound operators move, of those that fused kernels would: ours state theirs.
+  double products = 1;  // matmul rate relative to Hardware::sustained
+  // Bytes of memory-bound operators relative to fused kernels; 1 here, because ours state theirs.
   double memory_bound = 1;
-  // Rate of attention by GpuArchitecture, of cuDNN's on Hopper; and of its backward beside that.
+  // Attention rate by GpuArchitecture relative to cuDNN on Hopper, and backward relative to
+  // forward.
   std::array<double, 3> attention{0.9, 1.0, 1.0};
   double attention_backward = 1;
-  // The same of the engine's own kernels, which compute document masks. They are of the design of
-  // flash attention 2: the rate is what torchtitan's fit has for that one (published_engine.cpp).
-  // Blackwell: assumed to be no faster than Hopper. Backward multiplies seven times, not five.
+  // The same for the engine's own kernels, which support document masks. They follow
+  // FlashAttention-2, whose rate comes from the fit of torchtitan (published_engine.cpp). Blackwell
+  // is assumed to be no faster than Hopper. Backward has seven matmuls instead of five.
   std::array<double, 3> own_attention{0.9, 0.492, 0.216};
   double own_attention_backward = 5.0 / 7;
-  double network = 0.9;             // share of the adapters' payload that collectives reach
-  double node_hop_seconds = 14e-6;  // of a ring or a tree from one domain to the next: NCCL's tuner
+  double network = 0.9;             // share of the NIC payload that collectives reach
+  double node_hop_seconds = 14e-6;  // hop of a ring or tree between NVLink domains: NCCL's tuner
 };
 
-// What a product multiplies. fp8_rowwise: with a scale for each row, as torchao does.
+// Arithmetic of a matmul. fp8_rowwise has a scale per row, as in torchao.
 enum class Arithmetic : std::uint8_t { fp32, bf16, fp8, fp8_rowwise };
 Arithmetic arithmetic_of(DType dtype);
 
 struct ProductCall {  // [M, K] times [K, N]
   double M = 0, N = 0, K = 0;
   Arithmetic arithmetic = Arithmetic::bf16;
-  double bytes = 0;  // of the three tensors
+  double bytes = 0;  // of the three matrices
 };
-// Factors of `arithmetic`, fp8's one byte an element; the product in bf16, or fp32.
+// A matmul with inputs of this arithmetic (fp8: 1 byte per element) and output in bf16 or fp32.
 ProductCall product_call(double M, double N, double K, Arithmetic arithmetic);
 
 struct AttentionCall {  // causal
-  double flops = 0;     // what is below the diagonal; backward: 2.5 times forward's
-  double sequence = 0;  // tokens that a query may look back at most
+  double flops = 0;     // below the diagonal only; backward: 2.5 times the forward
+  double sequence = 0;  // most tokens that a query attends to
   double head_size = 0;
   bool is_backward = false;
   bool is_own = false;  // by the engine's own kernels, not by cuDNN
   Arithmetic arithmetic = Arithmetic::bf16;
 };
 
-// `inside`: how many ranks of the group one NVLink domain has.
+// `inside`: number of ranks of the group in one NVLink domain.
 struct CollectiveCall {
   Collective kind = Collective::all_gather;
   double bytes = 0;  // received, as Communicator counts them
@@ -71,42 +72,43 @@ class Prices {
   const Hardware& hardware() const { return hardware_; }
   const EngineNumbers& engine() const { return engine_; }
 
-  // Of a call that has the GPU to itself. inside: as of a CollectiveCall, of the group op.group.
+  // Time of a call that has the GPU to itself. `inside` is that of the group op.group, see
+  // CollectiveCall.
   double seconds(const Op& op, int inside) const;
-  // The same, with what it comes from.
+  // The same with its formula.
   Formula explain(const Op& op, int inside) const;
 
-  // FLOP/s of a product of long K and many tiles.
+  // FLOP/s of a matmul with long K and many tiles.
   double product_rate(Arithmetic arithmetic) const;
-  // Tiles over multiprocessors in waves, K + k0 steps each; where HBM needs as long, a smooth
-  // maximum of both; and a launch.
+  // Tiles run on multiprocessors in waves of K + k0 steps. The result is a smooth maximum of this
+  // time and the HBM time, plus a launch.
   double product_seconds(const ProductCall& call) const;
-  // The rate rises with the sequence as s / (s + s0).
+  // The rate rises with the sequence length s as s / (s + s0).
   double attention_seconds(const AttentionCall& call) const;
   double memory_seconds(double bytes) const;
   double transfer_seconds(double bytes) const;
   double collective_seconds(const CollectiveCall& call) const;
-  // Bytes that a rank receives a second, while they come.
+  // Bytes per second that a rank receives during the transfer.
   double received_per_second(const CollectiveCall& call) const;
-  // Of the seconds that a collective runs beside compute, the share that compute loses: for the
-  // bytes that come, and while nothing comes for the multiprocessors that wait for it. What a call
-  // costs compute falls with a faster network. 0 of a GPU without NVLink.
+  // Share of the time of a concurrent collective that compute loses: to the received bytes, and to
+  // the multiprocessors that wait for data. The loss per call falls with a faster network. It is 0
+  // for a GPU without NVLink.
   double lost_share(const CollectiveCall& call) const;
 
-  // A ring of `ranks`, `inside` of them in each domain: it enters a domain over the adapters of its
-  // own ranks only.
+  // A ring of `ranks` ranks with `inside` of them in each NVLink domain. It enters a domain only
+  // over the NICs of its own ranks.
   struct Ring {
     double bytes_per_second = 0;  // bus bandwidth
     double latency_seconds = 0;
   };
   Ring ring(int ranks, int inside) const;
-  // All-gather or reduce-scatter by a ring. bytes: of the whole, which goes in `calls` pieces.
+  // Time of a ring all-gather or reduce-scatter of `bytes` in total, in `calls` pieces.
   double gather_seconds(double bytes, int ranks, int inside, double calls = 1) const;
-  // All-reduce of `bytes` in buckets, by a ring or a tree, whichever has less latency.
+  // Time of an all-reduce of `bytes` in buckets, by ring or tree, whichever has less latency.
   double all_reduce_seconds(double bytes, int ranks, int inside, double bucket_bytes) const;
 
  private:
-  // FLOP/s of attention over sequences without end.
+  // FLOP/s of attention in the limit of long sequences.
   double attention_rate(const AttentionCall& call) const;
   Formula explain_product(const Op& op) const;
   Formula explain_attention(const Op& op) const;

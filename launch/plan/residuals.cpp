@@ -15,12 +15,12 @@ namespace {
 
 constexpr const char* kFormat = "lockstep residuals 1";
 constexpr std::int64_t kMostBytes = std::int64_t{4} << 20;
-constexpr double kLeastSeconds = 1e-9;  // what was planned to take less says nothing of a ratio
+constexpr double kLeastSeconds = 1e-9;  // least planned time for which a ratio is meaningful
 
 Component component_named(const std::string& text) {
   for (std::size_t i = 0; i < kComponents; ++i)
     if (const auto component = static_cast<Component>(i); text == name(component)) return component;
-  throw DataError(str("\"", text, "\" is no component of a step"));
+  throw DataError(str("unknown component \"", text, "\" of a step"));
 }
 
 double seconds_at(const Json& json, const char* key) {
@@ -32,12 +32,12 @@ double seconds_at(const Json& json, const char* key) {
 
 ResidualRun parse_run(const Json& json) {
   ResidualRun run{.key = text_at(json, "key"), .planned = {}, .measured = {}};
-  if (run.key.empty()) throw DataError("key: expected what was run, found nothing");
+  if (run.key.empty()) throw DataError("key: expected a run description, found an empty string");
   std::set<Component> seen;
   for (const Json& one : json.at("components").as_array()) {
     const auto component = component_named(text_at(one, "name"));
     if (!seen.insert(component).second)
-      throw DataError(str("components: ", name(component), " is there twice"));
+      throw DataError(str("components: duplicate ", name(component)));
     run.planned[component] = seconds_at(one, "planned_seconds");
     run.measured[component] = seconds_at(one, "measured_seconds");
   }
@@ -67,7 +67,7 @@ std::string attention_in_words(const Config& c) {
   return str(engine, c.data.document_mask ? ", documents masked" : "");
 }
 
-// What small calls are off by says nothing of large ones.
+// True if two times are similar: errors of short calls do not carry over to long ones.
 bool is_alike(double one, double other) {
   constexpr double kMost = 4;
   return one >= kLeastSeconds && one <= kMost * other && other <= kMost * one;
@@ -126,7 +126,8 @@ Residuals Residuals::read_or_set_aside(const std::filesystem::path& file) {
     const std::filesystem::path aside = str(file.string(), ".damaged");
     if (path_exists(aside)) throw;
     rename_durably(file, aside);
-    log_warning(error.what(), "; it is now ", aside.string(), ", and a new one begins");
+    log_warning(error.what(), "; the file was renamed to ", aside.string(),
+                ", and a new file is started");
     return {};
   }
 }

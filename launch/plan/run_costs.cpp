@@ -12,21 +12,21 @@ double real(std::int64_t value) {
   return static_cast<double>(value);
 }
 
-// Share of the time that `interval` seconds of steps are, between two checkpoints that cost C and
-// are whole S seconds after they began: what is interrupted begins R seconds later with the last
-// whole one (Daly 2006, equation 13, where it is whole when it has cost C).
+// Share of the time spent on training, with a checkpoint every `interval` seconds of steps. A
+// checkpoint costs C and is complete S seconds after its start. A restart takes R and resumes from
+// the last complete checkpoint (Daly 2006, equation 13, which has S = C).
 double goodput_of(double interval, double C, double S, double R, double M) {
   return interval / (M * std::exp((R + S - C) / M) * std::expm1((interval + C) / M));
 }
 
-// Of steps, for which that is the most (Daly 2006, equation 37).
+// Interval with the highest goodput (Daly 2006, equation 37).
 double best_interval_of(double C, double M) {
   const double share = C / (2 * M);
   if (share >= 1) return M;
   return std::sqrt(2 * C * M) * (1 + std::sqrt(share) / 3 + share / 9) - C;
 }
 
-// Below it a save waits for the one before to be written: more often than that it does not save.
+// Least interval between saves: a save waits until the previous one is written.
 double least_interval_of(const SaveTimes& save, double M) {
   return save.copies ? std::min(save.write_seconds, M) : 0;
 }
@@ -109,7 +109,7 @@ class Explanation {
 
   void data() {
     if (cluster_.storage_read_bytes_per_second <= 0) return;
-    StepTime beside = e_.time;  // in which they are read
+    StepTime beside = e_.time;  // time in which data are read
     beside[Component::data] = beside[Component::checkpoint] = 0;
     add("data",
         "max(token_bytes * batch_tokens * ranks_of_node / ranks / read_per_second - "
@@ -148,7 +148,7 @@ class Explanation {
       sum += str(sum.empty() ? "" : " + ", part);
       parts.push_back({part, real(e_.by_purpose[i])});
     }
-    if (cluster_.device == Device::Kind::cpu) {  // of whose memory these are, too
+    if (cluster_.device == Device::Kind::cpu) {  // host copies use the same memory
       sum += " + host_copies";
       parts.push_back({"host_copies", real(e_.bytes.sum().pinned)});
     }

@@ -34,7 +34,7 @@ Residuals earlier_runs(const std::filesystem::path& file) {
   try {
     return Residuals::read(file);
   } catch (const DataError& error) {
-    log_warning(error.what(), "; the plan is not corrected by it");
+    log_warning(error.what(), "; the plan is not corrected by earlier runs");
     return {};
   }
 }
@@ -43,7 +43,7 @@ std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
                                            const std::string& key) {
   auto plan = read_plan_file(file);
   if (!plan || plan->key.empty() || plan->key == key) return plan;
-  log_info(file.string(), " was of another configuration, and is removed: ", plan->key);
+  log_info("removed ", file.string(), ", the plan of another configuration: ", plan->key);
   std::error_code stays;
   std::filesystem::remove(file, stays);
   return std::nullopt;

@@ -1,5 +1,5 @@
-// RunPlan: what a run should take, by the estimate for its cluster: RUN/plan.json, and what the log
-// compares steps with.
+// The plan of a run: the estimate for its cluster, in RUN/plan.json. The log compares steps with
+// it.
 #pragma once
 
 #include <filesystem>
@@ -14,27 +14,29 @@
 
 namespace lockstep {
 
-// Of a plan's components; a name that is none of today's is left out.
+// The components of a planned step; unknown names are ignored.
 StepTime time_of(const PlanFile::Step& step);
 
-// What a run is planned for, where no file says it: so many ranks on so many machines like this
-// one, with GPUs of this name. Nothing where they are not known.
+// The cluster of a run without a cluster file: `nodes` hosts like this one with GPUs of this name.
+// Returns nullopt for an unknown GPU.
 std::optional<Cluster> cluster_here(const std::string& gpu, int ranks, int nodes);
 
-// Of the file beside a cluster's ("": none); with a warning none where it cannot be read.
+// Plan errors of earlier runs, from the file beside a cluster file ("": none). An unreadable file
+// gives a warning and no runs.
 Residuals earlier_runs(const std::filesystem::path& file);
 
-// RUN/plan.json of an earlier start, or that a person put there. Nothing, said with what it is of,
-// where that is another run than that of `key`.
+// RUN/plan.json of an earlier start, or placed there by a person. If it belongs to another run than
+// `key`, it is removed with a log line, and the result is nullopt.
 std::optional<PlanFile> plan_that_is_there(const std::filesystem::path& file,
                                            const std::string& key);
 
-// MFU of the planned steps by `meter`.
+// Computes the MFU of the planned steps with `meter`.
 void count_mfu(PlanFile& plan, const Meter::Config& meter);
 
-// Its MFU is by the peak that the run's own is by. residuals: of earlier runs, see
-// launch/plan/residuals.h, of `key`; no such file: no corrected figures, nor, with a warning, where
-// it cannot be read. Throws ConfigError where the layout does not fit the cluster.
+// Plans a run. `meter` has the peak that the run uses for its own MFU. `residuals` is a file with
+// plan errors of earlier runs (launch/plan/residuals.h), in which `key` is looked up. A missing
+// file gives no corrected figures; an unreadable one gives a warning too. Throws ConfigError if the
+// layout does not fit the cluster.
 PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::Config& meter,
                      const std::filesystem::path& residuals, const std::string& key,
                      TensorAcross across = TensorAcross::refused);

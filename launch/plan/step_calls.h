@@ -1,6 +1,6 @@
-// StepCalls: where the planned time of a step comes from: the operators and collectives of a
-// recorded step, by what they are called, with the seconds that each takes alone on a Cluster. What
-// streams then do beside each other is launch/plan/step_time.h.
+// StepCalls explains the planned time of a step: the operators and collectives of a recorded step
+// by name, with the time that each takes alone on a Cluster. launch/plan/step_time.h simulates the
+// concurrency of streams.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,23 @@ struct StepCalls {
   struct Row {  // sums over all calls of one name in a step of a rank
     std::string name;
     std::int64_t calls = 0;
-    std::int64_t measured_calls = 0;  // of those, on the cluster; the others have prices
+    std::int64_t measured_calls = 0;  // calls measured on the cluster; the others have prices
     double flops = 0;
-    double bytes = 0;    // as an Op has them
-    double seconds = 0;  // each alone: nothing beside it, and no rank that it waits for
+    double bytes = 0;    // see Op
+    double seconds = 0;  // of each call alone, without concurrent calls or waits for ranks
   };
 
   Component component = Component::other;
-  std::vector<Row> rows;           // those of most seconds first
-  std::optional<Formula> longest;  // the price of the call with the longest one, unless all are 0
+  std::vector<Row> rows;           // longest first
+  std::optional<Formula> longest;  // the longest price of a call; none if all are 0
 
   double seconds() const;
 };
 
-// In the order of components; those without calls are not there, nor are collectives of one rank,
-// which are nothing. Middle micro-batches count as often as the step has them.
+// Lists calls by component. Components without calls and collectives of one rank, which do nothing,
+// are omitted. Middle micro-batches count as often as the step has them.
 std::vector<StepCalls> step_calls(const Cluster& cluster, const StepProgram& program);
-// Of the step that estimate() prices. Throws ConfigError where no such layout can be there.
+// Lists the calls of the step that estimate() prices. Throws ConfigError for an impossible layout.
 std::vector<StepCalls> step_calls(const Cluster& cluster, const Config& config,
                                   TensorAcross across = TensorAcross::refused);
 

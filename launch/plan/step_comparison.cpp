@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr double kTooMuch = 0.1;     // of the plan
-constexpr double kOfTheStep = 0.01;  // less than this is no matter
+constexpr double kTooMuch = 0.1;     // least reported share of the planned time
+constexpr double kOfTheStep = 0.01;  // least reported share of the step
 
 constexpr std::array kComponentsInOrder = [] {
   std::array<Component, kComponents> all{};
@@ -23,50 +23,52 @@ constexpr std::array kComponentsInOrder = [] {
   return all;
 }();
 
-// What is likely where a component takes longer than it was planned to.
+// The likely cause if a component takes longer than planned.
 const char* likely_cause(Component component, const RunsOn& where) {
   const bool on_gpu = where.device == Device::Kind::cuda;
   switch (component) {
     case Component::products:
-      return on_gpu ? "clocks are held down, or others compute on this device too"
-                    : "others compute on these processors too, or their clocks are held down";
+      return on_gpu ? "clocks are throttled, or other programs use this GPU"
+                    : "other programs use these CPU cores, or their clocks are throttled";
     case Component::attention:
-      return on_gpu ? "another engine computes it than was planned for (the log says which), or "
-                      "clocks are held down"
-                    : "others compute on these processors too, or their clocks are held down";
+      return on_gpu ? "attention uses another engine than planned (see the log), or clocks are "
+                      "throttled"
+                    : "other programs use these CPU cores, or their clocks are throttled";
     case Component::memory_bound:
     case Component::optimizer:
-      return on_gpu ? "others use this device's memory too, or it is slower"
-                    : "others use this machine's processors or memory too, or they are slower";
+      return on_gpu ? "other programs use the memory of this GPU, or the memory is slower than "
+                      "planned"
+                    : "other programs use the CPU cores or memory of this host, or these are "
+                      "slower than planned";
     case Component::communication_tensor:
-      return "ranks of a tensor group are joined by less than was planned for, or one is late";
+      return "links in a tensor-parallel group are slower than planned, or a rank is late";
     case Component::communication_shard:
     case Component::communication_replicate:
-      return where.hosts > 1 ? "the network is slower than was planned for, or a host is late"
-             : on_gpu        ? "ranks are joined by less than was planned for, or one is late"
+      return where.hosts > 1 ? "the network is slower than planned, or a host is late"
+             : on_gpu        ? "links between ranks are slower than planned, or a rank is late"
                              : "a rank is late, and the others wait for it";
-    case Component::communication_ranks: return "a rank is late, and all wait for it there";
+    case Component::communication_ranks: return "a rank is late, and all others wait for it";
     case Component::communication_host:
-      return "copies between GPU and host share their way, or go by another processor's memory";
-    case Component::data: return "storage, or the cache of shards, gives less than steps read";
-    case Component::checkpoint: return "storage takes less than was planned for";
-    case Component::other: return "the host is late: its processors are busy, or too few";
+      return "copies between GPU and host share a link, or use the memory of another CPU socket";
+    case Component::data: return "storage, or the shard cache, is slower than steps read data";
+    case Component::checkpoint: return "storage writes more slowly than planned";
+    case Component::other: return "the host is late: its CPU cores are busy or too few";
   }
   return "";
 }
 
-// Where it takes less.
+// The likely cause if a component takes less time than planned.
 const char* likely_cause_of_less(Component component) {
   switch (component) {
     case Component::communication_tensor:
     case Component::communication_shard:
     case Component::communication_replicate:
     case Component::communication_ranks:
-      return "more of it runs beside compute than was planned for, or links give more";
+      return "more of it overlaps with compute than planned, or links are faster";
     case Component::data:
-    case Component::checkpoint: return "storage gives more than was planned for";
+    case Component::checkpoint: return "storage is faster than planned";
     default:
-      return "these machines do more than was planned for: `lockstep preflight` measures them anew";
+      return "these hosts are faster than planned; measure them again with `lockstep preflight`";
   }
 }
 
@@ -103,7 +105,7 @@ std::string cause_in_words(const Deviation& d, const RunsOn& where) {
       d.component == Component::products || d.component == Component::attention ||
       d.component == Component::memory_bound || d.component == Component::optimizer;
   if (!by_clocks || where.slowed_by.empty()) return likely_cause(d.component, where);
-  return str("the GPU's clocks are held down by ", joined(where.slowed_by));
+  return str("GPU clocks are throttled by ", joined(where.slowed_by));
 }
 
 }  // namespace
@@ -170,7 +172,7 @@ std::string in_words(const std::vector<Deviation>& deviations, const RunsOn& whe
     text += str("\n  ", in_words(d.component),
                 d.component == Component::products ? " take " : " takes ", seconds_text(d.measured),
                 ", planned ", seconds_text(d.planned), " (", difference(d.planned, d.measured),
-                "): ", cause == said ? "likewise" : cause);
+                "): ", cause == said ? "same cause" : cause);
     said = cause;
   }
   return text;

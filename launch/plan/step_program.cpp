@@ -13,7 +13,7 @@ StepProgram record_step(const TrainingConfig& config, Device device, int threads
   program.log = std::make_unique<OpLog>();
   Stream compute(device, "compute", Stream::Mode::measuring, threads);
   compute.set_op_log(program.log.get());
-  compute.record();  // it is the first of the streams
+  compute.record();  // makes it the first stream of the log
   Arenas arenas = Arenas::measure(device);
   LoneWorld one_of_all(rank, config.mesh.world());
   Training training(config, compute, arenas, make_comms(one_of_all, config.mesh, topology));

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Plays the entries of a log, each stream its own in their order.
+// Player simulates a log: each stream runs its own entries in order.
 class Player {
  public:
   Player(const StepProgram& program, const StreamCosts& costs)
@@ -27,7 +27,7 @@ class Player {
           done_[static_cast<std::size_t>(entries_[i].event)] = Event{.is_known = true};
   }
 
-  // Until compute has done its entries below `end`.
+  // Runs until compute has done its entries before `end`.
   void play_to(std::size_t end) {
     for (;;) {
       while (settle()) {
@@ -42,15 +42,15 @@ class Player {
 
  private:
   struct Event {
-    bool is_known = false;  // recorded by this step: else it was before, and is done
+    bool is_known = false;  // recorded in this step; other events are done already
     bool is_done = false;
-    Component behind = Component::other;  // what its stream did last
+    Component behind = Component::other;  // the last component of its stream before it
   };
   struct Track {
     std::vector<std::size_t> entries;
     std::size_t at = 0;
     bool runs = false;
-    double left = 0;  // seconds alone, of the call that runs
+    double left = 0;  // remaining seconds of the running call, if it ran alone
     Component last = Component::other;
 
     std::size_t entry() const { return entries[at]; }
@@ -67,7 +67,7 @@ class Player {
            compute.entries[compute.at] > entry;
   }
 
-  // What takes no time; false: nothing was there.
+  // Processes entries that take no time. Returns false if there were none.
   bool settle() {
     bool any = false;
     for (Track& track : streams_) {
@@ -97,7 +97,7 @@ class Player {
     return costs_.wait_share * std::exchange(alone_, 0);
   }
 
-  // Until the next call ends, or the host gives the next one.
+  // Advances to the end of a call, or to the time when the host launches the next one.
   void advance() {
     const bool computes = streams_.front().runs;
     double beside = 1;
@@ -132,7 +132,7 @@ class Player {
     }
   }
 
-  // What compute does, or waits for.
+  // The component that compute runs or waits for.
   Component waits_for() const {
     const Track& compute = streams_.front();
     if (compute.runs) return compute.last;
@@ -140,7 +140,7 @@ class Player {
     const auto& entry = entries_[compute.entries[compute.at]];
     if (entry.what != OpLog::What::wait || !may_begin(compute, compute.entries[compute.at]))
       return Component::other;
-    for (const Track& track : streams_)  // who will say that it is done
+    for (const Track& track : streams_)  // the stream that records the event
       for (std::size_t i = track.at; i < track.entries.size(); ++i) {
         const auto& next = entries_[track.entries[i]];
         if (next.what == OpLog::What::record && next.event == entry.event)
@@ -150,7 +150,7 @@ class Player {
     return Component::other;
   }
 
-  // Of the last collective or copy that a stream has in front of its entry i.
+  // The component of the last collective or copy of a stream before its entry i.
   Component component_before(const Track& track, std::size_t i) const {
     while (i-- > 0) {
       const auto& entry = entries_[track.entries[i]];
@@ -164,9 +164,9 @@ class Player {
   const std::vector<OpLog::Entry>& entries_;
   const StreamCosts& costs_;
   std::vector<Track> streams_;
-  std::vector<double> issued_;  // when the host gives each
+  std::vector<double> issued_;  // time at which the host launches each entry
   double host_ = 0, now_ = 0;
-  double alone_ = 0;  // of compute, since it last met other ranks
+  double alone_ = 0;  // compute time since its last collective
   std::int64_t last_event_ = 0;
   std::vector<Event> done_;
   StepTime time_;

@@ -1,6 +1,6 @@
-// StepTime: how long a recorded step takes, by what its compute stream does or waits for, when each
-// call takes what `price` says. Streams run beside each other as they were told to wait; what runs
-// beside compute slows it, and is slowed.
+// step_time computes the duration of a recorded step, by what its compute stream does or waits for,
+// from the price of each call. Streams run concurrently, with the waits of the recording. Calls on
+// other streams slow compute, and compute slows them.
 #pragma once
 
 #include "core/component.h"
@@ -12,17 +12,17 @@ namespace lockstep {
 struct StreamCosts {
   static constexpr auto kNotSlowed = [](const Op& /*op*/) { return 1.0; };
 
-  // Of a call alone.
+  // Time of a call alone.
   FunctionRef<double(const Op& op)> seconds;
-  // How many times longer a call takes while others run beside it: of the compute stream while `op`
-  // runs on another one (of several, what slows it most); and of the others while compute runs.
+  // Slowdown factors of concurrent calls: of compute while `op` runs on another stream (with
+  // several, the largest counts), and of the other streams while compute runs.
   FunctionRef<double(const Op& op)> compute_beside = kNotSlowed;
   double other_beside = 1;
-  // Ranks are never equally fast: of what compute has done itself since it last met others in a
-  // collective, the part that it waits for them at the next one.
+  // Ranks are never equally fast. Share of the compute time since the last collective of compute
+  // that it waits for other ranks at the next one.
   double wait_share = 0;
-  // What the host needs to give a stream a call, of a GPU, which runs behind it; 0: it is never
-  // late. A CPU's compute stream is the host.
+  // Time of the host to launch a call on a GPU, which runs after it; 0: the host is never late. On
+  // a CPU the compute stream is the host itself.
   double launch_seconds = 0;
   bool host_computes = false;
 };

@@ -49,15 +49,15 @@ std::string heading(const Plan& plan) {
              with_commas(c.train.sequence_length), "\n");
 }
 
-// "of 79 GiB: fits, 3 GiB are left".
+// "of 79 GiB: fits, 3 GiB free".
 std::string in_room(std::int64_t sum, std::int64_t capacity, std::int64_t missing) {
   const auto left_over = std::max<std::int64_t>(capacity - sum, 0);
   return str("of ", memory(capacity),
-             missing == 0 ? str(": fits, ", memory(left_over), " are left")
+             missing == 0 ? str(": fits, ", memory(left_over), " free")
                           : str(": ", memory(missing), " too much"));
 }
 
-// What stays on the host where ranks have GPUs.
+// The host memory of ranks that compute on GPUs.
 std::string host_table(const Plan& plan) {
   const auto& e = plan.estimate;
   const auto ranks = e.room.ranks;
@@ -68,7 +68,7 @@ std::string host_table(const Plan& plan) {
   const auto sum = ranks * e.bytes.sum().pinned;
   return text + row("sum", memory(sum),
                     capacity > 0 ? in_room(sum, capacity, ranks * e.missing_host_bytes())
-                                 : std::string("of what the cluster does not say"));
+                                 : std::string("host_memory_bytes is not set"));
 }
 
 std::string memory_table(const Plan& plan) {
@@ -110,11 +110,11 @@ std::string time_table(const Plan& plan) {
     const auto mfu = e.mfu_of(time);
     if (e.meter.is_peak_too_low(e.tokens_per_second_of(time)))
       return str(rate,
-                 "MFU n/a: the peak of the device is too low for this rate; measure it again "
-                 "when the machine is idle (lockstep preflight)");
+                 "MFU n/a: the measured peak of the device is too low for this rate; measure it "
+                 "again while the host is idle (lockstep preflight)");
     return e.meter.peak_flops > 0 ? str(rate, "MFU ", percent(mfu.causal), " (causal attention), ",
                                         percent(mfu.square), " (full square)")
-                                  : str(rate, "MFU unknown: the peak of the device is not known");
+                                  : str(rate, "MFU unknown: the peak of the device is unknown");
   };
   if (corrects) text += str("  corrected: ", rates(plan.corrected->time), "\n");
   return str(text, "  ", rates(e.time), "\n");
@@ -122,8 +122,7 @@ std::string time_table(const Plan& plan) {
 
 std::string search_table(const LayoutSearch& search) {
   if (search.best.empty()) return str("\nLayouts: none fits", nothing_fits(search), "\n");
-  std::string text =
-      str("\nLayouts (", search.priced, " that fit were priced; memory of a rank)\n");
+  std::string text = str("\nLayouts (", search.priced, " that fit were priced; memory per rank)\n");
   for (std::size_t i = 0; i < search.best.size(); ++i) {
     const auto& one = search.best[i];
     text +=
@@ -132,13 +131,13 @@ std::string search_table(const LayoutSearch& search) {
             "  ", layout_in_words(one.config), "\n     ", one.why, "\n");
   }
   if (search.misses.empty()) return text;
-  text += "Faster than the first, but too large\n";
+  text += "Faster than the first layout, but too large\n";
   for (const auto& one : search.misses)
     text += str("  ", one.why, "\n");
   return text;
 }
 
-// What takes less than a minute is no "0s".
+// Formats durations below a minute with fractions, and longer ones like "2h01m".
 std::string duration(double seconds) {
   return seconds < 60 ? human_seconds(seconds) : human_eta(seconds);
 }
@@ -162,7 +161,7 @@ std::string price(const RunCosts& costs, const Cluster& cluster) {
   return str(number, " ", cluster.currency);
 }
 
-// With steps that take as long as earlier runs say.
+// The costs of the run with step times corrected by earlier runs.
 std::string corrected_run(const RunCosts& costs, const Cluster& cluster) {
   return str("  corrected: training ", duration(costs.run_seconds), ", with interruptions ",
              wall_time(costs), costs.energy_joules > 0 ? ", " + energy(costs) : std::string(),
@@ -180,22 +179,22 @@ std::string run_table(const Plan& plan) {
                   " tokens in ", with_commas(c.train.steps), " steps"));
   text += row("goodput", percent(costs.goodput),
               str("an interruption every ", human_eta(costs.interruption_seconds), ", ",
-                  duration(plan.cluster.restart_seconds), " to start again"));
+                  duration(plan.cluster.restart_seconds), " to restart"));
   text += row("with interruptions", wall_time(costs));
   text += row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)),
-              str(human_seconds(e.save.stall_seconds()), " lost for each; ",
-                  human_bytes(costs.write_bytes_per_second), "/s to be written in time"));
+              str(human_seconds(e.save.stall_seconds()), " lost per checkpoint; ",
+                  human_bytes(costs.write_bytes_per_second), "/s needed to write it in time"));
   if (costs.best_interval_steps > 0)
     text +=
         row("best interval",
             str(with_commas(costs.best_interval_steps),
                 costs.best_interval_steps == 1 ? " step" : " steps"),
             str(duration(costs.best_interval_seconds), ", goodput ", percent(costs.best_goodput)));
-  text += row("keys and values", human_bytes(static_cast<double>(costs.cache_bytes_per_token)),
-              str("a token; ",
+  text += row("KV cache", human_bytes(static_cast<double>(costs.cache_bytes_per_token)),
+              str("per token; ",
                   human_bytes(static_cast<double>(costs.cache_bytes_per_token) *
                               static_cast<double>(c.train.sequence_length)),
-                  " a sequence, when it generates"));
+                  " per sequence, in generation"));
   if (costs.energy_joules > 0) text += row("energy", energy(costs));
   if (costs.price > 0) text += row("price", price(costs, plan.cluster));
   if (plan.corrected) text += corrected_run(plan.corrected_costs, plan.cluster);
@@ -206,15 +205,15 @@ bool is_communication(Component component) {
   return component >= Component::communication_tensor && component <= Component::communication_host;
 }
 
-// How what a component takes in the step differs from the sum of its calls.
+// Describes how the time of a component in the step differs from the sum of its calls.
 std::string in_the_step(const StepCalls& calls, const StepTime& time) {
   const double seconds = time[calls.component], more = seconds - calls.seconds();
   const auto in_step = human_seconds(seconds);
   if (in_step == human_seconds(calls.seconds())) return "the same in the step";
   const auto now = str(in_step, " in the step: ", human_seconds(std::abs(more)));
-  if (more < 0) return str(now, " less, hidden by what runs beside it");
-  return str(now, " more, slowed by what runs beside it",
-             is_communication(calls.component) ? " or by ranks that are late" : "");
+  if (more < 0) return str(now, " less, hidden by concurrent streams");
+  return str(now, " more, slowed by concurrent streams",
+             is_communication(calls.component) ? " or by late ranks" : "");
 }
 
 std::string rate(const StepCalls::Row& row) {
@@ -236,7 +235,7 @@ std::string calls_table(const Plan& plan) {
     return str("  ", left(name, 28), right(calls, 9), right(flops, 11), right(bytes, 9),
                right(seconds, 10), more.empty() ? "" : "  ", more, "\n");
   };
-  std::string text = "\nCalls of a rank in a step, each as long as it takes alone\n" +
+  std::string text = "\nCalls of a rank in a step, with the time of each call alone\n" +
                      line("", "calls", "FLOPs", "bytes", "time", "");
   for (const auto& calls : plan.calls) {
     text += line(in_words(calls.component), "", "", "", human_seconds(calls.seconds()),
@@ -249,8 +248,9 @@ std::string calls_table(const Plan& plan) {
   }
   const auto& time = plan.estimate.time;
   if (time.shows(Component::other))
-    text += line(in_words(Component::other), "", "", "", "",
-                 str(human_seconds(time[Component::other]), " in the step: no calls, a late host"));
+    text += line(
+        in_words(Component::other), "", "", "", "",
+        str(human_seconds(time[Component::other]), " in the step: no calls, the host is late"));
   return text;
 }
 
@@ -280,11 +280,10 @@ std::string nothing_fits(const LayoutSearch& search) {
   for (const auto& one : search.misses)
     text += str("\n  ", one.why);
   if (search.fitting_nodes > 0)
-    text += str("\n  on ", with_commas(search.fitting_nodes),
-                search.fitting_nodes == 1 ? " whole node" : " such nodes", " there is room");
+    text += str("\n  fits on ", with_commas(search.fitting_nodes),
+                search.fitting_nodes == 1 ? " whole node" : " such nodes");
   else if (search.tried_nodes > 0)
-    text += str("\n  on no number of such nodes, up to ", with_commas(search.tried_nodes),
-                ", is there room");
+    text += str("\n  does not fit on up to ", with_commas(search.tried_nodes), " such nodes");
   return text;
 }
 

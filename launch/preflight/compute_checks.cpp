@@ -14,12 +14,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Unit = Finding::Unit;
 
-constexpr double kProductLimit = 0.9;  // of the rate at a product's price
-constexpr double kShareLimit = 0.9;    // of the time that processors work for the rank
+constexpr double kProductLimit = 0.9;  // least share of the rate in the price model
+constexpr double kShareLimit = 0.9;    // least share of CPU time
 
-// What the rank had while it multiplied.
+// Load of a rank while it multiplied.
 struct Load {
-  // Of processors, all threads together: what they did for it, and what it waited for them.
+  // CPU time of all threads, and the time that they waited for a CPU core.
   double busy_seconds = 0, waited_seconds = 0;
   GpuReading gpu;
 };
@@ -30,7 +30,7 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Seconds of a product.
+// Returns the seconds of a matmul.
 double timed_product(Stream& compute, TimedProduct& product, const GpuMonitor* monitor,
                      Load& load) {
   const double busy_before = processor_seconds();
@@ -46,7 +46,7 @@ double timed_product(Stream& compute, TimedProduct& product, const GpuMonitor* m
   return seconds;
 }
 
-// FLOP/s.
+// Returns FLOP/s.
 double check_product(PreflightRank& rank, const ProductShape& shape, const GpuMonitor* monitor,
                      Load& load) {
   Finding finding{.check = str("product ", in_words(shape)),
@@ -60,7 +60,7 @@ double check_product(PreflightRank& rank, const ProductShape& shape, const GpuMo
     f.bits = hash_of(rank.compute, product.result());
     f.value = shape.flops() / timed_product(rank.compute, product, monitor, load);
     if (hash_of(rank.compute, product.result()) != f.bits)
-      throw TransientError("the same product gave other bits the second time");
+      throw TransientError("the same matmul gave different bits the second time");
   });
 }
 
@@ -68,7 +68,7 @@ void check_share(PreflightRank& rank, const Load& load) {
   rank.add({.check = kProcessorShare, .unit = Unit::share, .limit = kShareLimit}, [&](Finding& f) {
     if (std::isnan(load.waited_seconds))
       throw TransientError(
-          "the system does not say what threads wait for processors "
+          "the system does not report how long threads wait for CPU cores "
           "(/proc/self/task/*/schedstat)");
     f.value = load.busy_seconds / (load.busy_seconds + load.waited_seconds);
   });
@@ -80,7 +80,7 @@ void check_clock(PreflightRank& rank, const GpuMonitor* monitor, const GpuReadin
       {.check = "clock under load", .unit = Unit::share, .tolerance = rank.tolerances().clocks},
       [&](Finding& f) {
         if (monitor == nullptr || !monitor->is_there())
-          throw TransientError("NVML does not know the GPU (is libnvidia-ml.so.1 there?)");
+          throw TransientError("NVML does not find the GPU (is libnvidia-ml.so.1 installed?)");
         require_answer(under_load.clock_failure);
         if (!is_known) return;
         const auto most = monitor->health().most_clock_mhz;
@@ -90,7 +90,7 @@ void check_clock(PreflightRank& rank, const GpuMonitor* monitor, const GpuReadin
       });
   rank.add({.check = "causes that hold clocks down", .limit = 0}, [&](Finding& f) {
     require_answer(under_load.causes_failure);
-    if (!under_load.power_capped) return;  // one of the causes: none is known
+    if (!under_load.power_capped) return;  // without this cause, the others are unknown too
     f.value = static_cast<double>(under_load.slowed_by.size());
     for (const auto& cause : under_load.slowed_by)
       f.detail += str(f.detail.empty() ? "" : ", ", cause);
@@ -129,12 +129,12 @@ double check_memory(PreflightRank& rank) {
     fill_words(bytes_in(words), 1);
     rank.compute.copy(from, words);
     const double seconds = mean_seconds(rank.compute, [&] {
-      // A copy by a CPU's stream has one thread.
+      // Stream::copy uses one thread on a CPU.
       rank.on_gpus() ? rank.compute.copy(to, from) : convert(rank.compute, to, from);
     });
     f.value = 2.0 * static_cast<double>(bytes) / seconds;
     if (hash_of(rank.compute, to) != hash_hex(bytes_in(words)))
-      throw TransientError("a copy has other bits");
+      throw TransientError("a copy differs from its source");
   });
 }
 
@@ -163,7 +163,7 @@ double check_host_copies(PreflightRank& rank) {
 
 double launch_seconds(Stream& compute) {
   if (!compute.is_cuda()) return 0;
-  constexpr int kCalls = 1000;  // fewer than a GPU lets wait
+  constexpr int kCalls = 1000;  // below the limit of pending launches
   Arena arena(compute.device(), Arena::Memory::device, kMiB);
   const Tensor few = arena.allocate("few", DType::fp32, {32});
   const auto enqueue = [&] {

@@ -1,4 +1,4 @@
-// Checks of a rank alone: its processors or its GPU, and the memory of both.
+// Checks of a single rank: its CPU cores or GPU, and their memory.
 #pragma once
 
 #include <span>
@@ -9,21 +9,21 @@
 
 namespace lockstep {
 
-// Each shape for some tenths of a second, and whether its bits are the same each time. Then what
-// the rank had meanwhile: of processors their time, of a GPU (`monitor`) its clock. Returns the
-// best rate of each type: fp32, bf16.
+// Runs matmuls of each shape for some tenths of a second, and checks that their bits are always the
+// same. Then it checks the CPU time that the rank got meanwhile, or the clock of its GPU
+// (`monitor`). Returns the best rates in fp32 and bf16.
 struct ProductRates {
   double fp32 = 0, bf16 = 0;
 };
 ProductRates check_products(PreflightRank& rank, std::span<const ProductShape> shapes,
                             const GpuMonitor* monitor);
 
-// Bytes a second, read and written, of a copy within the device's memory.
+// Measures a copy within device memory. Returns bytes per second, reads plus writes.
 double check_memory(PreflightRank& rank);
-// Of a copy from pinned memory of the host, and back: the slower one.
+// Measures copies between pinned host memory and the device. Returns the slower direction.
 double check_host_copies(PreflightRank& rank);
 
-// Seconds that the host needs to give a GPU a call; 0 without one.
+// Seconds that the host needs to launch a call on a GPU; 0 on CPUs.
 double launch_seconds(Stream& compute);
 
 }  // namespace lockstep

@@ -7,7 +7,8 @@
 namespace lockstep {
 namespace {
 
-// Of InfiniBand and its like: "mlx5_0 port 1". Ethernet's come and go with containers.
+// Ports of InfiniBand NICs ("mlx5_0 port 1") that disappeared. Ethernet interfaces are ignored,
+// because they come and go with containers.
 std::set<std::string> ports_gone(const Counters& before, const Counters& now) {
   std::set<std::string> gone;
   for (const auto& [counter, count] : before)
@@ -18,7 +19,7 @@ std::set<std::string> ports_gone(const Counters& before, const Counters& now) {
 
 void check_machine(PreflightRank& rank, const Counters& before, const Counters& now) {
   rank.add({.check = "errors of adapters and processors, new", .limit = 0}, [&](Finding& f) {
-    if (before.empty() && now.empty()) return;  // the system counts nothing
+    if (before.empty() && now.empty()) return;  // the system has no counters
     f.value = 0;
     const auto add = [&](std::int64_t count, const std::string& what) {
       f.value += static_cast<double>(count);
@@ -27,12 +28,12 @@ void check_machine(PreflightRank& rank, const Counters& before, const Counters& 
     for (const auto& [counter, count] : growth(before, now))
       add(count, str(counter, " +", count));
     for (const auto& port : ports_gone(before, now))
-      add(1, str(port, " is gone"));
+      add(1, str(port, " disappeared"));
   });
 }
 
-// Whether switches join it to others of its machine. Else that no NVLink is up may be meant: it is
-// alone, or a card without a bridge.
+// True if NVLink switches connect the GPU to others of its host. Otherwise it is normal that no
+// NVLink is up: the GPU is alone, or a card without a bridge.
 bool is_joined(const PreflightRank& rank) {
   constexpr int kMostOfBridge = 2;
   return rank.known != nullptr && rank.known->domain_ranks > kMostOfBridge &&

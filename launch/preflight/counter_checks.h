@@ -1,4 +1,4 @@
-// Checks of what the machine and the GPU count of their own faults.
+// Checks of the error counters of host and GPU.
 #pragma once
 
 #include "core/system/counters.h"
@@ -13,7 +13,7 @@ struct HealthCounters {
 };
 HealthCounters read_counters(const GpuMonitor* monitor);
 
-// What grew since `before`, and what must never be.
+// Reports counters that grew since `before`, and states that are always faults.
 void check_counters(PreflightRank& rank, const HealthCounters& before, const HealthCounters& now);
 void check_gpu_counters(PreflightRank& rank, const GpuHealth& before, const GpuHealth& now);
 

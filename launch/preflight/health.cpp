@@ -11,13 +11,13 @@ namespace {
 
 using Unit = Finding::Unit;
 constexpr const char* kFormat = "lockstep preflight 2";
-constexpr double kMost = 1e30;  // of any figure
+constexpr double kMost = 1e30;  // upper limit of any value
 constexpr std::array kUnits{"flops", "bytes_per_second", "share", "seconds", "count"};
 
 Unit unit_of(const std::string& text) {
   for (std::size_t i = 0; i < kUnits.size(); ++i)
     if (text == kUnits[i]) return static_cast<Unit>(i);
-  throw DataError(str('"', text, "\" is no unit of what is found"));
+  throw DataError(str("unknown unit \"", text, "\" in a preflight finding"));
 }
 
 double number_or_none(const Json& object, const char* key) {
@@ -25,7 +25,7 @@ double number_or_none(const Json& object, const char* key) {
   return json.is_null() ? Finding::kNone : json.as_double();
 }
 
-// What all ranks found of one check.
+// The finding of a rank for one check.
 struct Found {
   const Who* who;
   const Finding* finding;
@@ -36,7 +36,7 @@ struct Found {
   }
 };
 
-// Checks in the order in which the first rank that has each made them.
+// Groups findings by check, in the order of the first rank that has each check.
 std::vector<std::vector<Found>> by_check(const std::vector<std::vector<Finding>>& by_rank,
                                          const std::vector<Who>& who) {
   std::vector<std::vector<Found>> all;
@@ -50,7 +50,7 @@ std::vector<std::vector<Found>> by_check(const std::vector<std::vector<Finding>>
   return all;
 }
 
-// The values that are there, the best first.
+// The measured values, best first.
 std::vector<double> ranked(const std::vector<Found>& found) {
   std::vector<double> values;
   for (const Found& one : found)
@@ -81,9 +81,9 @@ double best_of(const Baseline::ByConfiguration* known, const Finding& f) {
   return value == known->end() ? Finding::kNone : value->second;
 }
 
-// What is wrong with it, or nothing.
+// The fault of a finding, or "".
 std::string wrong_with(const Finding& f, double peers, double best) {
-  if (!f.failure.empty()) return str("could not be measured: ", f.failure);
+  if (!f.failure.empty()) return str("not measured: ", f.failure);
   if (std::isnan(f.value)) return "";
   if (is_worse(f.value, f.limit, f.unit))
     return str(in_words(f.value, f.unit), f.detail.empty() ? "" : str(" (", f.detail, ")"),
@@ -94,18 +94,18 @@ std::string wrong_with(const Finding& f, double peers, double best) {
     return str(in_words(f.value, f.unit), ", ", compared(f.value, peers, f.unit, "of its peers"));
   if (!std::isnan(best) && is_beyond(f.value, best, f.tolerance, f.unit))
     return str(in_words(f.value, f.unit), ", ",
-               compared(f.value, best, f.unit, "of its best so far"));
+               compared(f.value, best, f.unit, "of its best earlier value"));
   return "";
 }
 
-// Those whose bits are not those of most; of as many on both sides all.
+// Reports the ranks whose bits differ from the majority; without a majority, all ranks.
 void judge_bits(const std::vector<Found>& found, HealthVerdict& verdict, bool& is_well) {
   std::map<std::string, int> ranks_of;
   for (const Found& one : found)
     if (!one.finding->bits.empty()) ++ranks_of[one.finding->bits];
   if (ranks_of.size() < 2) return;
   is_well = false;
-  int most = 0, alike = 0;  // how many have the bits that most have, and how many bits have as many
+  int most = 0, alike = 0;  // size of the largest group of equal bits, and number of such groups
   for (const auto& [bits, ranks] : ranks_of)
     most = std::max(most, ranks);
   for (const auto& [bits, ranks] : ranks_of)
@@ -113,12 +113,12 @@ void judge_bits(const std::vector<Found>& found, HealthVerdict& verdict, bool& i
   for (const Found& one : found)
     if (alike > 1 || ranks_of[one.finding->bits] < most)
       verdict.faults.push_back(
-          {one.whose(), str(one.finding->check, ": other bits than on ",
-                            alike > 1 ? "other ranks; memory or a processor of one of them errs"
-                                      : "most ranks; its memory or a processor errs")});
+          {one.whose(), str(one.finding->check, ": result differs from ",
+                            alike > 1 ? "other ranks; memory, CPU or GPU of one of them is faulty"
+                                      : "most ranks; its memory, CPU or GPU is faulty")});
 }
 
-// Ranks that say nothing of what is of each rank.
+// Reports ranks without a finding for a check that every rank makes.
 void judge_missing(const std::vector<Found>& found, const std::vector<Who>& who,
                    HealthVerdict& verdict, bool& is_well) {
   if (std::ranges::any_of(found, [](const Found& one) { return !one.finding->whose.empty(); }))
@@ -127,7 +127,7 @@ void judge_missing(const std::vector<Found>& found, const std::vector<Who>& who,
     if (std::ranges::any_of(found, [&](const Found& f) { return f.who == &one; })) continue;
     is_well = false;
     verdict.faults.push_back(
-        {one.words, str(found.front().finding->check, ": it was measured on other ranks alone")});
+        {one.words, str(found.front().finding->check, ": measured only on other ranks")});
   }
 }
 

@@ -1,5 +1,5 @@
-// Health: what preflight found of each rank, beside what it must be, what other ranks have, and
-// the best that the same rank had so far.
+// Health judges the findings of preflight: it compares each rank with limits, with other ranks, and
+// with the best earlier value of the same rank.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,29 @@
 
 namespace lockstep {
 
-// The check of what a rank's threads had of processors while they multiplied.
+// Name of the check for the CPU time that the threads of a rank got while they multiplied.
 inline constexpr const char* kProcessorShare = "share of its processors' time";
 
 struct Finding {
-  // Of flops, bytes (a second) and shares more is better, of seconds and counts less.
+  // More is better for flops, bytes per second and shares; less for seconds and counts.
   enum class Unit : std::uint8_t { flops, bytes_per_second, share, seconds, count };
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
   std::string check = {};  // "product 4096 x 4096 x 1024 bf16"
   Unit unit = Unit::count;
   double value = kNone;
-  double limit = kNone;     // the worst that it may be; kNone: none is known
-  double tolerance = 0;     // how much worse than its peers' and its best it may be, relative;
-                            // 0: it is not compared with them
-  std::string bits = {};    // must be the same on all ranks; empty: nothing is compared
-  std::string detail = {};  // what a person should know of the value: "eth0 rx_errors +3"
-  // What it depends on beside the machine: "2 ranks on the host, 1 thread each". It is compared
-  // with what was found of the same.
+  double limit = kNone;     // worst allowed value; kNone: no limit
+  double tolerance = 0;     // allowed relative difference from peers and from the best earlier
+                            // value; 0: no comparison
+  std::string bits = {};    // hash that must be equal on all ranks; empty: no comparison
+  std::string detail = {};  // details for readers: "eth0 rx_errors +3"
+  // The configuration of the measurement: "2 ranks on the host, 1 thread each". Only values of the
+  // same configuration are compared.
   std::string of = {};
-  std::string whose = {};               // where it is not of the rank that says it: "hosts n1, n2"
-  std::string key = {};                 // of `whose`, where that has numbers of ranks (Who::key)
-  std::string failure = {};             // why it could not be measured; empty: it was
-  bool is_wrong_configuration = false;  // that it could not
+  std::string whose = {};    // subject, if it is not the reporting rank: "hosts n1, n2"
+  std::string key = {};      // stable key of `whose`, if that has rank numbers (Who::key)
+  std::string failure = {};  // reason why the measurement failed; empty: it succeeded
+  bool is_wrong_configuration = false;  // the configuration caused the failure
 };
 Json to_json(const Finding& finding);
 Finding finding(const Json& json);  // throws DataError
@@ -42,21 +42,21 @@ Finding finding(const Json& json);  // throws DataError
 std::string in_words(double value, Finding::Unit unit);  // "118 GFLOP/s", "96 %"
 bool is_worse(double value, double than, Finding::Unit unit);
 
-// A rank, as it is named, and by a key that stays the same when ranks have other numbers.
+// The name of a rank, and a key that does not change when ranks are renumbered.
 struct Who {
   std::string words;  // "host n2, rank 3"
-  std::string key;    // "n2/1": its host, and its number there
+  std::string key;    // "n2/1": host, and number of the rank on the host
 };
 
-// The best that was found whenever nothing was wrong: by check, Who::key (or Finding::key, or
-// `whose`), and what it is of. Not the newest: what becomes slower by a little each time would
-// never be named.
+// Baseline keeps the best values of all preflights without faults, by check, Who::key (or
+// Finding::key, or `whose`) and Finding::of. It does not keep the newest values, because a slow
+// decline would never be reported.
 class Baseline {
  public:
   using ByConfiguration = std::map<std::string, double>;  // Finding::of
 
-  void keep(const Finding& finding, const std::string& key);  // where it is better
-  // Of all configurations; nullptr: none.
+  void keep(const Finding& finding, const std::string& key);  // if it is better
+  // The values of all configurations; nullptr: none.
   const ByConfiguration* find(const std::string& check, const std::string& key) const;
 
   static Baseline parse(const Json& json);  // throws DataError
@@ -67,32 +67,33 @@ class Baseline {
 };
 
 struct HealthVerdict {
-  struct Row {  // of a check
+  struct Row {  // result of a check
     std::string check = {};
     Finding::Unit unit = Finding::Unit::count;
-    int ranks = 0;  // that it was measured on
+    int ranks = 0;  // number of ranks with a value
     double worst = Finding::kNone, median = Finding::kNone;
     double limit = Finding::kNone;
-    double best = Finding::kNone;  // so far, of the rank with the worst
-    bool is_new = false;           // it has none of this configuration, but one of another
+    double best = Finding::kNone;  // best earlier value of the rank with the worst value
+    bool is_new = false;           // earlier values exist only for other configurations
     bool is_well = true;
   };
   struct Fault {
     std::string whose, what;
     bool is_wrong_configuration = false;
   };
-  std::vector<Row> rows;  // as the checks were made
+  std::vector<Row> rows;  // in the order of the checks
   std::vector<Fault> faults;
 
-  // 0; 78 where the configuration is wrong; else 75: of a machine.
+  // 0: no faults; 78: wrong configuration; 75: faulty or slow host.
   int exit_code() const;
 };
 
-// by_rank: what each said, `who` they are. Of ranks alike the reference is the median, of an even
-// number the better one: of two the slower is named.
+// Judges the findings of all ranks (`by_rank`), named by `who`. The reference for peers is the
+// median; with an even number of ranks it is the better of the two middle values, so that of two
+// ranks the slower one is reported.
 HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who,
                     const Baseline& before);
-// With what was found now, where that is compared; what is known of other hosts stays.
+// Adds the compared values of this preflight to a baseline. Values of other hosts stay.
 Baseline baseline_of(const std::vector<std::vector<Finding>>& by_rank, const std::vector<Who>& who,
                      Baseline before = {});
 

@@ -5,11 +5,12 @@
 namespace lockstep {
 namespace {
 
-// Of an even number of teams, the one that `team` meets in `round`: all but the last turn, and
-// those meet whose numbers sum to the round's; the last one meets who would meet itself.
+// Opponent of `team` in `round`, for an even number of teams (circle method). All teams but the
+// last rotate: two teams meet if their numbers sum to the round modulo teams - 1. The last team
+// meets the one that would meet itself.
 std::size_t opponent(std::size_t teams, std::size_t team, std::size_t round) {
   const auto turning = teams - 1;
-  if (team == turning) return round * (teams / 2) % turning;  // twice that is the round's
+  if (team == turning) return round * (teams / 2) % turning;  // x with 2x = round modulo turning
   const auto other = (round + turning - team) % turning;
   return other == team ? turning : other;
 }
@@ -23,7 +24,7 @@ std::vector<std::optional<int>> partners_on_hosts(const Topology& topology, int 
   const auto ours = machine_ranks(topology, rank);
   const auto mine = static_cast<std::size_t>(std::ranges::find(hosts, ours) - hosts.begin());
   const auto place = static_cast<std::size_t>(std::ranges::find(ours, rank) - ours.begin());
-  const std::size_t teams = hosts.size() + hosts.size() % 2;  // the odd one out meets nobody
+  const std::size_t teams = hosts.size() + hosts.size() % 2;  // one host waits if odd
   std::vector<std::optional<int>> partners;
   for (std::size_t round = 0; round < std::min(teams - 1, kMostRounds); ++round) {
     const auto other = opponent(teams, mine, round);

@@ -1,5 +1,5 @@
-// Who talks to whom when hosts are measured in pairs: as teams of a tournament meet, so that every
-// host talks to one other at a time, and to none twice.
+// Pairs hosts for measurements like a round-robin tournament: each host communicates with one other
+// host at a time, and with none twice.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// By round, the rank on another host that `rank` is paired with: the one of the same number there;
-// nothing: it waits. Rounds are as many as let all hosts meet, at most three; none where there is
-// one host.
+// Returns the partner of `rank` in each round: the rank with the same number on another host, or
+// nullopt if `rank` waits. There are enough rounds for all hosts to meet, but at most 3, and none
+// for a single host.
 std::vector<std::optional<int>> partners_on_hosts(const Topology& topology, int rank);
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ using Unit = Finding::Unit;
 
 constexpr std::int64_t kProbeBytes = kMiB / 4;
 
-// Bytes a second from rank `root` of the pair to the other.
+// Measures bytes per second from rank `root` of the pair to the other.
 double one_way(Communicator& pair, int root, Tensor buffer, int calls, Stream& stream) {
   pair.barrier(stream);
   stream.synchronize();
@@ -32,8 +32,8 @@ double one_way(Communicator& pair, int root, Tensor buffer, int calls, Stream& s
   return calls * static_cast<double>(buffer.bytes()) / seconds_since(begin);
 }
 
-// What of `buffer` passes in an eighth of a second at the rate that a probe had, by the slower of
-// the two ranks: both say the same. All ranks meet here.
+// The part of `buffer` that takes an eighth of a second at the probed rate. Both ranks of a pair
+// use the lower of their rates. A collective call.
 Tensor sized(World& world, std::optional<int> partner, double probed, Tensor buffer) {
   constexpr double kSeconds = 0.125;
   const auto rates = numbers_of_ranks(world, probed);
@@ -43,7 +43,7 @@ Tensor sized(World& world, std::optional<int> partner, double probed, Tensor buf
   return buffer.rows(0, std::max(static_cast<std::int64_t>(bytes), kProbeBytes) / 4);
 }
 
-// What this rank received, round by round.
+// Measures the rates at which this rank receives from its partners.
 std::vector<Received> receive_from(PreflightRank& rank,
                                    const std::vector<std::optional<int>>& partners) {
   constexpr int kCalls = 4;
@@ -63,7 +63,7 @@ std::vector<Received> receive_from(PreflightRank& rank,
         return partner ? one_way(*pair, root, part, calls, rank.compute) : 0;
       };
       const Tensor probe = buffer.rows(0, kProbeBytes / 4);
-      rate(probe, 1);  // the pair connects
+      rate(probe, 1);  // establishes the connection
       const Tensor part = sized(rank.world, partner, rate(probe, 1), buffer);
       const double sent = rate(part, kCalls);
       if (partner && pair->rank() != root) all.push_back({*partner, sent});
@@ -166,8 +166,8 @@ double check_hosts(PreflightRank& rank) {
   if (!lonely.empty() && rank.world.rank() == 0)
     log_warning(rank_list(lonely), " on ", hosts_in_words(rank.topology, lonely),
                 lonely.size() == 1 ? " has" : " have",
-                " no rank of the same number on another host that is met: what ",
-                lonely.size() == 1 ? "it sends" : "they send", " is not measured alone");
+                " no partner with the same number on other hosts, so ",
+                lonely.size() == 1 ? "its" : "their", " sends are not measured");
   const auto rates = pair_rates(rank.world, receive_from(rank, partners));
   Finding finding{.check = "sends to other hosts",
                   .unit = Unit::bytes_per_second,
@@ -194,12 +194,11 @@ double check_hosts(PreflightRank& rank) {
 
 LinkTimes check_collectives(PreflightRank& rank, double slowest) {
   if (rank.world.size() == 1) return {};
-  constexpr double kLeast = 20e6;  // bytes a second: below, sweeps take minutes
+  constexpr double kLeast = 20e6;  // bytes per second: below this rate, sweeps take minutes
   if (slowest > 0 && slowest < kLeast) {
-    rank.add_of_all(
-        {.check = "collectives",
-         .failure = str("hosts are joined too slowly (", in_words(slowest, Unit::bytes_per_second),
-                        ") to measure them in time")});
+    rank.add_of_all({.check = "collectives",
+                     .failure = str("the network between hosts is too slow (",
+                                    in_words(slowest, Unit::bytes_per_second), ")")});
     return {};
   }
   rank.meet();

@@ -18,14 +18,15 @@
 namespace lockstep {
 namespace {
 
-// Streams of checks end before their world does, so calls on them are not kept in its ring.
+// A world without a collective ring: streams of checks end before their world does, so the ring
+// must not keep calls on them.
 class RinglessWorld final : public WorldOver {
  public:
   using WorldOver::WorldOver;
   CollectiveRing* ring() override { return nullptr; }
 };
 
-// The fastest link of collectives inside domains, or across them.
+// The fastest measured link inside NVLink domains, or across them.
 const LinkTime* link_of(const LinkTimes& links, bool is_across) {
   const LinkTime* best = nullptr;
   for (const LinkTime& link : links.links())
@@ -35,7 +36,7 @@ const LinkTime* link_of(const LinkTimes& links, bool is_across) {
   return best;
 }
 
-// Of what is not in the table: as measured.
+// Hardware that is not in the table, with the measured rates.
 Hardware measured_hardware(const PreflightRank& rank, const ProductRates& rates, double memory,
                            double host) {
   const Device device = rank.compute.device();
@@ -57,7 +58,7 @@ Hardware measured_hardware(const PreflightRank& rank, const ProductRates& rates,
   return hardware;
 }
 
-// Whether what this rank sends to other hosts goes by its adapter, not by NVLink's switches.
+// True if this rank reaches other hosts over its NIC, not over NVLink switches.
 bool sends_by_adapter(const Topology& topology, int rank) {
   const auto& domain =
       topology
@@ -67,7 +68,7 @@ bool sends_by_adapter(const Topology& topology, int rank) {
       domain.ranks, [&](int other) { return std::ranges::find(here, other) != here.end(); });
 }
 
-// hosts: what this rank sends to one, by its adapter; 0: not measured.
+// `hosts`: rate to another host over the NIC of this rank; 0: not measured.
 void set_links(Cluster& cluster, double hosts) {
   const LinkTime* inside = link_of(cluster.links, false);
   const LinkTime* across = link_of(cluster.links, true);
@@ -90,7 +91,7 @@ int largest_domain(const Topology& topology) {
 
 void check_compute(PreflightRank& rank, std::span<const ProductShape> shapes,
                    const GpuMonitor* monitor, Cluster& cluster) {
-  log_info("preflight: products");
+  log_info("preflight: matmuls");
   const auto rates = check_products(rank, shapes, monitor);
   log_info("preflight: memory");
   const double memory = check_memory(rank);
@@ -104,7 +105,7 @@ void check_compute(PreflightRank& rank, std::span<const ProductShape> shapes,
   cluster.launch_seconds = launch_seconds(rank.compute);
 }
 
-// Bytes a second that the slowest rank sends to other hosts; 0: there are none.
+// Returns the bytes per second that the slowest rank sends to other hosts; 0: no other hosts.
 double check_links(PreflightRank& rank, const ProductShape& shape, Cluster& cluster) {
   if (rank.world.size() > 1) log_info("preflight: links");
   const double hosts = check_hosts(rank);
@@ -114,7 +115,7 @@ double check_links(PreflightRank& rank, const ProductShape& shape, Cluster& clus
   if (rank.on_gpus() && sends_by_adapter(rank.topology, rank.world.rank()))
     cluster.hardware = calibrated(cluster.hardware, {.hosts = hosts});
   set_links(cluster, hosts);
-  if (!cluster.links.links().empty()) {  // else one rank, or hosts that are joined too slowly
+  if (!cluster.links.links().empty()) {  // empty for one rank, or if the network is too slow
     const auto slowdown = measure_slowdown(rank, shape);
     cluster.compute_beside = slowdown.compute_beside;
     cluster.other_beside = slowdown.other_beside;
@@ -148,8 +149,8 @@ void describe(Cluster& cluster, const PreflightOptions& options, const World& wo
   if (cluster.device == Device::Kind::cuda) cluster.host_memory_bytes = all_memory_bytes(Device{});
   cluster.hardware.domain_ranks = largest_domain(topology);
   if (cluster.ranks() != ranks && world.rank() == 0)
-    log_warning("hosts have unequal numbers of ranks: plans for this cluster are for ",
-                cluster.nodes, " hosts of ", cluster.ranks_per_node, "; give --ranks ", ranks);
+    log_warning("hosts have unequal numbers of ranks: plans assume ", cluster.nodes, " hosts with ",
+                cluster.ranks_per_node, " ranks; pass --ranks ", ranks, " to lockstep plan");
   cluster.name = str(cluster.nodes, cluster.nodes == 1 ? " host of " : " hosts of ",
                      cluster.ranks_per_node, " x ", cluster.hardware.name);
 }
@@ -161,8 +162,8 @@ std::optional<Hardware> expected_hardware(const Hardware* known, const Cluster* 
   const bool is_written = is_named && !file->is_measured;
   if (is_written && known != nullptr && find_hardware(file->hardware.name) != nullptr &&
       file->hardware.name != known->name)
-    throw ConfigError(str("plan.cluster: expected machines with ", known->name,
-                          ", which are here, found ", file->hardware.name));
+    throw ConfigError(str("plan.cluster: expected ", known->name, ", the GPU of this host, found ",
+                          file->hardware.name));
   if (is_written) return file->hardware;
   if (known == nullptr) return std::nullopt;
   Hardware gpu = *known;
@@ -180,7 +181,7 @@ Hardware calibrated(Hardware gpu, const MeasuredRates& rates) {
 
 std::vector<Who> who_is_who(const Topology& topology) {
   std::vector<Who> all;
-  std::map<std::string, int> ranks_of;  // a host name, so far: machines may share one
+  std::map<std::string, int> ranks_of;  // by host name, so far: hosts may share a name
   for (std::size_t rank = 0; rank < topology.places.size(); ++rank) {
     const RankPlace& place = topology.places[rank];
     const int number = ranks_of[place.host]++;

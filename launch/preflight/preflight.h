@@ -1,6 +1,6 @@
-// Preflight: what the machines of a run do before it: figures of each rank, for
-// launch/preflight/health.h to judge, and the Cluster that plans are calibrated on. The same checks
-// on GPUs and processors; what only GPUs have is left out elsewhere. docs/preflight.md lists them.
+// Preflight benchmarks the hosts of a run before it starts. It gives findings per rank, which
+// launch/preflight/health.h judges, and the Cluster that calibrates plans. GPUs and CPUs have the
+// same checks, except for those that only GPUs support. docs/preflight.md lists them.
 #pragma once
 
 #include <filesystem>
@@ -16,41 +16,41 @@
 namespace lockstep {
 
 struct PreflightOptions {
-  const Config* config = nullptr;    // whose products, layout and steps; nullptr: of no model
-  const Cluster* cluster = nullptr;  // that its plan.cluster names; nullptr: none
+  const Config* config = nullptr;    // gives matmuls, layout and steps; nullptr: no model
+  const Cluster* cluster = nullptr;  // cluster of plan.cluster; nullptr: none
   Mesh mesh;
   Device device;
   int threads = 1;
-  std::filesystem::path scratch;  // a folder, where storage is measured
+  std::filesystem::path scratch;  // directory in which storage is measured
 };
 
 struct Preflight {
   std::vector<Finding> findings;  // of this rank
-  Cluster cluster;                // as this rank found it
+  Cluster cluster;                // as measured by this rank
 };
 
-// All ranks at once. What one rank cannot measure alone is a finding that says so; where ranks
-// cannot talk, an error. Throws ConfigError where the configuration cannot run. so_far(findings):
-// behind each part, what this rank found up to there.
+// Runs all checks; a collective call. A failed measurement of one rank is a finding; failed
+// communication is an error. Throws ConfigError if the configuration cannot run. Calls
+// so_far(findings) after each part with the findings of this rank so far.
 Preflight preflight(
     const PreflightOptions& options, World& world, const Topology& topology,
     FunctionRef<void(const std::vector<Finding>&)> so_far = [](const auto&) {});
 
-// What a GPU is to do at least a part of, and what was not measured of it: that of the table
-// (`known`), or of a file that a person wrote. cluster.json, which preflight wrote, says only what
-// its adapters had, where that is less. Nothing where neither knows the GPU. Throws ConfigError
-// where a person's file is of another GPU that is known.
+// The expected rates of a GPU, which give limits and replace what was not measured. They come from
+// a hand-written cluster file, or else from the table (`known`). A cluster.json of preflight only
+// lowers the NIC rate. Returns nullopt if neither knows the GPU. Throws ConfigError if a
+// hand-written file describes another known GPU.
 std::optional<Hardware> expected_hardware(const Hardware* known, const Cluster* file);
 
-// Bytes a second, 0 where it was not measured: `memory` of a copy, read and written; `host` of the
-// slower direction; `hosts` to another host, by the adapter of this rank alone.
+// Bytes per second; 0: not measured. `memory`: a copy, reads plus writes. `host`: the slower
+// direction between host and device. `hosts`: to another host over the NIC of this rank.
 struct MeasuredRates {
   double memory = 0, host = 0, hosts = 0;
 };
-// Peaks of which that is what is reached.
+// Replaces the peaks of a GPU by those that correspond to the measured rates.
 Hardware calibrated(Hardware gpu, const MeasuredRates& rates);
 
-// How ranks are named, and known again the next time.
+// The names of ranks, and keys that identify them in later preflights.
 std::vector<Who> who_is_who(const Topology& topology);
 
 }  // namespace lockstep

@@ -108,7 +108,7 @@ int calls_in_window(double seconds_of_one, int least) {
 
 double mean_seconds(Stream& stream, FunctionRef<void()> work, FunctionRef<void()> at_end) {
   constexpr int kFewest = 3;
-  constexpr double kSlow = 2;  // of what takes so long one is enough
+  constexpr double kSlow = 2;  // seconds; a single call that takes longer is enough
   const auto one = [&] {
     const auto begin = Clock::now();
     work();

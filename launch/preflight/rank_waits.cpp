@@ -16,7 +16,7 @@ double own_seconds(const OpLog& log) {
   return sum;
 }
 
-// What all ranks of the group have, one rank's behind the other's.
+// Concatenates the values of all ranks of the group.
 std::vector<float> of_all(Communicator& group, Stream& stream, const std::vector<float>& mine) {
   const auto n = std::ssize(mine);
   const std::int64_t bytes = bytes_per_element(DType::fp32) * n * (group.size() + 1) + (1 << 12);
@@ -34,8 +34,8 @@ std::vector<float> of_all(Communicator& group, Stream& stream, const std::vector
   return {all_on_host.as<float>(), all_on_host.as<float>() + all_on_host.elements()};
 }
 
-// Of the group's collectives: who comes last does not wait, so that what each rank takes beyond the
-// fastest one is for that.
+// Waits at the collectives of the group. The last rank to arrive does not wait, so the wait of each
+// rank is its time beyond that of the fastest rank.
 double seconds_waited(const OpLog& log, Communicator& group, Stream& stream) {
   std::vector<float> mine;
   for (const auto& entry : log.entries())

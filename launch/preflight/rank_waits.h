@@ -1,4 +1,5 @@
-// What a rank needs of a step itself, and what it waits for others, of logs of its compute stream.
+// The time that a rank computes in a step, and the time that it waits for other ranks, from logs of
+// its compute stream.
 #pragma once
 
 #include <vector>
@@ -8,11 +9,11 @@
 
 namespace lockstep {
 
-// Of the operators of a step, whose collectives wait for others: the median over steps.
+// Time of the operators of a step without collectives, which wait for other ranks; median of steps.
 double own_seconds(const std::vector<const OpLog*>& steps);
 
-// Of that, what a rank waits where it needs others' results at once (tensor parallelism, the sums
-// of a step): the mean over ranks of their medians over steps. All ranks at once.
+// Waits at collectives whose results a rank needs at once (tensor parallelism, the sums of a step),
+// as a share of own_seconds: mean over ranks of their medians over steps. A collective call.
 double wait_share(PreflightRank& rank, const std::vector<const OpLog*>& steps);
 
 }  // namespace lockstep

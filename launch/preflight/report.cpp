@@ -26,7 +26,7 @@ Baseline read_baseline(const fs::path& file) {
   return in_context([&] { return Baseline::parse(json); }, file.string());
 }
 
-// The file that is written again, for what nothing measures of it.
+// Reads the old cluster file, for its values that nothing measures.
 std::optional<Cluster> read_cluster(const fs::path& file) {
   std::error_code unknown;
   if (!path_exists(file) || fs::is_empty(file, unknown)) return std::nullopt;
@@ -35,8 +35,7 @@ std::optional<Cluster> read_cluster(const fs::path& file) {
   } catch (const AccessError&) {
     throw;
   } catch (const DataError& error) {
-    log_warning(error.what(),
-                "; if it says what a GPU costs or how often runs are interrupted, that is lost");
+    log_warning(error.what(), "; its prices and interruption rates, if any, will be lost");
     return std::nullopt;
   }
 }
@@ -45,9 +44,9 @@ std::string in_column(double value, Finding::Unit unit) {
   return std::isnan(value) ? "-" : in_words(value, unit);
 }
 
-constexpr const char* kNew = "(other)";  // in the column of the best so far
+constexpr const char* kNew = "(other)";  // in the column "best so far"
 
-// A line a check: its worst rank, the median of all, what is expected, the best so far.
+// One line per check: the worst rank, the median of all ranks, the limit, and the best so far.
 std::string table(const HealthVerdict& verdict) {
   std::size_t width = 0;
   for (const auto& row : verdict.rows)
@@ -68,12 +67,12 @@ std::string table(const HealthVerdict& verdict) {
   return text;
 }
 
-// What to do, where that is not said by the name of the check.
+// Advice for checks whose name does not suggest a remedy.
 std::string remedies(const HealthVerdict& verdict) {
   const bool is_busy = std::ranges::any_of(verdict.rows, [](const auto& row) {
     return row.check == kProcessorShare && is_worse(row.worst, row.limit, row.unit);
   });
-  return is_busy ? "other programs run there (`top` shows them): end them, or measure with fewer "
+  return is_busy ? "other programs use these CPU cores (see `top`): stop them, or pass fewer "
                    "--threads\n"
                  : "";
 }
@@ -81,7 +80,7 @@ std::string remedies(const HealthVerdict& verdict) {
 std::string in_words(const HealthVerdict& verdict) {
   std::string text = table(verdict);
   if (std::ranges::any_of(verdict.rows, &HealthVerdict::Row::is_new))
-    text += str(kNew, ": what is known from before is of another configuration\n");
+    text += str(kNew, ": earlier values belong to another configuration\n");
   text += "\n";
   for (const auto& fault : verdict.faults)
     text += str(fault.whose, ": ", fault.what, "\n");
@@ -93,17 +92,17 @@ void write_json(WriteFile& file, const Json& json) {
   file.write(std::as_bytes(std::span(text)));
 }
 
-// How far steps were from plans by an earlier measurement says nothing of plans by this one.
+// Renames the plan errors file: its errors belong to plans of the earlier measurement.
 void set_residuals_aside(const fs::path& cluster) {
   const auto file = Residuals::file_beside(cluster);
   if (!path_exists(file)) return;
   const fs::path aside = str(file.string(), ".before");
   rename_durably(file, aside);
-  log_info(file.string(), " was of the machines as they were measured before, and is now ",
+  log_info("renamed ", file.string(), ", the plan errors of the earlier measurement, to ",
            aside.string());
 }
 
-// Both or, where the disk is full, none.
+// Writes both files, or neither if the disk is full.
 void write_both(const fs::path& cluster_file, const Cluster& cluster, const fs::path& baseline_file,
                 const Baseline& baseline) {
   WriteFile first(cluster_file), second(baseline_file);
@@ -114,12 +113,13 @@ void write_both(const fs::path& cluster_file, const Cluster& cluster, const fs::
   second.commit();
 }
 
-// Before all is measured: what is written at the end.
+// Checks before the measurements that the file can be written.
 void check_output(const char* option, const fs::path& file) {
   const auto folder = fs::absolute(file).parent_path();
   if (!directory_exists(folder))
-    throw ConfigError(str(option, " ", file.string(), ": no folder ", folder.string()));
-  if (directory_exists(file)) throw ConfigError(str(option, " ", file.string(), ": is a folder"));
+    throw ConfigError(str(option, " ", file.string(), ": no directory ", folder.string()));
+  if (directory_exists(file))
+    throw ConfigError(str(option, " ", file.string(), ": expected a file, found a directory"));
   const WriteFile probe(file);
 }
 
@@ -133,36 +133,36 @@ bool is_cluster_file(const fs::path& file) {
   }
 }
 
-// It is written again, but no other file is lost, as the TOML that a person wrote.
+// Rejects an existing file that is not a cluster.json, such as hand-written TOML.
 void check_replaceable(const fs::path& cluster) {
   std::error_code unknown;
   if (!path_exists(cluster) || fs::is_empty(cluster, unknown) || is_cluster_file(cluster)) return;
   const auto other =
       fs::path(cluster).replace_filename(str(cluster.stem().string(), "-measured.json"));
   throw ConfigError(str("--cluster-out ", cluster.string(),
-                        ": expected no file, or a cluster.json that `lockstep preflight` wrote, "
-                        "found another; name another file, such as --cluster-out ",
+                        ": file exists and is not a cluster.json of `lockstep preflight`; name "
+                        "another file, such as --cluster-out ",
                         other.string()));
 }
 
 PreflightReport::Files checked(const PreflightReport::Files& files) {
   if (fs::weakly_canonical(files.cluster) == fs::weakly_canonical(files.baseline))
     throw ConfigError(str("--cluster-out ", files.cluster.string(), " and --baseline ",
-                          files.baseline.string(), " are one file; choose two"));
+                          files.baseline.string(), " are the same file; use different files"));
   check_output("--cluster-out", files.cluster);
   check_output("--baseline", files.baseline);
   check_replaceable(files.cluster);
   return files;
 }
 
-// What becomes of them where something is wrong.
+// Describes the state of the files if there are faults.
 std::string left_as_they_are(const PreflightReport::Files& files) {
   const auto cluster = files.cluster.string(), baseline = files.baseline.string();
   const bool has_cluster = path_exists(files.cluster), has_baseline = path_exists(files.baseline);
   if (has_cluster == has_baseline)
-    return str(cluster, " and ", baseline, has_cluster ? " stay as they were" : " are not written");
-  return str(has_cluster ? cluster : baseline, " stays as it was, ",
-             has_cluster ? baseline : cluster, " is not written");
+    return str(cluster, " and ", baseline, has_cluster ? " are unchanged" : " are not written");
+  return str(has_cluster ? cluster : baseline, " is unchanged, ", has_cluster ? baseline : cluster,
+             " is not written");
 }
 
 void say(const HealthVerdict& verdict, const std::string& where_well) {
@@ -195,7 +195,7 @@ void PreflightReport::say_so_far() noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (!std::exchange(is_said_, true) && !by_rank_.empty())
-      say(judge(by_rank_, who_, before_), "nothing was wrong up to there\n");
+      say(judge(by_rank_, who_, before_), "no faults found before preflight ended\n");
   } catch (const std::exception& error) {
     log_warning(error.what());
   }
@@ -208,7 +208,7 @@ int PreflightReport::conclude(Cluster cluster, const Cluster* named) {
   is_said_ = true;
   const auto verdict = judge(by_rank_, who_, before_);
   const auto ranks = who_.size();
-  say(verdict, str("nothing is wrong with ", ranks, ranks == 1 ? " rank" : " ranks", " on ", hosts_,
+  say(verdict, str("no faults found on ", ranks, ranks == 1 ? " rank" : " ranks", ", ", hosts_,
                    hosts_ == 1 ? " host\n" : " hosts\n"));
   const int code = verdict.exit_code();
   if (code == 0) {

@@ -1,4 +1,4 @@
-// PreflightReport: what rank 0 of `lockstep preflight` prints of what all ranks found, and keeps.
+// PreflightReport prints and stores the findings of all ranks, on rank 0 of `lockstep preflight`.
 #pragma once
 
 #include <filesystem>
@@ -18,20 +18,20 @@ class PreflightReport {
   struct Files {
     std::filesystem::path cluster, baseline;
   };
-  // Before anything is measured. Throws ConfigError or DataError where the files are one, could not
-  // be written in the end or are others than preflight writes, or the baseline is damaged. `world`
+  // Construct it before the measurements. Throws ConfigError or DataError if both files are the
+  // same, are not writable, are not files of preflight, or if the baseline is damaged. `world`
   // outlives it.
   PreflightReport(World& world, const Topology& topology, const Files& files);
   PreflightReport(const PreflightReport&) = delete;
   PreflightReport& operator=(const PreflightReport&) = delete;
-  // Where it ends before all is measured, also by the ranks' watch, what was found by then is said:
-  // an ill machine may be why.
+  // If preflight ends early (also by the failure detector), prints the findings so far: a faulty
+  // host may be the reason.
   ~PreflightReport();
 
-  void hear(std::vector<std::vector<Finding>> by_rank);  // all that was found so far
-  // Prints what is wrong; where nothing is, writes both files. What nothing measures (Cluster's
-  // costs of a run) is as in `named`, which plan.cluster names, or, nullptr, as it was in the file.
-  // Returns the exit code.
+  void hear(std::vector<std::vector<Finding>> by_rank);  // replaces the findings so far
+  // Prints the faults, or writes both files if there are none. Values that nothing measures (the
+  // costs of a run in Cluster) come from `named`, the cluster of plan.cluster, or if it is nullptr
+  // from the old cluster file. Returns the exit code.
   int conclude(Cluster cluster, const Cluster* named);
 
  private:
@@ -43,7 +43,7 @@ class PreflightReport {
   const Files files_;
   const Baseline before_;
   const std::optional<Cluster> cluster_before_;
-  std::mutex mutex_;  // the watch has a thread of its own
+  std::mutex mutex_;  // the failure detector has its own thread
   std::vector<std::vector<Finding>> by_rank_;
   bool is_said_ = false;
 };

@@ -48,7 +48,7 @@ class Overlap {
   }
 
  private:
-  static constexpr std::int64_t kReceived = 4 * kMiB;  // bytes of a gather
+  static constexpr std::int64_t kReceived = 4 * kMiB;  // bytes of an all-gather
 
   void gather(int calls) {
     for (int i = 0; i < calls; ++i)
@@ -72,7 +72,7 @@ class Overlap {
       make_product();
     return seconds_since(begin);
   }
-  // While gathers run for longer.
+  // Time of matmuls while all-gathers, which take longer, run.
   double products_beside_seconds(int products, int gathers) {
     rank_.meet();
     gather(4 * gathers);
@@ -80,7 +80,7 @@ class Overlap {
     beside_.synchronize();
     return seconds;
   }
-  // While products do.
+  // Time of all-gathers while matmuls run.
   double gathers_beside_seconds(int gathers) {
     rank_.meet();
     const auto begin = Clock::now();

@@ -1,5 +1,5 @@
-// Slowdown: how much longer products and collectives take beside each other, by which a plan lets
-// them overlap (StreamCosts). Nothing judges it.
+// Slowdown: factors by which concurrent matmuls and collectives slow each other. Plans use them to
+// simulate overlap (StreamCosts). They are not judged.
 #pragma once
 
 #include "launch/preflight/preflight_rank.h"
@@ -8,11 +8,12 @@
 namespace lockstep {
 
 struct Slowdown {
-  double compute_beside = 0;  // of products: at least 1; 0: not measured
-  double other_beside = 1;    // of collectives, at least 1
+  double compute_beside = 0;  // factor of matmuls, at least 1; 0: not measured
+  double other_beside = 1;    // factor of collectives, at least 1
 };
-// Of a product of this shape and all-gathers of 4 MiB in the first group of several ranks that
-// moves parameters: the median of all ranks. Not measured where there is no such group.
+// Measures a matmul of this shape with all-gathers of 4 MiB in the first group of several ranks
+// that moves parameters, and returns the median of all ranks. Without such a group it measures
+// nothing.
 Slowdown measure_slowdown(PreflightRank& rank, const ProductShape& shape);
 
 }  // namespace lockstep

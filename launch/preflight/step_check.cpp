@@ -22,23 +22,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kStepsWindow = 30;  // seconds that steps of the model may take
-constexpr double kMostMeeting = 45;  // seconds of one that it may wait for other hosts
+constexpr double kMostMeeting = 45;  // seconds that a step may wait for other hosts
 constexpr int kMostSteps = 9;
-constexpr std::int64_t kMostMicroBatches = 3;  // of a step: others are alike
+constexpr std::int64_t kMostMicroBatches = 3;  // per step: further ones would be equal
 
 MemoryRoom room_of(const PreflightRank& rank) {
   const auto ranks = std::ssize(machine_ranks(rank.topology, rank.world.rank()));
   return room_here(rank.compute.device(), static_cast<int>(ranks));
 }
 
-// Without copies for checkpoints. Throws ConfigError where there is no room for it.
+// Memory of the model without copies for checkpoints. Throws ConfigError if it does not fit.
 Arenas::Bytes checked_bytes(const Config& config, const MemoryRoom& room) {
   const RunBytes bytes = run_bytes(config, room, false);
   require_room(config, bytes, room);
   return bytes.training;
 }
 
-// Steps of the configuration's model on random tokens.
+// ModelSteps runs steps of the configured model on random tokens.
 class ModelSteps {
  public:
   ModelSteps(const Config& config, PreflightRank& rank)
@@ -57,8 +57,8 @@ class ModelSteps {
     training_.initialize();
   }
 
-  // Steps with logs of compute; adds this rank's own seconds, of which no other rank is part. The
-  // first ones warm up; but of a step that fills the window, one is enough.
+  // Runs logged steps after a warm-up, and adds the time that this rank computes itself. If the
+  // first step fills the window, it is the only one.
   void measure() {
     if (double seconds = logged_step(); seconds < kStepsWindow) {
       logs_.clear();
@@ -81,9 +81,9 @@ class ModelSteps {
     return all;
   }
 
-  // What the process cannot give to its arenas. A GPU's are taken whole, and before them a run
-  // leaves some free; of processors what it had before any check, the code that ran since, and what
-  // checkpoints are written by.
+  // Memory that the process cannot use for arenas. On a GPU: all memory that is used besides the
+  // arenas, at least the reserve of a run. On CPUs: the memory before all checks, the code pages
+  // loaded since, and the buffers that write checkpoints.
   std::int64_t constant_bytes() const {
     const Device device = rank_.compute.device();
     if (!rank_.on_gpus())
@@ -101,7 +101,7 @@ class ModelSteps {
     return training;
   }
 
-  // Both: seconds that the slowest rank takes.
+  // Both return the seconds of the slowest rank.
   double warm_step() { return timed_step(nullptr); }
   double logged_step() { return timed_step(logs_.emplace_back(std::make_unique<OpLog>()).get()); }
 
@@ -136,10 +136,10 @@ class ModelSteps {
   const Batch batch_;
   const std::int64_t micro_batches_;
   std::int64_t number_ = 0;
-  std::vector<std::unique_ptr<OpLog>> logs_;  // of steps that were measured
+  std::vector<std::unique_ptr<OpLog>> logs_;  // of the measured steps
 };
 
-// Seconds that a step waits for what other hosts send, where `slowest` bytes a second come.
+// Seconds that a step waits for data from other hosts at `slowest` bytes per second.
 double meeting_seconds(PreflightRank& rank, const Config& config, double slowest) {
   if (slowest == 0) return 0;
   const auto program = record_step(training_config(config), rank.compute.device(),
@@ -165,8 +165,7 @@ StepCosts check_steps(PreflightRank& rank, const Config& config, double slowest)
     rank.add_of_all({.check = "a step's own operators",
                      .failure = str("a step would wait ", human_seconds(seconds),
                                     " for other hosts, which send ",
-                                    in_words(slowest, Finding::Unit::bytes_per_second),
-                                    ": too long to measure some")});
+                                    in_words(slowest, Finding::Unit::bytes_per_second))});
     return {};
   }
   ModelSteps steps(config, rank);

@@ -1,4 +1,4 @@
-// Check of steps: some of the configuration's model, on random tokens. Data need not be there.
+// The step check runs some steps of the configured model on random tokens. It needs no data.
 #pragma once
 
 #include "launch/plan/operator_times.h"
@@ -8,15 +8,15 @@
 namespace lockstep {
 
 struct StepCosts {
-  OperatorTimes operators;          // median times of each
-  double wait_share = 0;            // as of StreamCosts
-  std::int64_t constant_bytes = 0;  // that this process has beyond its arenas
+  OperatorTimes operators;          // median time of each
+  double wait_share = 0;            // see StreamCosts
+  std::int64_t constant_bytes = 0;  // memory of this process besides its arenas
 };
-// Throws ConfigError where there is no room for the model.
+// Throws ConfigError if the model does not fit in memory.
 void require_room_for_steps(const PreflightRank& rank, const Config& config);
 
-// slowest: as of check_collectives; where steps would take minutes for it, that is a finding
-// instead. Throws ConfigError where there is no room for the model.
+// `slowest`: see check_collectives. If steps would take minutes because of it, the result is a
+// finding instead. Throws ConfigError if the model does not fit in memory.
 StepCosts check_steps(PreflightRank& rank, const Config& config, double slowest);
 
 }  // namespace lockstep

@@ -23,13 +23,13 @@ using Unit = Finding::Unit;
 
 constexpr std::int64_t kPiece = 4 * kMiB;
 
-// A file without a name: nothing is left of it, however this process ends.
+// Scratch is a file that is already unlinked, so it disappears however this process ends.
 class Scratch {
  public:
   Scratch(const fs::path& folder, int rank)
       : shown(folder / str("preflight-", host_name(), "-", getpid(), "-", rank, ".tmp")) {
     if (!directory_exists(folder))
-      throw ConfigError(str("--scratch ", folder.string(), ": no such folder"));
+      throw ConfigError(str("--scratch ", folder.string(), ": no such directory"));
     using Writer = RangeWriter;
     writer_.emplace(shown, shown, Writer::Way::direct, Writer::Start::empty);
     reading_ = open(shown.c_str(), O_RDONLY | O_CLOEXEC);
@@ -48,24 +48,24 @@ class Scratch {
 
   void write(std::span<const std::byte> piece) {
     writer_->write(piece);
-    // Else it were the last sync that takes all the time.
+    // Without this sync, the last sync would take all the time.
     if (is_cached_ && fdatasync(reading_) != 0) fail_io(shown, "cannot sync", errno);
   }
   void commit() {
     writer_->commit();
     writer_.reset();
   }
-  ReadFile read() { return {std::exchange(reading_, -1), shown}; }  // once all is written
+  ReadFile read() { return {std::exchange(reading_, -1), shown}; }  // call after commit()
 
   const fs::path shown;  // its name in errors
 
  private:
   std::optional<RangeWriter> writer_;
   int reading_ = -1;
-  bool is_cached_ = false;  // the file system has no other way
+  bool is_cached_ = false;  // the file system does not support O_DIRECT
 };
 
-// Sums the time of some calls, and not of what is between them.
+// Stopwatch sums the time of calls, without the time between them.
 class Stopwatch {
  public:
   template <class Act>
@@ -80,8 +80,8 @@ class Stopwatch {
   double seconds_ = 0;
 };
 
-// The file system: "nfs4 server:/runs" (proc(5), mountinfo). The number of its device is another at
-// each mount where there is no disk: only where the system says no more.
+// Name of the file system: "nfs4 server:/runs" (proc(5), mountinfo). The device number is only a
+// fallback, because without a disk it differs at each mount.
 std::string storage_of(const fs::path& folder) {
   struct statx status {};
   if (statx(AT_FDCWD, folder.c_str(), 0, STATX_MNT_ID, &status) != 0) return "";
@@ -98,7 +98,7 @@ std::string storage_of(const fs::path& folder) {
   return str("device ", status.stx_dev_major, ":", status.stx_dev_minor);
 }
 
-// Bytes of this rank's file: a node's are divided among its ranks.
+// Size of the file of this rank: the ranks of a host divide its bytes.
 std::int64_t bytes_of_file(const PreflightRank& rank) {
   const auto ranks = std::ssize(machine_ranks(rank.topology, rank.world.rank()));
   const auto of_node = bytes_within(rank.compute, (rank.on_gpus() ? 1024 : 128) * kMiB);
@@ -109,7 +109,7 @@ void fill_piece(std::vector<std::byte>& piece, std::int64_t at) {
   fill_words(piece, static_cast<std::uint64_t>(at / kPiece) + 1);
 }
 
-// How much was written in the time there is, a piece at least, and how fast.
+// Bytes written in the available time (at least one piece), and their rate.
 struct Written {
   std::int64_t bytes = 0;
   double bytes_per_second = 0;
@@ -129,7 +129,7 @@ Written write_words(Scratch& scratch, std::int64_t bytes, double most_seconds) {
   return {at, static_cast<double>(at) / watch.seconds()};
 }
 
-// Bytes a second of those, or of as many as there is time for.
+// Reads the written bytes, or as many as the available time allows. Returns bytes per second.
 double read_words(Scratch& scratch, std::int64_t bytes, double most_seconds) {
   const ReadFile file = scratch.read();
   file.drop_cache();
@@ -140,7 +140,7 @@ double read_words(Scratch& scratch, std::int64_t bytes, double most_seconds) {
     watch.time([&] { file.read(piece, at); });
     fill_piece(written, at);
     if (piece != written)
-      throw TransientError(str(scratch.shown.string(), ": other bytes than were written"));
+      throw TransientError(str(scratch.shown.string(), ": read back other bytes than written"));
     at += kPiece;
     made_progress();
   }
@@ -168,7 +168,7 @@ StorageRates check_storage(PreflightRank& rank, const fs::path& scratch, double 
     return all.bytes_per_second;
   });
   rates.read = check("storage, read", [&] {
-    if (written == 0) throw TransientError("nothing was written that could be read");
+    if (written == 0) throw TransientError("no data to read, because nothing was written");
     return read_words(*file, written, most_seconds);
   });
   return rates;

@@ -1,4 +1,4 @@
-// Check of storage: a file that is written past the cache, read back and compared.
+// The storage check writes a file bypassing the page cache, reads it back and compares it.
 #pragma once
 
 #include <filesystem>
@@ -7,11 +7,11 @@
 
 namespace lockstep {
 
-struct StorageRates {  // bytes a second of this rank; 0: not measured
+struct StorageRates {  // bytes per second of this rank; 0: not measured
   double read = 0, write = 0;
 };
-// All ranks at once, a file each in the folder `scratch`; of slow storage as much as is written and
-// read in the time there is.
+// Writes and reads one file per rank in the directory `scratch`, for at most `most_seconds` each. A
+// collective call.
 StorageRates check_storage(PreflightRank& rank, const std::filesystem::path& scratch,
                            double most_seconds = 20);
 

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kSide = 1024, kGpuSide = 8192;  // of the product by which machines compare
+constexpr std::int64_t kSide = 1024, kGpuSide = 8192;  // of the matmul that compares hosts
 constexpr std::size_t kMostShapes = 4;
 
 // The FLOPs that a step of the configuration spends on each shape.
@@ -51,7 +51,7 @@ std::vector<ProductShape> product_shapes(const Config* config, const Stream& com
   std::vector<ProductShape> shapes{{side, side, side, DType::fp32},
                                    {side, side, side, DType::bf16}};
   if (config == nullptr) return shapes;
-  if (compute.is_cuda()) shapes.clear();  // core/system/hardware.h knows what GPUs make of others
+  if (compute.is_cuda()) shapes.clear();  // core/system/hardware.h has the rates of GPUs
   std::vector<std::pair<double, ProductShape>> ranked;
   for (const auto& [shape, flops] : flops_by_shape(*config, compute, topology, rank))
     ranked.emplace_back(flops, shape);

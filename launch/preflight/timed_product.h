@@ -1,4 +1,4 @@
-// TimedProduct: a matrix product that preflight times, and the shapes of those of a configuration.
+// TimedProduct: a matmul that preflight times, and the matmul shapes of a configuration.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,17 @@ struct ProductShape {  // [M, K] times [K, N]
 std::string in_words(const ProductShape& shape);  // "4096 x 4096 x 1024 bf16"
 double price_seconds(const ProductShape& shape, const Hardware& hardware);
 
-// Those that a step of the configuration spends most FLOPs on, at most four. On processors, and
-// without a configuration, before them one that is large in fp32 and bf16, by which machines
-// compare.
+// The shapes with the most FLOPs in a step of the configuration, at most 4. On CPUs, and without a
+// configuration, a large matmul in fp32 and bf16 comes first, to compare hosts.
 std::vector<ProductShape> product_shapes(const Config* config, const Stream& compute,
                                          const Topology& topology, int rank);
 
-// A product and its tensors, of numbers that are random and the same on all ranks.
+// TimedProduct owns the tensors of a matmul, filled with random numbers that are equal on all
+// ranks.
 class TimedProduct {
  public:
   TimedProduct(Stream& stream, const ProductShape& shape);
-  void make();  // enqueues it
+  void make();  // enqueues the matmul
   ConstTensor result() const { return y_; }
 
  private:

@@ -14,7 +14,7 @@ void add_to(Bucket::Values& a, const Bucket::Values& b) {
   a.last = b.last;
 }
 
-// b: of the lines behind those of a.
+// Adds the lines of b, which follow those of a.
 void add_to(Bucket& a, const Bucket& b) {
   if (a.lines == 0) a.first_step = b.first_step;
   a.last_step = b.last_step;

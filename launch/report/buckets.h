@@ -1,6 +1,5 @@
-// Buckets: the numbers of a run of any length in bounded memory. Lines are put together, as many a
-// bucket as it takes (a power of two), and of each metric a bucket keeps the least, the largest and
-// the mean: no spike is lost, wherever it is.
+// Buckets: the metrics of a run of any length in bounded memory. A bucket combines a power of two
+// of lines, and keeps minimum, maximum and mean of each metric. No spike is lost.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +18,9 @@ struct Bucket {
     double low = std::numeric_limits<double>::infinity();
     double high = -std::numeric_limits<double>::infinity();
     double sum = 0;
-    std::int64_t count = 0;  // of lines that say it
+    std::int64_t count = 0;  // number of lines with a value
 
-    double mean() const {  // NaN where none says it
+    double mean() const {  // NaN without values
       return count == 0 ? StepMetrics::kUnknown
                         : std::clamp(sum / static_cast<double>(count), low, high);
     }
@@ -41,10 +40,10 @@ class Buckets {
 
   void add(const StepMetrics& line);
 
-  const std::vector<Bucket>& all() const { return buckets_; }  // in the order of their lines
-  std::int64_t lines_each() const { return lines_each_; }      // the last may have fewer
+  const std::vector<Bucket>& all() const { return buckets_; }  // in the order of lines
+  std::int64_t lines_each() const { return lines_each_; }      // the last bucket may have fewer
 
-  double mean(Metric metric) const;  // over all lines that say it; NaN where none does
+  double mean(Metric metric) const;  // of all lines with a value; NaN without values
 
  private:
   std::size_t most_;

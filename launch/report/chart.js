@@ -1,4 +1,4 @@
-// Charts over the steps of runs. All have one view (which part of the axis is seen) and one cursor.
+// Charts over the steps of runs. All share one view (the visible part of the axis) and one cursor.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -20,7 +20,7 @@ function html(tag, attributes = {}, ...children) {
   return element;
 }
 
-// A square in the colour of a run, in stripes where its lines are dashed.
+// A square in the colour of a run, striped if its lines are dashed.
 function swatch(colour, dash) {
   return html("i", { class: dash ? "swatch dashed" : "swatch", style: `--colour: ${colour}` });
 }
@@ -33,7 +33,7 @@ const AXES = {
   seconds: { title: "time since the start", text: duration, ticks: timeTicks, tick: timeTick },
 };
 
-// The part of the axis that is seen, for all charts.
+// View is the visible part of the axis of all charts.
 class View {
   constructor(runs) {
     this.runs = runs;
@@ -68,7 +68,7 @@ class View {
     [this.low, this.high, this.zoomed] = [low, high, true];
     this.draw();
   }
-  // By `factor` around x; below 1: nearer.
+  // Zooms by `factor` around x; below 1: zooms in.
   zoom(factor, x = (this.low + this.high) / 2) {
     this.show(x - factor * (x - this.low), x + factor * (this.high - x));
   }
@@ -95,8 +95,8 @@ class View {
   }
 }
 
-// The points of a curve that are seen, and one on each side, as { x, low, high, mean, gap } of each
-// column of about a pixel. gap: nothing joins it to the one before.
+// The visible points of a curve, and one on each side, as { x, low, high, mean, gap } per column of
+// about a pixel. gap: no line from the previous column.
 function columnsOf(points, axis, metric, view, width) {
   const xs = points[axis], means = points[metric];
   const lows = points[metric + "_low"] ?? means, highs = points[metric + "_high"] ?? means;
@@ -124,7 +124,7 @@ function columnsOf(points, axis, metric, view, width) {
   return columns;
 }
 
-// By the median of a column and `half` of them on each side: a spike leaves no trace in it.
+// Replaces each mean by the median of `half` columns on each side, which removes spikes.
 function smoothed(columns, half) {
   return columns.map((column, i) => {
     const reach = Math.min(half, i, columns.length - 1 - i);
@@ -133,8 +133,8 @@ function smoothed(columns, half) {
   });
 }
 
-// What of the values an axis shows: all, but for a start that falls steeply (the first fiftieth
-// part) and for what lies far outside the rest.
+// The range of an axis: all values except for a steep fall at the start (the first fiftieth) and
+// outliers.
 function rangeOf(groups, fromZero) {
   const lows = [], highs = [];
   for (const columns of groups) {
@@ -156,9 +156,9 @@ function rangeOf(groups, fromZero) {
 }
 
 class Chart {
-  // metric: a curve of run.points; dots: one of run.evaluations that is drawn beside it.
-  // note: a text, or what makes one of whether dots are few, and points of a curve joined in a band.
-  // unit: ticks are round numbers of it.
+  // metric: a curve of run.points; dots: a metric of run.evaluations drawn in the same chart.
+  // note: a text, or a function of { few, joined }: few dots, and points of a curve joined in a band.
+  // unit: ticks are round multiples of it.
   constructor(view, { title, note, metric, dots, text, tick, unit = 1, fromZero, plain, height = 200 }) {
     Object.assign(this, { view, title, note, metric, dots, text, tick: tick ?? tickText, unit, fromZero, plain, height });
     this.svg = svg("svg", { tabindex: 0, role: "img", "aria-label": `${title} by step` });
@@ -242,7 +242,7 @@ class Chart {
     stroke(line(smoothed(columns, half)), { "stroke-width": 2, ...dash });
   }
 
-  // Rings where there are few, joined by dots; else dots alone.
+  // Draws few points as rings joined by dots, and many as dots only.
   drawDots(body, run, columns, x, y, few) {
     const { view } = this;
     if (columns.length > 1)
@@ -252,7 +252,7 @@ class Chart {
       for (const c of columns) body.append(svg("circle", { class: "marker", cx: x(c.x), cy: y(c.mean), r: view.runs.length > 1 ? 2.8 : 3.6, stroke: run.colour }));
   }
 
-  // Says what lies above or below the axis.
+  // Labels values above or below the axis.
   drawCut(columns, plot) {
     const above = columns.filter((c) => c.high > this.high), below = columns.filter((c) => c.low < this.low);
     const say = (text, y) => this.svg.append(svg("text", { class: "cut", x: plot.left + 26, y }, text));
@@ -260,7 +260,7 @@ class Chart {
     if (below.length) say(`\u2193 down to ${this.text(Math.min(...below.map((c) => c.low)))}`, plot.bottom - 6);
   }
 
-  // The cursor at x of the axis; undefined: none.
+  // Moves the cursor to x of the axis; undefined: no cursor.
   point(x) {
     this.cursor = x;
     if (!this.overlay) return;
@@ -276,12 +276,12 @@ class Chart {
     }
   }
 
-  // Three pixels, on the axis.
+  // Three pixels in units of the axis.
   get slack() {
     return (3 * (this.view.high - this.view.low)) / (this.plot.right - this.plot.left);
   }
 
-  // Whether a run is at x of the axis, to a point or three pixels: others have begun later, or ended.
+  // True if a run covers x of the axis, within a point or three pixels.
   reaches(run, x) {
     const xs = run.points[this.view.axis].filter(known), last = xs.length - 1;
     const point = last > 0 && run.points.lines_each > 1 ? (xs[last] - xs[0]) / last : 0;
@@ -289,7 +289,7 @@ class Chart {
     return last >= 0 && x >= xs[0] - slack && x <= xs[last] + slack;
   }
 
-  // Of each run what is nearest to x; of several no curve where the points at x have no number.
+  // The points nearest to x of each run. With several runs, curves without a value at x are omitted.
   values(x) {
     const found = [], several = this.view.runs.length > 1;
     const away = (points, i) => Math.abs(points[this.view.axis][i] - x);
@@ -377,7 +377,7 @@ class Chart {
     target.addEventListener("keydown", (event) => this.key(event));
   }
 
-  // What was under two fingers stays under them.
+  // Keeps the points under two fingers in place.
   movePinch() {
     const [p, q] = [...this.pointers.values()], [a, b] = this.pinch;
     if (Math.abs(p - q) < 8) return;
@@ -411,7 +411,7 @@ class Chart {
   }
 }
 
-// The index of the point whose place is nearest to x and that has a value; -1: none.
+// Index of the point with a value that is nearest to x; -1: none.
 function nearest(xs, values, x) {
   let best = -1, distance = Infinity;
   for (let i = 0; i < xs.length; ++i)

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formats numbers for readers.
 
 const MINUS = "\u2212", DASH = "\u2013", DOT = "\u00b7";
 
@@ -11,7 +11,7 @@ function exponential(value, digits) {
   return `${+mantissa}e${+exponent}`.replaceAll("-", MINUS);
 }
 
-// With so many significant digits, without an exponent where that is readable.
+// Formats with this number of significant digits, without an exponent if that is readable.
 function significant(value, digits = 4) {
   if (!known(value)) return DASH;
   const size = Math.abs(value);
@@ -24,7 +24,7 @@ function whole(value) {
   return known(value) ? Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",") : DASH;
 }
 
-// 12.3k, 2.54M.
+// Formats like 12.3k, 2.54M.
 function count(value, digits = 3) {
   if (!known(value)) return DASH;
   let unit = 0, rest = value;
@@ -43,7 +43,7 @@ function seconds(value) {
 
 const two = (value) => String(value).padStart(2, "0");
 
-// 42 s, 1 min 40 s, 1 h 02 min, 3 d 4 h.
+// Formats like 42 s, 1 min 40 s, 1 h 02 min, 3 d 4 h.
 function duration(value) {
   if (!known(value) || value < 0) return DASH;
   if (value < 99.5) return `${+value.toPrecision(2)} s`;
@@ -89,7 +89,7 @@ function ticks(low, high, most) {
 
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 
-// Of an axis of time: whole seconds, minutes, hours, days, and none between them.
+// Ticks of a time axis at whole seconds, minutes, hours or days.
 function timeTicks(low, high, most) {
   const nice = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY];
   if (high - low < 5) return ticks(low, high, most);
@@ -100,18 +100,18 @@ function timeTicks(low, high, most) {
   return values;
 }
 
-// The place of a number's last digit: 100 of 1500.
+// The place value of the last digit of a number: 100 for 1500.
 function place(value) {
   const [mantissa, exponent] = Math.abs(value).toExponential(11).replace(/\.?0+e/, "e").split("e");
   return 10 ** (exponent - Math.max(0, mantissa.length - 2));
 }
 
-// What is between ticks; of a single one the place of its last digit.
+// The distance between ticks; for a single tick, the place value of its last digit.
 function spacing(all) {
   return all.length > 1 ? Math.abs(all[1] - all[0]) : place(all[0]);
 }
 
-// A tick of an axis of time, in the largest unit that all of them are whole in: 40 s, 2:30, 90 min, 1:02:30, 36 h, 2 d 6 h.
+// A tick of a time axis, in the largest unit in which all ticks are whole: 40 s, 2:30, 90 min, 1:02:30, 36 h, 2 d 6 h.
 function timeTick(value, all) {
   if (value === 0) return "0";
   if (value < 0) return MINUS + timeTick(-value, all.map((v) => -v));
@@ -127,7 +127,7 @@ function timeTick(value, all) {
   return most < HOUR ? `${minutes}:${tail}` : `${days}${hours}:${two(minutes)}:${tail}`;
 }
 
-// A tick of an axis, with as many digits as tell it from its neighbours.
+// A tick of an axis, with enough digits to differ from its neighbours.
 function tickText(value, all) {
   if (value === 0) return "0";
   const step = spacing(all);

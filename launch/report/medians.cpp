@@ -20,7 +20,7 @@ void MedianOfMany::add(double value) {
 }
 
 double MedianOfMany::median() const {
-  std::int64_t behind = count_ / 2;  // of values below the median
+  std::int64_t behind = count_ / 2;  // number of values below the median
   for (const auto& [exponent, bins] : octaves_)
     for (const Bin& bin : bins) {
       if (behind < bin.count) return bin.sum / static_cast<double>(bin.count);
@@ -35,7 +35,7 @@ void Medians::add(const StepMetrics& line) {
 }
 
 double Medians::operator[](Metric metric) const {
-  LOCKSTEP_CHECK(has(metric), "no median is kept of ", name(metric));
+  LOCKSTEP_CHECK(has(metric), "no median of ", name(metric));
   return all_[static_cast<std::size_t>(metric)].median();
 }
 

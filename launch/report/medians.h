@@ -1,5 +1,5 @@
-// Medians: of each metric whose typical value a report shows, over any number of lines in bounded
-// memory. Values are counted in bins of a thousandth of their size.
+// Medians: the median of each metric whose typical value a report shows, over any number of lines
+// in bounded memory. Values are counted in bins with a width of 0.1%.
 #pragma once
 
 #include <array>
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-// The median of values, to a thousandth; of equal ones exact. Below 2^-64, and beyond 2^64, no
-// sizes are told apart.
+// MedianOfMany computes a median with a precision of 0.1%; for equal values it is exact. Values
+// below 2^-64 or above 2^64 are not distinguished.
 class MedianOfMany {
  public:
-  void add(double value);  // at least 0; NaN is left out
-  double median() const;   // of an even number the upper one in the middle; NaN of none
+  void add(double value);  // at least 0; NaN is ignored
+  double median() const;   // the upper one of two middle values; NaN without values
 
  private:
   struct Bin {
@@ -25,13 +25,13 @@ class MedianOfMany {
   static constexpr int kBits = 10;
   using Octave = std::array<Bin, 1 << kBits>;
 
-  std::map<int, Octave> octaves_;  // by their exponents, those that have values
+  std::map<int, Octave> octaves_;  // by exponent; only those with values
   std::int64_t count_ = 0;
 };
 
 class Medians {
  public:
-  // Speed, and parts of a step but those that few steps have: of these a mean says more.
+  // Speed and the parts of a step, except parts that few steps have: their mean is more useful.
   static constexpr bool has(Metric metric) {
     return metric == Metric::step_seconds || metric == Metric::tokens_per_second ||
            metric == Metric::mfu || metric == Metric::mfu_square ||
@@ -40,7 +40,7 @@ class Medians {
   }
 
   void add(const StepMetrics& line);
-  double operator[](Metric metric) const;  // one that has() says; NaN where no line does
+  double operator[](Metric metric) const;  // requires has(metric); NaN without values
 
  private:
   std::array<MedianOfMany, kMetrics> all_;

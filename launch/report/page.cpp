@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Six digits say all that can be seen, in a third of the bytes.
+// Rounds to six digits: more are not visible, and take three times the bytes.
 Json rounded(double value) {
   if (!std::isfinite(value)) return {};
   char text[32];
@@ -37,7 +37,7 @@ Json column(const std::vector<Bucket>& buckets, Value&& value) {
   return values;
 }
 
-// A curve: its mean in each bucket, and where a bucket has several lines the least and the largest.
+// Writes a curve: the mean of each bucket, and if buckets have several lines minimum and maximum.
 void set_curve(Json& points, const Buckets& buckets, Metric metric) {
   const auto& all = buckets.all();
   const std::string key = name(metric);
@@ -122,7 +122,7 @@ Json json_of(const Goodput& goodput, const std::vector<StartTimes>& starts) {
   return json;
 }
 
-// The typical value: the median, but of what few steps have the mean over all.
+// The typical value: the median, or for metrics that few steps have, the mean of all steps.
 double typical(const RunRecord& run, Metric metric) {
   return Medians::has(metric) ? run.medians[metric] : run.steps.mean(metric);
 }
@@ -227,7 +227,7 @@ std::string html_escaped(const std::string& text) {
   return replaced(replaced(text, "&", "&amp;"), "<", "&lt;");
 }
 
-// In `text`, which has `mark` once.
+// Replaces `mark` in `text`, where it occurs once.
 void put_in_place(std::string& text, std::string_view mark, std::string_view by) {
   const auto at = text.find(mark);
   LOCKSTEP_CHECK(at != text.npos, "the page has no ", mark);

@@ -1,5 +1,5 @@
-// The page of `lockstep report`: one file of HTML that needs no other. What it shows is one block
-// of JSON in it (docs/observability.md); launch/report/page.html, .css and .js make it visible.
+// The page of `lockstep report`: one self-contained HTML file. Its data are a block of JSON
+// (docs/observability.md); launch/report/page.html, .css and .js display it.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@ namespace lockstep {
 
 inline constexpr std::size_t kMostRunsOfPage = 16;
 
-// Points of a curve, so that the page stays below about 5 MB however many runs there are.
+// Number of points per curve that keeps the page below about 5 MB for any number of runs.
 std::size_t points_of_page(std::size_t runs);
 
-// `version`: of this program; its first line is shown. `made_seconds`: since 1970. `notes`: of no
-// run on the page, as why another one is not there.
+// The text of the page. `version`: version of this program, whose first line is shown.
+// `made_seconds`: since 1970. `notes`: notes about no run on the page, such as omitted runs.
 std::string report_page(const std::vector<RunRecord>& runs, const std::string& version,
                         double made_seconds, const std::vector<std::string>& notes = {});
 
-// Whether a file that begins so is such a page, by the <meta> that names its generator.
-// kPageBeginning bytes are enough.
+// True if a file with this beginning is a report page, by the <meta> with its generator.
+// kPageBeginning bytes suffice.
 inline constexpr std::int64_t kPageBeginning = 256;
 bool is_report_page(std::string_view beginning);
 
-// The block of JSON, with no '<' in it: it stands in a <script>.
+// The block of JSON, without '<', because it is inside a <script>.
 std::string report_data(const std::vector<RunRecord>& runs, const std::string& version,
                         double made_seconds, const std::vector<std::string>& notes = {});
 

@@ -1,4 +1,4 @@
-// The page: what the block of data says, section by section.
+// The page: shows the block of data, section by section.
 
 const report = JSON.parse(document.getElementById("data").textContent);
 const COLOURS = 8, DASHES = ["", "7 4"];
@@ -19,7 +19,7 @@ function section(title, text, ...children) {
   return element;
 }
 
-// rows: lists of cells, each a text, an element, or { text, class }.
+// rows: lists of cells; a cell is a text, an element, or { text, class }.
 function table(head, rows, kind = "") {
   const cell = (tag, content, i) => {
     const is = content !== null && typeof content === "object" && !(content instanceof Node) && !Array.isArray(content);
@@ -31,29 +31,29 @@ function table(head, rows, kind = "") {
 }
 const number = (text) => ({ text, class: "number" });
 
-// What a run is known by, as [label, value, remark].
+// The key figures of a run, as [label, value, remark].
 function figuresOf({ figures: f, goodput, plan }) {
   const planned = f.planned_steps, list = [];
   const add = (label, value, remark) => value !== DASH && list.push([label, value, remark]);
   const span = f.end_seconds - f.begin_seconds;
-  add("steps", whole(f.last_step), known(planned) ? (f.last_step >= planned ? "all of them" : `of ${whole(planned)}, ${percent(f.last_step / planned)}`) : undefined);
-  if (known(f.loss)) add("loss", significant(f.loss), "of the last step");
-  else add("loss", "not finite", known(f.finite_loss) ? `last finite ${significant(f.finite_loss)} at step ${whole(f.finite_step)}` : "at no step");
+  add("steps", whole(f.last_step), known(planned) ? (f.last_step >= planned ? "all" : `of ${whole(planned)}, ${percent(f.last_step / planned)}`) : undefined);
+  if (known(f.loss)) add("loss", significant(f.loss), "last step");
+  else add("loss", "not finite", known(f.finite_loss) ? `last finite ${significant(f.finite_loss)} at step ${whole(f.finite_step)}` : "never finite");
   if (known(f.best_validation_loss))
     add("best validation loss", significant(f.best_validation_loss), `at step ${whole(f.best_step)}` +
       (f.last_validation_loss > f.best_validation_loss ? `; last ${significant(f.last_validation_loss)}` : ""));
   add("tokens", count(f.tokens_seen));
   add("tokens/s", count(f.tokens_per_second), known(plan?.tokens_per_second) ? `plan ${count(plan.tokens_per_second)}` : "median");
-  add("MFU", percent(f.mfu), known(plan?.mfu) ? `plan ${percent(plan.mfu)}` : "median, causal count");
+  add("MFU", percent(f.mfu), known(plan?.mfu) ? `plan ${percent(plan.mfu)}` : "median, causal attention");
   add("step time", seconds(f.step_seconds), known(plan?.step_seconds) ? `plan ${seconds(plan.step_seconds)}` : "median");
   add("memory", bytes(f.peak_bytes), known(plan?.capacity_bytes) ? `peak, of ${bytes(plan.capacity_bytes)}` : "peak");
-  add("time", duration(span), "first line to last");
-  if (goodput) add("goodput", percent(goodput.seconds.productive / goodput.wall_seconds), "of the time in steps that stayed");
-  if (f.skipped > 0) add("skipped steps", whole(f.skipped), "changed nothing");
+  add("time", duration(span), "first to last line");
+  if (goodput) add("goodput", percent(goodput.seconds.productive / goodput.wall_seconds), "of the time in productive steps");
+  if (f.skipped > 0) add("skipped steps", whole(f.skipped), "no weight update");
   return list;
 }
 
-// How the last start of a run ended, as far as its ledger says it.
+// How the last start of a run ended, from its ledger.
 function stateOf({ goodput }) {
   const start = goodput?.starts.at(-1);
   if (!start) return { value: DASH };
@@ -61,7 +61,7 @@ function stateOf({ goodput }) {
   return start.exit_code === 0 ? { value: "ended" } : { value: "stopped", remark: start.why || `exit code ${start.exit_code}` };
 }
 
-// A row a run. A remark that all have stands in the head.
+// One row per run. A remark that all runs share is shown in the header.
 function comparison() {
   const lists = runs.map((run) => new Map(figuresOf(run).map(([label, value, remark]) => [label, { value, remark }])));
   const labels = [...new Set(lists.flatMap((list) => [...list.keys()]))];
@@ -91,7 +91,7 @@ function header() {
 function notes() {
   const all = [...report.notes, ...runs.flatMap((run) => run.notes.map((note) => (several ? [nameOf(run), `: ${note}`] : note)))];
   if (all.length > 0)
-    main.append(html("div", { class: "notes" }, html("b", {}, "What was left out"), html("ul", {}, ...all.map((note) => html("li", {}, note)))));
+    main.append(html("div", { class: "notes" }, html("b", {}, "Omitted data"), html("ul", {}, ...all.map((note) => html("li", {}, note)))));
 }
 
 function toolbar(view) {
@@ -124,19 +124,19 @@ function charts() {
   const keys = [["+", MINUS, "zoom"], ["\u2190", "\u2192", "read values"], ["0", "all"]].flatMap((list) =>
     [...list.slice(0, -1).flatMap((key) => [html("kbd", {}, key), " "]), `${list.at(-1)}; `]);
   const help = html("p", { class: "caption help" }, html("span", { class: "keyboard" },
-    "Drag over a chart to look closer, double-click to see all. In a chart, by keys: ", ...keys, html("kbd", {}, "shift"), " and an arrow moves."),
-  html("span", { class: "touch" }, "Touch a chart to read it, spread two fingers to look closer."));
+    "Drag over a chart to zoom in, double-click to show all. Keys in a chart: ", ...keys, html("kbd", {}, "shift"), " and an arrow: pan."),
+  html("span", { class: "touch" }, "Touch a chart to read values, spread two fingers to zoom in."));
   const has = (metric) => runs.some((run) => run.points[metric].some(known));
-  const band = (joined) => (joined ? "band: least to largest; line: moving median" : "thin: each step; thick: moving median");
+  const band = (joined) => (joined ? "band: minimum to maximum; line: moving median" : "thin: each step; thick: moving median");
   const most = Math.max(...runs.map((run) => run.figures.peak_bytes).filter(known)), unit = 1024 ** Math.max(0, Math.floor(Math.log2(most) / 10));
   const validation = runs.some((run) => run.evaluations.step.length > 0);
   const wanted = [
-    { title: "Loss", note: ({ few, joined }) => has("loss") ? `nats a token${validation ? `; ${few ? "rings" : "dotted"}: validation` : ""}; ${band(joined)}` : "no step has a finite loss", metric: "loss", dots: validation ? "validation_loss" : undefined, text: (v) => significant(v, 5), height: 340, wide: true },
+    { title: "Loss", note: ({ few, joined }) => has("loss") ? `nats per token${validation ? `; ${few ? "rings" : "dotted"}: validation` : ""}; ${band(joined)}` : "no step has a finite loss", metric: "loss", dots: validation ? "validation_loss" : undefined, text: (v) => significant(v, 5), height: 340, wide: true },
     { title: "Learning rate", metric: "learning_rate", text: (v) => significant(v, 4), plain: true, fromZero: true },
     { title: "Gradient norm", note: "before clipping", metric: "grad_norm", text: (v) => significant(v, 4) },
     { title: "Throughput", note: "tokens/s", metric: "tokens_per_second", text: (v) => count(v, 4), fromZero: true },
     { title: "Memory", note: `peak, ${bytes(unit).slice(2)}`, metric: "peak_bytes", text: bytes, tick: (v, all) => tickText(v / unit, all.map((t) => t / unit)), unit, fromZero: true },
-    { title: "MFU", note: "causal count", metric: "mfu", text: (v) => percent(v), tick: (v, all) => `${tickText(100 * v, all.map((t) => 100 * t))}%`, fromZero: true },
+    { title: "MFU", note: "causal attention", metric: "mfu", text: (v) => percent(v), tick: (v, all) => `${tickText(100 * v, all.map((t) => 100 * t))}%`, fromZero: true },
   ].filter(({ metric }) => metric === "loss" || has(metric));
   const made = wanted.map((options) => {
     const chart = new Chart(view, options);
@@ -147,7 +147,7 @@ function charts() {
   main.append(html("div", {}, toolbar(view), help, html("div", { class: "charts" }, ...made)));
 }
 
-// Two bars, the plan's above the measured one's.
+// Two bars: plan above, measurement below.
 function bars(planned, measured, most, colour) {
   const element = svg("svg", { viewBox: "0 0 100 18", preserveAspectRatio: "none", "aria-hidden": "true" });
   const width = (value) => Math.max(0, Math.min(100, (100 * value) / most));
@@ -163,7 +163,7 @@ function difference(planned, measured) {
   return { text, class: ratio > 0.1 ? "number slower" : "number" };
 }
 
-// As plans and logs have them (core/component.cpp); all others are called as in the data.
+// Names as in plans and logs (core/component.cpp); other parts keep their names of the data.
 const PART_NAMES = { memory_bound: "memory-bound", communication_tensor: "communication, tensor",
   communication_shard: "communication, shard", communication_replicate: "communication, replicate",
   communication_ranks: "communication, all ranks", communication_host: "communication, host" };
@@ -175,7 +175,7 @@ function stepParts() {
   const blocks = shown.flatMap((run) => {
     const total = { name: "whole step", planned: run.plan?.step_seconds, corrected: run.plan?.corrected_step_seconds, measured: run.figures.step_seconds };
     const most = Math.max(...run.parts.flatMap((part) => [part.planned, part.measured]).filter(known));
-    const saves = run.checkpoints && { ...run.checkpoints, name: "and for checkpoints" };
+    const saves = run.checkpoints && { ...run.checkpoints, name: "+ checkpoints" };
     const rows = [...run.parts, total, ...(saves ? [saves] : [])].map((part) => {
       const cells = [{ text: PART_NAMES[part.name] ?? part.name, class: "name" },
         { text: part === total || part === saves ? "" : bars(part.planned, part.measured, most, run.colour), class: "bars" },
@@ -188,8 +188,8 @@ function stepParts() {
       plans && run.plan?.cluster ? html("p", { class: "caption" }, `Planned for ${run.plan.cluster}.`) : undefined,
       Object.assign(table(head, rows, "parts"), { style: `--numbers: ${head.length - 2}` })];
   });
-  const text = "Measured: the median step; waits for data and, beside the step, for checkpoints: the mean over all. " + (plans ? "Grey: what the plan expects; corrected: by what earlier runs of the kind took." : "No plan.json is beside the run to compare with.");
-  section(plans ? "Plan beside measured" : "Where a step's time goes", corrected || !plans ? text : text.replace("; corrected: by what earlier runs of the kind took", ""), ...blocks.filter(Boolean));
+  const text = "Measured: the median of steps; for waits for data and for checkpoints (not part of a step), the mean of all steps. " + (plans ? "Grey: the plan; corrected: the plan corrected by earlier runs." : "The run directory has no plan.json to compare with.");
+  section(plans ? "Plan and measurement" : "Time of a step", corrected || !plans ? text : text.replace("; corrected: the plan corrected by earlier runs", ""), ...blocks.filter(Boolean));
 }
 
 function memory() {
@@ -213,12 +213,12 @@ function memory() {
     const key = (colour, text, value) => html("span", {}, swatch(colour), text, html("b", {}, bytes(value)));
     return [several ? html("h3", {}, ...named(run).filter(Boolean)) : undefined, strip,
       html("div", { class: "keys" }, ...parts.map((part, i) => key(`var(--run-${i % COLOURS})`, part.name.replaceAll("_", " "), part.bytes)),
-        key("transparent", "planned in all", sum), known(peak) ? key("var(--ink)", "measured peak", peak) : "", known(capacity) ? key("var(--faint)", "there is", capacity) : "")];
+        key("transparent", "planned total", sum), known(peak) ? key("var(--ink)", "measured peak", peak) : "", known(capacity) ? key("var(--faint)", "capacity", capacity) : "")];
   });
-  if (blocks.length > 0) section("Planned memory", "The plan's parts, side by side; the mark is the measured peak.", ...blocks.filter(Boolean));
+  if (blocks.length > 0) section("Planned memory", "The parts of the plan; the dark mark is the measured peak.", ...blocks.filter(Boolean));
 }
 
-const KIND_NAMES = { productive: "productive steps", replayed: "steps computed again", data: "waiting for data", checkpoint: "waiting for checkpoints",
+const KIND_NAMES = { productive: "productive steps", replayed: "replayed steps", data: "waiting for data", checkpoint: "waiting for checkpoints",
   evaluation: "evaluation", restart: "starting", idle: "not running" };
 
 function goodput() {
@@ -238,7 +238,7 @@ function goodput() {
     return [several ? html("h3", {}, ...named(run).filter(Boolean)) : undefined, share, keys, timeline(starts, begin, wall),
       starts.length > 1 || !several ? startsTable(starts, begin) : undefined];
   });
-  section("Goodput", "What the time from the first start to the last line went to; below, when.", ...blocks.filter(Boolean)).classList.add("long");
+  section("Goodput", "How the time from the first start to the last line was spent, and below its timeline.", ...blocks.filter(Boolean)).classList.add("long");
 }
 
 const stepsOf = (start) => (start.last_step > start.from_step ? `${whole(start.from_step + 1)} ${DASH} ${whole(start.last_step)}` : "none recorded");
@@ -257,7 +257,7 @@ function timeline(starts, begin, wall) {
       const text = `start ${i + 1}: steps ${stepsOf(start)}, ${duration(start.end - start.begin)}`;
       bar(start.begin, start.first_step, "restart", `${text}; starting`);
       bar(start.first_step, start.replayed_from, "productive", text);
-      bar(start.replayed_from, start.end, "replayed", `${text}; computed again by a later start`);
+      bar(start.replayed_from, start.end, "replayed", `${text}; replayed by a later start`);
     });
     const times = timeTicks(0, wall, Math.max(2, Math.floor(width / 120)));
     for (const value of times) {
@@ -276,8 +276,8 @@ function startsTable(starts, begin) {
   const ended = (start, i) => start.why || (known(start.exit_code) ? `exit code ${start.exit_code}` : i + 1 < starts.length ? "killed" : "no end recorded");
   const rows = shown.map(([start, i]) => [number(i + 1), number(duration(start.begin - begin)), number(stepsOf(start)),
     number(duration(start.end - start.begin)), number(start.ranks ?? DASH), { text: start.hosts.slice(0, 4).join(", ") + (start.host_count > 4 ? `, ${start.host_count - 4} more` : "") }, { text: ended(start, i) }]);
-  const body = table([number("start"), number("after"), number("steps"), number("for"), number("ranks"), { text: "hosts" }, { text: "ended" }], rows, "starts");
-  return html("details", { open: starts.length > 1 && starts.length <= 12 }, html("summary", {}, starts.length === 1 ? "The one start" : `All ${starts.length} starts` + (shown.length < starts.length ? `: the first and the last ${most / 2}` : "")), body);
+  const body = table([number("start"), number("began after"), number("steps"), number("duration"), number("ranks"), { text: "hosts" }, { text: "ended" }], rows, "starts");
+  return html("details", { open: starts.length > 1 && starts.length <= 12 }, html("summary", {}, starts.length === 1 ? "The start" : `All ${starts.length} starts` + (shown.length < starts.length ? `: the first and the last ${most / 2}` : "")), body);
 }
 
 function configuration() {
@@ -287,19 +287,19 @@ function configuration() {
   if (!several) {
     const rows = (list) => list.map(([key, value, origin]) => Object.assign([{ text: key, class: "key" }, { text: value, class: "value" }, { text: origin, class: "origin" }], origin.startsWith("default") ? { class: "dim" } : {}));
     const chosen = runs[0].configuration.filter(([, , origin]) => !origin.startsWith("default"));
-    const head = [{ text: "key" }, { text: "value" }, { text: "from", class: "origin" }];
-    section("Configuration", "What was chosen; all else has its default.", table(head, rows(chosen)),
+    const head = [{ text: "key" }, { text: "value" }, { text: "origin", class: "origin" }];
+    section("Configuration", "Values that were set; all others have their defaults.", table(head, rows(chosen)),
       all(runs[0].configuration.length, table(head, rows(runs[0].configuration)))).classList.add("long");
     return;
   }
   const maps = shown.map((run) => new Map(run.configuration));
   const keys = [...new Set(maps.flatMap((map) => [...map.keys()]))];
   const different = keys.filter((key) => new Set(maps.map((map) => map.get(key))).size > 1);
-  const head = () => [{ text: "key" }, ...shown.map((run) => ({ text: named(run) }))];  // elements are in one place
+  const head = () => [{ text: "key" }, ...shown.map((run) => ({ text: named(run) }))];  // made twice: an element has one place
   const row = (key) => [{ text: key, class: "key" }, ...maps.map((map) => ({ text: map.get(key) ?? DASH, class: "value" }))];
   const without = runs.filter((run) => !shown.includes(run));
-  const text = shown.length === 1 ? "" : different.length > 0 ? `${different.length} of ${keys.length} values differ.` : `All ${keys.length} values are the same.`;
-  section("Configuration", [text, ...(without.length > 0 ? [" No configuration is known of ", ...listed(without), "."] : [])],
+  const text = shown.length === 1 ? "" : different.length > 0 ? `${different.length} of ${keys.length} values differ.` : `All ${keys.length} values are equal.`;
+  section("Configuration", [text, ...(without.length > 0 ? [" No configuration found for ", ...listed(without), "."] : [])],
     different.length > 0 ? table(head(), different.map(row)) : undefined, all(keys.length, table(head(), keys.map(row)))).classList.add("long");
 }
 
@@ -312,16 +312,16 @@ function environment() {
   });
   const facts = [...new Set(maps.flatMap((map) => [...map.keys()]))];
   if (facts.length === 0) return;
-  section("Environment", "As the newest checkpoint and the last start say.", table([{ text: several ? "fact" : "" }, ...runs.map((run) => ({ text: several ? named(run) : "" }))],
+  section("Environment", "From the newest checkpoint and the last start.", table([{ text: several ? "fact" : "" }, ...runs.map((run) => ({ text: several ? named(run) : "" }))],
     facts.map((fact) => [{ text: fact, class: "name" }, ...maps.map((map) => ({ text: map.get(fact) ?? DASH, class: "value" }))])));
 }
 
 function foot() {
   const each = runs.map((run) => run.points.lines_each), most = Math.max(...each);
   const text = most === 1 ? "Curves show every step." :
-    `Curves of long runs are put together: each point stands for ${several ? `up to ${whole(most)}` : whole(most)} steps, of which mean, least and largest are kept, so that no spike is lost.`;
+    `Curves of long runs are reduced: each point has the mean, minimum and maximum of ${several ? `up to ${whole(most)}` : whole(most)} steps, so that no spike is lost.`;
   document.querySelector("footer").append(html("p", {}, text),
-    html("p", {}, `Values far outside the rest, and the first fall of a curve, may lie beyond an axis, which then says so. Medians are over all steps, to a thousandth.`),
+    html("p", {}, `Outliers and the first steep fall of a curve may lie outside an axis; a label then shows how far. Medians cover all steps, with a precision of 0.1%.`),
     html("p", {}, `Made by ${report.version}, ${moment(report.made_seconds)}.`));
 }
 

@@ -24,8 +24,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// A run writes values that follow from others as comments ("# kv_heads = 4   # default: ..."): here
-// they are values like any other.
+// Uncomments derived values, which a run writes as comments ("# kv_heads = 4   # default: ...").
 std::string with_following(const std::string& text) {
   std::string all;
   for (const auto& line : lines_of(text)) {
@@ -36,7 +35,7 @@ std::string with_following(const std::string& text) {
   return all;
 }
 
-// What stands in the comment behind a value.
+// The comment after a value.
 std::string origin_in(const std::string& line) {
   const auto at = line.rfind(" # ");
   return at == line.npos ? "" : line.substr(at + 3);
@@ -72,7 +71,7 @@ std::string in_toml(const TomlValue& value) {
   return std::visit(InToml{}, value);
 }
 
-// Names as people read them, for the members of "numerics" that say what computed.
+// Display names of members of "numerics".
 constexpr std::pair<const char*, const char*> kFacts[] = {{"device", "device"},
                                                           {"driver", "driver"},
                                                           {"nccl", "NCCL"},

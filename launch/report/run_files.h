@@ -1,4 +1,4 @@
-// What a run's directory says of its configuration and of what computed it.
+// Reads the configuration and the environment of a run from its directory.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace lockstep {
 struct ConfigurationValue {
   std::string key;     // "train.steps"
   std::string value;   // as TOML
-  std::string origin;  // "configs/a.toml:12", "--set", "default: ..."; empty: not said
+  std::string origin;  // "configs/a.toml:12", "--set", "default: ..."; empty: unknown
 };
 
-// RUN/config.toml, values that followed from others included; none where there is no such file.
-// Throws ConfigError or DataError where it is damaged.
+// Reads RUN/config.toml with derived values. Returns no values if the file does not exist. Throws
+// ConfigError or DataError if it is damaged.
 std::vector<ConfigurationValue> read_configuration(const std::filesystem::path& run);
 
-// train.steps of it.
+// The value of train.steps.
 std::optional<std::int64_t> planned_steps(const std::vector<ConfigurationValue>& configuration);
 
-// What is known of device, libraries and threads: from numerics.json, and from the newest
-// checkpoint. Throws DataError where one of them is damaged.
+// Facts about device, libraries and threads, from numerics.json and the newest checkpoint. Throws
+// DataError if one of them is damaged.
 std::vector<std::pair<std::string, std::string>> read_environment(const std::filesystem::path& run);
 
 }  // namespace lockstep

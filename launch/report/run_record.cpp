@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostEvaluations = 1024;
 
-// Times of lines, as if no clock had been set back, or forward by more than a year.
+// OneClock corrects the times of lines for clocks that were set back, or forward by over a year.
 class OneClock {
  public:
   double at(double time_seconds) {
@@ -45,7 +45,7 @@ void take(RunRecord& run, const StepMetrics& line) {
 void read_metrics(RunRecord& run) {
   const auto path = run.path / "metrics.jsonl";
   MetricsReader reader(path);
-  const auto begin_anew = [&] { LOCKSTEP_FAIL("a file that is read once cannot begin anew"); };
+  const auto begin_anew = [&] { LOCKSTEP_FAIL("metrics.jsonl was replaced during a single read"); };
   OneClock clock;
   const auto act = [&](const StepMetrics& line) {
     StepMetrics timed = line;
@@ -54,36 +54,36 @@ void read_metrics(RunRecord& run) {
   };
   if (!reader.poll(begin_anew, act))
     throw DataError(str(run.path.string(),
-                        ": no metrics.jsonl is there; expected the directory of a run, as "
-                        "`lockstep train --run` names it"));
+                        ": no metrics.jsonl; expected the directory of a run, such as that of "
+                        "`lockstep train --run`"));
   const auto& held = reader.held_back();
   const bool is_alone = held && run.lines == 0;
   if (is_alone) act(*held);
   if (run.lines == 0)
-    throw DataError(str(path.string(), ": holds no step",
+    throw DataError(str(path.string(), ": no steps",
                         reader.left_out() > 0 ? "; " + reader.first_left_out() : std::string(),
-                        reader.lines() == 0 ? "; the run has done none yet" : ""));
+                        reader.lines() == 0 ? "; the run has not completed a step yet" : ""));
   if (reader.left_out() > 0)
     run.notes.push_back(str("metrics.jsonl: ", reader.left_out(), " of ", reader.lines(),
-                            " lines are left out; the first: ", reader.first_left_out()));
+                            " lines are ignored; the first: ", reader.first_left_out()));
   if (held && !is_alone)
-    run.notes.push_back(str("metrics.jsonl: the last line is left out: ", reader.why_held_back()));
+    run.notes.push_back(str("metrics.jsonl: the last line is ignored: ", reader.why_held_back()));
   if (reader.unfinished_bytes() > 0)
-    run.notes.push_back(str("metrics.jsonl: the last line is not whole (",
-                            reader.unfinished_bytes(), " bytes) and left out"));
+    run.notes.push_back(str("metrics.jsonl: the last line is incomplete (",
+                            reader.unfinished_bytes(), " bytes) and ignored"));
 }
 
-// What else is in the directory a report can do without.
+// Reads an optional file of the directory; an error becomes a note.
 template <class Act>
 void attempt(RunRecord& run, Act&& act) {
   try {
     act();
   } catch (const Error& error) {
-    run.notes.emplace_back(str("left out: ", error.what()));
+    run.notes.emplace_back(str("omitted: ", error.what()));
   }
 }
 
-// The program of the last start that said it.
+// Adds the program version of the last start that recorded one.
 void add_version(RunRecord& run, const std::vector<LedgerLine>& ledger) {
   std::string version;
   for (const LedgerLine& line : ledger)

@@ -1,5 +1,5 @@
-// RunRecord: all that a run's directory says of it, in memory that does not grow with the run but
-// for what its ledger has.
+// RunRecord: the contents of a run directory. Its memory does not grow with the run, except for the
+// entries of the ledger.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@
 namespace lockstep {
 
 struct RunRecord {
-  std::string name;  // of the directory
+  std::string name;  // name of the directory
   std::filesystem::path path;
 
-  Buckets steps;                           // every line
-  Medians medians;                         // of them
-  Buckets evaluations;                     // those with a validation loss
-  StepMetrics first, last;                 // lines; their time_seconds never go back
-  std::optional<StepMetrics> best;         // the line of the lowest validation loss
-  std::optional<StepMetrics> last_finite;  // the last line with a loss
-  std::int64_t skipped = 0;                // steps that changed nothing
-  std::int64_t lines = 0;                  // that were read, not those left out
+  Buckets steps;                           // all lines
+  Medians medians;                         // of all lines
+  Buckets evaluations;                     // lines with a validation loss
+  StepMetrics first, last;                 // lines, with time_seconds that never go back
+  std::optional<StepMetrics> best;         // line with the lowest validation loss
+  std::optional<StepMetrics> last_finite;  // last line with a finite loss
+  std::int64_t skipped = 0;                // number of skipped updates
+  std::int64_t lines = 0;                  // number of accepted lines
 
   std::optional<PlanFile> plan;
   std::optional<Goodput> goodput;
@@ -36,11 +36,11 @@ struct RunRecord {
   std::vector<ConfigurationValue> configuration;
   std::vector<std::pair<std::string, std::string>> environment;
 
-  std::vector<std::string> notes;  // what was left out, or could not be read
+  std::vector<std::string> notes;  // omitted or unreadable data
 };
 
-// `most_points`: of a curve, even. Throws DataError where metrics.jsonl is not there, cannot be
-// read or holds no step; what is wrong with another file is a note.
+// Reads a run. `most_points`: maximum points per curve, an even number. Throws DataError if
+// metrics.jsonl is missing, unreadable or without steps. Errors in other files become notes.
 RunRecord read_run(const std::filesystem::path& run, std::size_t most_points);
 
 }  // namespace lockstep

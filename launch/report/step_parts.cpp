@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// In the order of tables. Older lines have all communication as one.
+// Parts in the order of tables. Older lines have only the sum of all communication.
 std::vector<Metric> parts_of_a_step() {
   std::vector<Metric> metrics;
   for (std::size_t i = 0; i < kComponents; ++i) {
@@ -19,14 +19,14 @@ std::vector<Metric> parts_of_a_step() {
   return metrics;
 }
 
-// Of all steps it is known what they wait for data; on a GPU only of some which part of them that
-// is. Older lines do not say it.
+// Waits for data, which are known for all steps. The component is known only for some steps on a
+// GPU, but is the only source in older lines.
 double waits_for_data(FunctionRef<double(Metric)> measured) {
   const double seconds = measured(Metric::data_wait_seconds);
   return std::isnan(seconds) ? measured(part(Component::data)) : seconds;
 }
 
-// What is in no span of a step.
+// The part of a step that no component covers.
 double rest_of_step(std::span<const StepPart> parts, FunctionRef<double(Metric)> measured) {
   if (std::isnan(measured(part(Component::products)))) return StepMetrics::kUnknown;
   double rest = measured(Metric::step_seconds);
@@ -45,7 +45,7 @@ bool is_nothing(const StepPart& part) {
   return none(part.planned) && none(part.measured);
 }
 
-// With what a plan says of it, which names only what is not 0.
+// Adds the planned times. A plan names only parts with time.
 StepPart beside(const PlanFile* plan, StepPart part) {
   if (plan == nullptr) return part;
   part.planned = seconds_of(plan->step, part.name);

@@ -1,4 +1,4 @@
-// What the time of a step goes to: as planned, and as measured.
+// The parts of the time of a step, planned and measured.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,23 @@ namespace lockstep {
 
 struct StepPart {
   std::string name;
-  // Seconds; NaN: not known. `corrected`: the plan's, by what earlier runs took.
+  // Seconds; NaN: unknown. `corrected`: planned time corrected by earlier runs.
   double planned = StepMetrics::kUnknown, corrected = StepMetrics::kUnknown;
   double measured = StepMetrics::kUnknown;
 };
 
 struct StepTimes {
-  // In the order of Metric, without those that neither plan nor measure has, and behind them what
-  // else a plan names. What a line leaves open of step_seconds is `other`.
+  // Parts in the order of Metric, then other parts that a plan names. Parts without planned and
+  // measured time are omitted. The rest of step_seconds is `other`.
   std::vector<StepPart> parts;
-  StepPart whole;                       // step_seconds; a part's share is of it
-  std::optional<StepPart> checkpoints;  // what steps wait for saves: beside them, no part
+  StepPart whole;                       // step_seconds, the basis of shares
+  std::optional<StepPart> checkpoints;  // waits for saves, which are not part of a step
 
   double share(const StepPart& part) const { return part.measured / whole.measured; }
 };
 
 //   plan      nullptr: none
-//   measured  the typical value of a metric; NaN: not known
+//   measured  typical value of a metric; NaN: unknown
 StepTimes times_of_step(const PlanFile* plan, FunctionRef<double(Metric)> measured);
 
 }  // namespace lockstep

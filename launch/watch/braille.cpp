@@ -12,13 +12,13 @@ Braille::Braille(int columns, int rows)
 
 void Braille::dot(int x, int y) {
   if (x < 0 || x >= width() || y < 0 || y >= height()) return;
-  // Of the Unicode Standard, "Braille Patterns": the bits of the dots of a column, downwards.
+  // Bits of the dots of a column, from the top (Unicode Standard, "Braille Patterns").
   constexpr unsigned char kBits[2][4] = {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}};
   cells_[static_cast<std::size_t>(y / 4 * columns_ + x / 2)] |= kBits[x % 2][y % 4];
 }
 
 void Braille::line(int x0, int y0, int x1, int y1) {
-  // Only what is inside costs time, whatever the ends are.
+  // Clamps the ends, so that far ends cost no time.
   const auto inside = [](int v, int end) { return std::clamp(v, -1, end); };
   x0 = inside(x0, width()), x1 = inside(x1, width());
   y0 = inside(y0, height()), y1 = inside(y1, height());

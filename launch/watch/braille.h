@@ -1,4 +1,4 @@
-// Braille: a drawing of dots, two in width and four in height a character of a terminal.
+// Braille: a drawing of dots; a terminal character has 2 x 4 dots.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ class Braille {
   int width() const { return 2 * columns_; }  // dots
   int height() const { return 4 * rows_; }
 
-  // x from the left, y from the top; what lies outside is left out.
+  // x from the left, y from the top; dots outside are ignored.
   void dot(int x, int y);
   void line(int x0, int y0, int x1, int y1);  // both ends included
 
   bool is_empty(int column, int row) const { return cell(column, row) == 0; }
-  std::string character(int column, int row) const;  // UTF-8; a blank where there is no dot
-  void add(const Braille& other);                    // its dots too; it has the same size
+  std::string character(int column, int row) const;  // UTF-8; a blank without dots
+  void add(const Braille& other);                    // adds the dots of a drawing of the same size
 
  private:
   unsigned char cell(int column, int row) const {

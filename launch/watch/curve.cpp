@@ -14,9 +14,9 @@ double mean_loss(const Bucket& bucket) {
   return bucket[Metric::loss].mean();
 }
 
-// Without the first whose loss lies far above the rest (beyond the third quartile by 1.5 times what
-// is between the quartiles), where it falls steeply: they would leave no rows for what follows. A
-// loss that rises later is no such.
+// Drops the first buckets while their loss is far above the rest (above the third quartile by 1.5
+// times the interquartile range): a steep fall at the start would leave no rows for later losses. A
+// loss that rises later is kept.
 std::span<const Bucket> without_fall(std::span<const Bucket> buckets) {
   std::vector<double> sorted;
   for (const Bucket& bucket : buckets)
@@ -33,7 +33,7 @@ std::span<const Bucket> without_fall(std::span<const Bucket> buckets) {
 
 }  // namespace
 
-// Of the means that are finite, without a fall at the begin.
+// Range of the finite means, without a fall at the start.
 Curve::Range Curve::range_of(const std::vector<Bucket>& buckets) {
   const auto shown = without_fall(buckets);
   std::vector<double> means;
@@ -41,7 +41,7 @@ Curve::Range Curve::range_of(const std::vector<Bucket>& buckets) {
     if (const double mean = mean_loss(bucket); std::isfinite(mean)) means.push_back(mean);
   if (means.empty()) return {};
   std::sort(means.begin(), means.end());
-  const auto cut = means.size() / 200;  // what lies far outside the rest would hide it
+  const auto cut = means.size() / 200;  // drops outliers, which would hide the rest
   Range range{.low = means[cut], .high = means[means.size() - 1 - cut]};
   for (const Bucket& bucket : shown)
     if (const double mean = bucket[Metric::validation_loss].mean(); std::isfinite(mean))

@@ -1,4 +1,4 @@
-// Curve: the loss of all steps, from the first to the last, and its validation, drawn in Braille.
+// Curve: the loss of all steps and the validation loss, drawn in Braille.
 #pragma once
 
 #include <string>
@@ -14,17 +14,17 @@ class Curve {
  public:
   Curve(const Buckets& steps, int columns, int rows);  // characters, labels included
 
-  std::vector<std::string> lines(Style style) const;  // rows; below, numbers of steps
+  std::vector<std::string> lines(Style style) const;  // rows, then a line with step numbers
 
  private:
-  // Of losses: what the highest and the lowest row stand for.
+  // Losses of the lowest and the highest row.
   struct Range {
     double low = 0, high = 1;
   };
   static Range range_of(const std::vector<Bucket>& buckets);
   static int evaluations(const std::vector<Bucket>& buckets);
 
-  // Of losses that lie above the highest row; empty: none do.
+  // Text about losses above the highest row; empty: none.
   std::string said_above() const;
 
   int x_of(const Bucket& bucket) const;
@@ -34,7 +34,7 @@ class Curve {
   const std::vector<Bucket>& buckets_;
   Range range_;
   int labels_, columns_, rows_;
-  bool few_;  // evaluations: each has a character
+  bool few_;  // few evaluations: each has a character
   Braille loss_, validation_;
 };
 

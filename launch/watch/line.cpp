@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// The bytes of as many characters as have a place.
+// Number of bytes of the characters that fit.
 std::size_t fitting(std::string_view text, int& columns) {
   std::size_t at = 0;
   while (at < text.size()) {

@@ -30,15 +30,15 @@ struct Status {
   bool is_alarm = false;
 };
 
-// Where the run stands, by what came last.
+// The state of the run, from its last line or ledger entry.
 Status status_of(const WatchedRun& run) {
   const auto waiting = [&](const char* what) {
     return Status{str("waiting for ", printable(run.path), ": ", what)};
   };
-  if (!run.is_there) return waiting("no metrics.jsonl is there yet");
+  if (!run.is_there) return waiting("no metrics.jsonl yet");
   if (run.share_read < 1)
     return {str("reading ", formatted("%.0f%%", std::floor(100 * run.share_read)))};
-  if (!run.last) return waiting("no step is done yet");
+  if (!run.last) return waiting("no completed step yet");
   const double came = (*run.last)[Metric::time_seconds];
   const bool is_starting = run.started_seconds && !(came >= *run.started_seconds);
   const double age = std::max(run.now_seconds - (is_starting ? *run.started_seconds : came), 0.0);
@@ -53,12 +53,12 @@ Status status_of(const WatchedRun& run) {
   if (!is_starting && run.planned_steps && run.last->step >= *run.planned_steps)
     return {"done " + ago};
   constexpr double kPatience = 30, kStepsOfPatience = 10;
-  constexpr double kPatienceOfStart = 600;  // a first step tries kernels, and waits for data
+  constexpr double kPatienceOfStart = 600;  // the first step selects kernels and waits for data
   const double step = (*run.last)[Metric::step_seconds];
   const double patience =
       std::fmax(is_starting ? kPatienceOfStart : kPatience, kStepsOfPatience * step);
   if (age > patience)
-    return {str("nothing came for ", human_eta(age), ": does it still train?"), true};
+    return {str("no new line for ", human_eta(age), ": is it still training?"), true};
   return {(is_starting ? "started " : "last line ") + ago};
 }
 
@@ -73,7 +73,7 @@ struct Number {
   std::string label, value;
 };
 
-// Beside what the plan expected.
+// Adds the planned value.
 std::string beside(const std::string& value, const std::string& plan) {
   return plan.empty() ? value : str(value, " (plan ", plan, ")");
 }
@@ -108,7 +108,7 @@ std::vector<Number> numbers_of(const WatchedRun& run) {
   return numbers;
 }
 
-// As plans and logs have it, but for communication: there is no place for that.
+// The name of plans and logs, with "communication" shortened to fit.
 std::string short_name(std::string name) {
   for (std::size_t i = 0; i < kComponents; ++i)
     if (const auto component = static_cast<Component>(i); name == lockstep::name(component))
@@ -119,13 +119,13 @@ std::string short_name(std::string name) {
 }
 
 std::string part_time(double seconds) {
-  constexpr double kMost = 99999;  // what has a place
+  constexpr double kMost = 99999;  // longer times do not fit
   return seconds == 0      ? std::string("0")
          : seconds > kMost ? formatted("%.0e s", seconds)
                            : seconds_text(seconds);
 }
 
-// The table of parts: name, plan, measured, difference; the first line is its head.
+// The table of parts: name, plan, measured, difference; the first line is the header.
 std::vector<std::array<std::string, 4>> part_rows(const WatchedRun& run) {
   std::vector<std::array<std::string, 4>> rows;
   if (run.step.parts.empty()) return rows;
@@ -152,7 +152,7 @@ std::string head_line(const WatchedRun& run, int columns, Style style) {
   Line line(columns, style);
   if (!run.last) return line.add(status.text, status.is_alarm ? kAlarm : "").text();
   const auto step = "  " + step_text(run), short_step = str("  ", run.last->step);
-  const int room = columns - width_of(short_step);  // of the name; else it has all of a tiny one
+  const int room = columns - width_of(short_step);  // for the name, which may use a tiny line alone
   line.add(cut(printable(run.name), room > 0 ? room : columns), kStrong);
   if (room > 0) line.add(line.left() >= width_of(step) ? step : short_step);
   if (const double eta = (*run.last)[Metric::eta_seconds]; std::isfinite(eta) && !run.end)
@@ -162,7 +162,7 @@ std::string head_line(const WatchedRun& run, int columns, Style style) {
   return line.text();
 }
 
-// Where the head has no place for it.
+// The status in a line of its own, if the head has no room for it.
 std::string status_line(const WatchedRun& run, int columns, Style style) {
   const auto status = status_of(run);
   return Line(columns, style).add(status.text, status.is_alarm ? kAlarm : kFaint).text();
@@ -186,7 +186,7 @@ std::string progress_line(const WatchedRun& run, int columns, Style style) {
       .text();
 }
 
-constexpr int kCell = 39, kLabel = 14;  // of a number; a row of parts is as wide
+constexpr int kCell = 39, kLabel = 14;  // widths of a number; a row of parts is as wide
 
 void add_number(Line& line, const Number& number) {
   line.add(padded(number.label, kLabel), kFaint).add(number.value);
@@ -196,7 +196,7 @@ void add_part(Line& line, const std::array<std::string, 4>& row, const char* sty
   line.add(padded(row[0], 14) + right(row[1], 8) + right(row[2], 9) + right(row[3], 8), style);
 }
 
-// Beside each other, as many as have a place.
+// Numbers in as many columns as fit.
 std::vector<std::string> number_lines(const WatchedRun& run, int columns, Style style) {
   const auto numbers = numbers_of(run);
   const int across = std::max(1, (columns + 2) / (kCell + 2));
@@ -225,7 +225,7 @@ std::vector<std::string> part_lines(const WatchedRun& run, int columns, Style st
   return lines;
 }
 
-// Numbers and, right of them, parts.
+// Numbers on the left, parts on the right.
 std::vector<std::string> both_lines(const WatchedRun& run, int columns, Style style) {
   const auto numbers = numbers_of(run);
   const auto parts = part_rows(run);
@@ -259,7 +259,7 @@ std::vector<std::string> screen_of(const WatchedRun& run, int columns, int rows,
     if (lines.front().find(status) == std::string::npos)
       lines.push_back(status_line(run, columns, style));
     const auto place = [&] { return rows - static_cast<int>(lines.size()); };
-    constexpr int kLeastCurve = 5;  // and the steps below it
+    constexpr int kLeastCurve = 5;  // rows, without the line of steps
     const bool wide = columns >= 2 * kCell + 2 && !run.step.parts.empty();
     auto below = wide ? both_lines(run, columns, style) : number_lines(run, columns, style);
     if (wide && place() < std::ssize(below) + kLeastCurve + 2)

@@ -1,4 +1,4 @@
-// What `lockstep watch` shows of a run, as lines of text.
+// The screen of `lockstep watch`, as lines of text.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace lockstep {
 struct WatchedRun {
   std::string name, path;
   Buckets steps{2048};
-  std::optional<StepMetrics> last;        // nothing: no step is done yet
-  std::optional<StepMetrics> evaluation;  // the last line with a validation loss
+  std::optional<StepMetrics> last;        // nullopt: no completed step yet
+  std::optional<StepMetrics> evaluation;  // last line with a validation loss
   std::optional<std::int64_t> planned_steps;
   std::optional<PlanFile> plan;
-  StepTimes step;                         // typical ones of the last steps
-  std::optional<LedgerLine> end;          // of its last start
-  std::optional<double> started_seconds;  // since 1970: of a start that has done no step yet
-  std::string note;                       // what is wrong with a file; empty: nothing
+  StepTimes step;                         // typical times of the last steps
+  std::optional<LedgerLine> end;          // end of the last start
+  std::optional<double> started_seconds;  // since 1970; time of a start without steps so far
+  std::string note;                       // error in a file; empty: none
   double now_seconds = 0;                 // since 1970
-  bool is_there = false;                  // metrics.jsonl
-  double share_read = 1;                  // of it; below 1: more is there than was read yet
+  bool is_there = false;                  // metrics.jsonl exists
+  double share_read = 1;                  // share of metrics.jsonl that was read
 };
 
-// At most `rows` lines, each of at most `columns` columns; escape sequences take none.
+// At most `rows` lines of at most `columns` columns; escape sequences take no columns.
 std::vector<std::string> screen_of(const WatchedRun& run, int columns, int rows, Style style);
 
-// The same without a curve, a line a number: for what is no terminal.
+// The same without a curve, one number per line, for outputs that are not terminals.
 std::vector<std::string> lines_of(const WatchedRun& run);
 
 }  // namespace lockstep

@@ -14,11 +14,11 @@
 namespace lockstep {
 namespace {
 
-// Another screen, no cursor, lines that end at the edge; and back.
+// Alternate screen, no cursor, no line wrapping; and back.
 constexpr std::string_view kEnter = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 constexpr std::string_view kLeave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-// False where the terminal is gone.
+// Returns false if the terminal is gone.
 bool write_all(std::string_view text) {
   while (!text.empty()) {
     const auto written = write(STDOUT_FILENO, text.data(), text.size());
@@ -49,7 +49,7 @@ Terminal::Terminal() : has_keys_(isatty(STDIN_FILENO) == 1) {
     sigaddset(&taken, signal);
   pthread_sigmask(SIG_BLOCK, &taken, &signals_before_);
   signals_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
-  LOCKSTEP_CHECK(signals_ >= 0, "no signalfd");
+  LOCKSTEP_CHECK(signals_ >= 0, "signalfd failed");
   enter();
 }
 
@@ -82,7 +82,7 @@ Terminal::Size Terminal::size() {
   return {.columns = window.ws_col, .rows = window.ws_row};
 }
 
-// A row is erased in front of its text: behind a full one the cursor stays on the last character.
+// Erases a row before its text is written: after a full row the cursor stays on the last character.
 void Terminal::show(const std::vector<std::string>& lines, int rows) {
   std::string frame = "\x1b[H";
   for (std::size_t i = 0; i < lines.size(); ++i)
@@ -95,7 +95,7 @@ std::optional<int> Terminal::take_signal() {
   signalfd_siginfo signal{};
   std::optional<int> end;
   while (read(signals_, &signal, sizeof signal) == sizeof signal) {
-    if (signal.ssi_signo == SIGTSTP) {  // Ctrl-Z: until the shell goes on with it
+    if (signal.ssi_signo == SIGTSTP) {  // Ctrl-Z: stops until the shell continues it
       leave();
       raise(SIGSTOP);
       enter();

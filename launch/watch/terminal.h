@@ -1,5 +1,5 @@
-// Terminal: a screen of its own on the terminal that standard output is, until it is destroyed:
-// then all is as it was, also behind Ctrl-C or an error. Signals come through wait(), not handlers.
+// Terminal shows an alternate screen on the terminal of standard output. Its destructor restores
+// the terminal, also after Ctrl-C or an error. wait() reports signals; there are no handlers.
 #pragma once
 
 #include <csignal>
@@ -12,7 +12,7 @@ namespace lockstep {
 
 class Terminal {
  public:
-  // Whether standard output is a terminal that can move its cursor.
+  // True if standard output is a terminal that can move its cursor.
   static bool is_there();
 
   Terminal();
@@ -25,11 +25,11 @@ class Terminal {
   };
   static Size size();
 
-  // Lines from the top, at most `rows`, in place of what was there.
+  // Replaces the screen by these lines, at most `rows`.
   void show(const std::vector<std::string>& lines, int rows);
 
-  // Returns after as long, or earlier where the size changed or somebody asked to end: then the
-  // exit code, 0 for the key q, 128 + n for signal n.
+  // Waits, but returns early if the size changes, or with an exit code to end the program: 0 for
+  // the key q, 128 + n for signal n.
   std::optional<int> wait(double seconds);
 
  private:

@@ -251,7 +251,7 @@ TEST(CommandLine, an_environment_variable_sets_a_key_and_a_misspelt_one_is_refus
 TEST(CommandLine, the_version_says_commit_and_features) {
   const auto text = output_of({"--version"});
   for (const char* line :
-       {"lockstep ", "\ncommit    ", "\ncompiler  ", "\nprocessor ", "\ngpu       "})
+       {"lockstep ", "\ncommit    ", "\ncompiler  ", "\ncpu       ", "\ngpu       "})
     expect_contains(text, line);
 }
 

@@ -123,7 +123,7 @@ TEST(StepComparison, what_is_slower_has_a_likely_cause_and_clocks_their_own) {
        {"100 ms", "200 ms", "-50%", "+100%"});
   said("slow on processors", {attention}, {.device = Device::Kind::cpu}, {"37.2 ms", "+20%"});
   RunsOn other = hot("heat");
-  other.unlike_plan = "planned of ranks with 1 thread, not 2";
+  other.unlike_plan = "planned for 1 thread per rank, not 2";
   for (const double measured : {0.2, 0.05})
     expect_contains(in_words({{Component::products, 0.1, measured}}, other),
                     "%): " + other.unlike_plan);
