@@ -32,14 +32,13 @@ give_up() {
   echo "$1" >"$state/ended"
   exit "$1"
 }
-newest_step() {  # newest checkpoint in the run directory
-  local step
-  for step in "$run"/checkpoints/step-*; do
-    [[ $step =~ /step-0*([0-9]+)$ ]] && echo "${BASH_REMATCH[1]}"
-  done | sort -n | tail -1
+saved_step() {  # the newest saved step, wherever its checkpoint is
+  cat "$run/saved_step.txt" 2>/dev/null
 }
 
-note_saves() {  # copies the log and records saves, so that a saved run never starts over at step 0
+# Copies the log and records saves, so that a saved run never starts over at step 0. The log outlives a
+# run directory that is removed right after a save.
+note_saves() {
   local line
   trap '' USR1 TERM INT
   while IFS= read -r line || [[ -n $line ]]; do
@@ -56,7 +55,7 @@ stop() {
 trap stop USR1 TERM INT
 without_save=0
 while :; do
-  before=$(newest_step)
+  before=$(saved_step)
   [[ -z $before ]] || : >"$state/saved"
   if [[ -e $state/saved && ! -e $run/lock ]]; then
     give_up 65 "$run: the saved run is missing; restore it or move it back (to start over, remove $state/saved)"
@@ -68,7 +67,7 @@ while :; do
   code=$?
   [[ $code == 0 || -n $told ]] && exit "$code"
   case $code in 64 | 65 | 77 | 78) give_up "$code" "exit code $code: a retry cannot help" ;; esac
-  after=$(newest_step)
+  after=$(saved_step)
   ((without_save = ${after:--1} > ${before:--1} ? 0 : without_save + 1))
   ((without_save < most_without_save)) || give_up "$code" "$without_save consecutive starts saved nothing"
   seconds=$(((code == 74 || without_save > 0) ? backoff_seconds << without_save : 1))

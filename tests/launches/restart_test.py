@@ -27,7 +27,7 @@ mkdir -p run/checkpoints; touch run/lock
 for act in $acts; do
   case $act in
     save) n=$(ls run/checkpoints | wc -l); step=$(printf step-%08d $((n + 1)))
-          mkdir run/checkpoints/$step; echo "05:31:26 SAVED 1 s" >&2 ;;
+          mkdir run/checkpoints/$step; echo $((n + 1)) >run/saved_step.txt; echo "05:31:26 SAVED 1 s" >&2 ;;
     remove) rm -r run ;;
     die) kill -KILL $PPID; exit ;;  # as the script does with its node
     stopped) kill -USR1 $PPID; /bin/sleep 0.2 ;;  # as a save takes a while
