@@ -128,7 +128,7 @@ void UnfinishedCheckpoint::commit(std::string_view manifest, Held held, Later st
       set_aside(checkpoint,
                 damage_of(checkpoint, Depth::sizes).empty() ? Aside::replaced : Aside::damaged);
     else
-      remove_checkpoint(checkpoint);  // a host's own directory has no room for it
+      remove_checkpoint(checkpoint);  // a host's own directory keeps no damaged checkpoints
   };
   write_text(path_ / kCheckpointManifestName, manifest);
   if (path_exists(final_path)) go(final_path);

@@ -15,11 +15,11 @@ class JsonScanner {
   struct Problem {
     std::size_t byte;  // of the text
     std::string what;
-    bool lacks_member = false;  // an object is as it should be, but for a member
+    bool lacks_member = false;  // a valid object lacks a member
   };
 
-  // What a reader says of text that ends in a string or in an escape, of a control character, and
-  // where a number, its fraction or its exponent has no digit.
+  // A reader's messages for text that ends in a string or in an escape, for a control character,
+  // and for a number, fraction or exponent without a digit.
   struct Wording {
     const char *open_string, *open_escape, *control, *no_digit, *no_fraction, *no_exponent;
   };
@@ -53,11 +53,11 @@ class JsonScanner {
   }
   bool take_word() { return take("true") || take("false") || take("null"); }
 
-  void expect(char c, const char* what) {  // behind space
+  void expect(char c, const char* what) {  // skips space first
     skip_space();
     if (!take(c)) fail(str("expected ", what));
   }
-  // Behind an element; false: behind a comma, another follows.
+  // After an element. Returns false after a comma: another element follows.
   bool ends(char close, const char* what) {
     skip_space();
     if (take(close)) return true;
@@ -65,14 +65,13 @@ class JsonScanner {
     return false;
   }
 
-  void digits(const char* none);  // `none`: what is wrong where there is none
-  std::string_view number();      // behind a 0 no more digits are taken
+  void digits(const char* none);  // `none`: the message if there is none
+  std::string_view number();      // takes no more digits after a leading 0
 
-  // These begin at a quote. string() appends what the string means to `value`, unless it is null,
-  // and returns how often U+FFFD stands for half of a surrogate pair that stands alone in an
-  // escape, or for bytes that are not UTF-8.
+  // Both begin at a quote. string() appends the decoded string to `value`, unless it is null. It
+  // returns the number of U+FFFD that replace lone surrogates of escapes or invalid UTF-8.
   std::size_t string(std::string* value);
-  std::string_view skip_string() {  // what stands between the quotes, escapes as they are
+  std::string_view skip_string() {  // returns the text between the quotes, escapes undecoded
     const char* first = at_ + 1;
     string(nullptr);
     return {first, at_ - 1};
@@ -80,7 +79,7 @@ class JsonScanner {
 
  private:
   unsigned hex();
-  bool escape(std::string* value);  // whether it became U+FFFD
+  bool escape(std::string* value);  // returns whether it became U+FFFD
 
   const Wording* wording_;
   const char *begin_, *at_, *end_;

@@ -34,7 +34,7 @@ inline Utf8 utf8_at(std::string_view text) {
   return {bytes, bytes};
 }
 
-void append_utf8(std::string& text, unsigned code);  // a character's
+void append_utf8(std::string& text, unsigned code);  // appends one character
 
 // The offset of the first byte that is not of a valid character; text.size() where all is valid.
 std::size_t valid_utf8(std::string_view text);

@@ -201,7 +201,7 @@ std::vector<std::string> notes_of(const Plan& plan) {
     notes.push_back(str("checkpoints are saved every ", human_eta(e.save.interval_seconds),
                         ", but interruptions occur every ",
                         human_eta(plan.costs.interruption_seconds),
-                        ", so much of the time is lost; lower checkpoint.every_steps"));
+                        "; much time is lost; lower checkpoint.every_steps"));
   if (plan.corrected && plan.search)
     notes.emplace_back("the other layouts are compared without correction by earlier runs");
   if (e.save.write_seconds == 0)

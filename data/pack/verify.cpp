@@ -54,7 +54,7 @@ template <class Check>
 void note(std::vector<std::string>& damages, const Check& check) {
   try {
     check();
-  } catch (const AccessError&) {  // says nothing about the bytes
+  } catch (const AccessError&) {  // not a fault of the bytes
     throw;
   } catch (const DataError& error) {
     damages.emplace_back(error.what());

@@ -15,7 +15,7 @@ struct Verification {
   std::int64_t shards = 0, tokens = 0;
   bool hashed = false;               // false: no dataset.json with hashes
   std::vector<std::string> damages;  // each names a file; empty: no damage
-  // The AccessError that ended the verification early and says nothing about the bytes; null: all
+  // The AccessError that ended the verification early and is no fault of the bytes; null: all
   // was verified.
   std::exception_ptr ended;
 };

@@ -71,7 +71,7 @@ HttpRequest Remote::request(const std::string& url) {
       request.url = http_url(url);
   } catch (const AccessError&) {
     throw;
-  } catch (const DataError& error) {  // the error says nothing about the object
+  } catch (const DataError& error) {  // not a fault of the object
     throw AccessError(error.what());
   }
   warn_of_plain_http(request.url);

@@ -71,7 +71,7 @@ class RemoteReader {
   // Passes the bytes of the range to the sink in order, each once. Throws:
   // - UnreachableError after the retry time is over.
   // - RefusedError if the server refuses the read.
-  // - AccessError for other failures that say nothing about the object.
+  // - AccessError for other failures that are no fault of the object.
   // - DataError if the object does not exist or does not have `object_bytes` bytes.
   // Returns false if the server sends objects only from their first byte. With `may_skip`, the
   // bytes before the range are then read and skipped instead.

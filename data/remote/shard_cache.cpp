@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kRangeBytes = 8 * PartFile::kBlockBytes;  // bytes of a request
 constexpr auto kSoon = std::chrono::milliseconds(50);  // retry: another process fetches it
-constexpr auto kLater = std::chrono::seconds(1);       // retry: no room
+constexpr auto kLater = std::chrono::seconds(1);       // retry: the cache is full
 constexpr auto kMuchLater = std::chrono::seconds(30);  // retry: failed, no thread waits for it
 
 Descriptor copy_of(const Descriptor& file) {
@@ -278,8 +278,8 @@ void ShardCache::begin(Job& job, std::unique_lock<std::mutex>& lock) {
     if (job.no_room_since == Clock::time_point{} || !wanted) job.no_room_since = now;
     if (now - job.no_room_since > std::chrono::duration<double>(config_.room_seconds))
       return fail(job, std::make_exception_ptr(AccessError(str(
-                           directory_.path().string(), ": no room for a shard of ", job.shard.bytes,
-                           " bytes: the cache limit is ", directory_.most_bytes(),
+                           directory_.path().string(), ": not enough space for a shard of ",
+                           job.shard.bytes, " bytes: the cache limit is ", directory_.most_bytes(),
                            " bytes, and all cached shards are in use; raise data.cache_bytes"))));
     job.not_before = now + (wanted ? Clock::duration(kSoon) : Clock::duration(kLater));
   } else {

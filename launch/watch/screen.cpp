@@ -162,7 +162,7 @@ std::string head_line(const WatchedRun& run, int columns, Style style) {
   return line.text();
 }
 
-// The status in a line of its own, if the head has no room for it.
+// The status in a line of its own, if it does not fit into the head.
 std::string status_line(const WatchedRun& run, int columns, Style style) {
   const auto status = status_of(run);
   return Line(columns, style).add(status.text, status.is_alarm ? kAlarm : kFaint).text();

@@ -34,7 +34,7 @@ inline Patience no_patience(double give_up_seconds = 0.2) {
   return {{60'000, 60}, 0.01, 0.05, give_up_seconds};
 }
 
-// No credentials, and nobody asked for them: /dev/null holds no files.
+// No credentials: /dev/null holds no files.
 inline Environment no_environment() {
   return {{"HOME", "/dev/null"}, {"AWS_EC2_METADATA_DISABLED", "true"}};
 }

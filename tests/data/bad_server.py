@@ -4,12 +4,12 @@
 usage: bad_server.py DIRECTORY [ACCESS_KEY SECRET_KEY [SESSION_TOKEN]]
 
 Prints its port, which is on 127.0.0.1. GET /MODE+MODE.../NAME answers with DIRECTORY/NAME, in ways that
-the modes name: those with a number behind them (cut2) for the first so many requests of the path. Below
+the modes name: those with a number behind them (cut2) for that number of first requests of the path. Below
 /s3/, where keys are given, each request must be signed by them (AWS's Signature Version 4), as checked
 here from AWS's description of it. GET /_ranges/PATH lists the ranges of PATH that were asked for,
 /_requests/PATH counts the requests. /latest/ is the metadata service of an instance, version 2, and
 /container that of a container; DIRECTORY/service.json may say what they give: "keys", "expires_in"
-(seconds), "status", and "silent", so many times hanging up without an answer. Both are counted as /latest.
+(seconds), "status", and "silent", the number of times it hangs up without an answer. Both are counted as /latest.
 """
 
 import datetime

@@ -248,7 +248,7 @@ TEST_F(DatasetTest, files_that_contradict_the_manifest_are_an_error_when_read) {
   expect_refused_act("gone since the start", {"part_100.bin: "}, [&] { all_tokens(dataset); });
 }
 
-// While it lives, this process may have so many files open.
+// Limits the open files of this process while it lives.
 class OpenFilesLimit {
  public:
   explicit OpenFilesLimit(rlim_t soft) {
@@ -529,7 +529,7 @@ TEST_F(DatasetTest, documents_are_the_same_by_list_and_by_token_across_shards) {
                    [&](auto i) { return i > 0 && gpt2[i - 1] == 50256; });
 }
 
-// Text may hold the token that stands in front of documents: the list alone says where they are.
+// Text may hold the token that precedes documents: the list alone says where they are.
 TEST_F(DatasetTest, documents_of_lockstep_shards_start_where_the_list_says) {
   const auto tokens = random_documents(300);
   auto text = tokens;

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing::hashed_file_test {
 
-// Writes that are buffered and ones too large for it, in any order; and going on from any length.
+// Writes that are buffered and ones too large for it, in any order; and continuing from any length.
 TEST(HashedFile, has_the_written_bytes_in_order) {
   const TemporaryDirectory directory;
   const auto path = directory / "file";

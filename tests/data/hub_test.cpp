@@ -7,7 +7,7 @@
 namespace lockstep::testing::hub_test {
 
 TEST(Hub, ids_and_addresses_get_a_download_command) {
-  // Nothing: it is no name of a repository.
+  // Empty: not the name of a repository.
   const std::pair<const char*, const char*> names[] = {
       {"gpt2", "gpt2"},
       {"gpt2@main", "gpt2 --revision main"},

@@ -113,7 +113,7 @@ TEST_F(LoaderTest, without_shuffle_windows_are_in_order_once_or_repeated) {
   }
 }
 
-// Row i of a step is sample first + i whoever reads it, and masked behind the step's samples.
+// Row i of a step is sample first + i on any rank, and masked after the step's samples.
 TEST_F(LoaderTest, returns_the_same_tokens_for_any_number_of_ranks_and_micro_batch) {
   constexpr std::int64_t kStep = 13;
   for (const int ranks : {1, 2, 3, 7})
@@ -256,7 +256,7 @@ TEST_F(LoaderTest, a_token_beyond_the_vocabulary_of_the_model_is_an_error) {
   expect_refusal<ConfigError>("data/loader", "vocabulary of the model",
                               {"model.vocabulary", "256", "257", at("d")},
                               [&] { Loader(small, 4, 0, 1, pinned_); });
-  write("foreign.bin", gpt2_shard(tokens_));  // what its tokenizer's vocabulary is, nobody says
+  write("foreign.bin", gpt2_shard(tokens_));  // its vocabulary is unknown
   small.sources = {{.paths = {at("foreign.bin")}}};
   Loader loader(small, 4, 0, 1, pinned_);
   expect_refusal<DataError>("data/loader", "token beyond the vocabulary", {"foreign.bin", "256"},

@@ -1,5 +1,5 @@
 // tokenize TOKENIZER FILE: of the documents in FILE, between which are zero bytes, the ids, a line
-// each; with --cut BYTES of documents that are cut as pack cuts them, but already behind so many
+// each; with --cut BYTES of documents that are cut as pack cuts them, but after that number of
 // bytes; with --seconds, how long a processor took for them, and how many they are.
 // tokenize TOKENIZER FILE --decode: FILE holds ids, a line of them each a text; in hexadecimal the
 // bytes of each, with and without those of special tokens, a space between.

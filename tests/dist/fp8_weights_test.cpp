@@ -67,7 +67,7 @@ double scale(ConstFp8Matrix m, std::int64_t row, std::int64_t column) {
 }
 
 // Row r of tensor rank t's part of a matrix is row whole(r) of all, where two parts of `part` rows
-// each are stacked; likewise a column.
+// each are stacked; the same for columns.
 void expect_part_of(Layers& mine, Layers& all, int unit, int t, int tensors) {
   const auto use = mine.params.use(unit, mine.bench.stream);
   const auto use_all = all.params.use(unit, all.bench.stream);

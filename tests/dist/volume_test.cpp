@@ -46,7 +46,7 @@ TEST(Volume, of_copies_is_twice_the_gradients) {
   }
 }
 
-// Likewise: sharding up to `gradients` as much as copies, `full` half of that again. Here two
+// Sharding up to `gradients` as much as copies, `full` half of that again. Here two
 // layers stay whole between forward and backward, and backward needs the ends no more.
 TEST(Volume, of_full_sharding_is_the_weights_twice_and_the_gradients_once) {
   for (const int d : {2, 4, 8}) {

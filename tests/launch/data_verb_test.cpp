@@ -126,7 +126,7 @@ TEST_F(DataVerbs, a_signal_ends_packing_with_a_word_on_what_is_left) {
       const int file = open(said.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
       dup2(file, STDERR_FILENO);
       std::signal(signal, SIG_DFL);  // which a shell's background jobs ignore
-      pack_.inputs = {pipe};         // which nobody writes to
+      pack_.inputs = {pipe};         // which has no writer
       try {
         data_pack(pack_);
       } catch (...) {

@@ -9,7 +9,7 @@ namespace lockstep::testing::layouts_test {
 void expect_close(const Assembled& found, const Assembled& expected, double tolerance,
                   const char* what) {
   ASSERT_EQ(found.values().size(), expected.values().size());
-  double largest = 0;  // keys' biases have gradients of 0: what is there is rounding of others
+  double largest = 0;  // keys' biases have gradients of 0: their values are rounding
   for (const auto& [name, whole] : expected.values())
     for (const double x : whole)
       largest = std::max(largest, std::abs(x));

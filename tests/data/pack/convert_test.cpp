@@ -251,7 +251,7 @@ TEST_F(ConvertTest, lockstep_datasets_keep_their_tokenizer) {
     EXPECT_EQ(manifest_of(name).format.name, "A");
     expect_whole(name);
   }
-  // What lies there is not what dataset.json says, or nothing says what it should be.
+  // The file differs from dataset.json, or is not listed.
   write("x/tokenizer.json", "{}");
   expect_wording("data/convert", "another tokenizer beside it",
                  logged([&] { converted("x", "g", OutputKind::lockstep); }));
@@ -325,7 +325,7 @@ TEST_F(ConvertTest, document_tokens_are_restored_from_formats_with_their_own) {
   write("b.txt", "\xff\x01 one\n\ntwo\n\nthree");
   pack({.inputs = {at("b.txt")}, .out = at("b"), .document_separator = "\n\n"});
   round_trip("b", "bytes");
-  // Two that stand behind each other are of a document without text.
+  // Two in a row mean a document without text.
   write_dataset(directory_ / "e", {256, 7, 8, 256, 256, 9, 256}, 3);
   round_trip("e", "bytes");
   const std::string tokenizer = LOCKSTEP_TOKENIZERS "/smollm2";

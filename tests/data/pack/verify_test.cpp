@@ -14,7 +14,7 @@ class VerifyTest : public DirectoryTest {
  protected:
   void write_ours() { write_dataset(directory_ / "d", tokens_, 100); }
   Damages damages(const std::string& name = "d") const { return verify(directory_ / name).damages; }
-  // So many damages are found, each of which names its file and place.
+  // Expects this number of damages, each with its file and place.
   void expect_damages(const std::string& name, const Damages& pins,
                       const std::string& dataset = "d") const {
     const auto found = damages(dataset);

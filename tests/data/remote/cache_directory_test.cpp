@@ -246,7 +246,7 @@ TEST_F(CacheDirectoryTest, a_full_disk_is_reported_after_evicting_all_that_is_po
   const auto text = noise(3 * kBlock);
   const auto a = add(cache, text);
   spit(disk.path() / "of_others", std::string(2 * kBlock, 'x'));
-  const auto bytes = 5 * kBlock;  // beside `a` there is no room
+  const auto bytes = 5 * kBlock;  // does not fit beside `a`
   ASSERT_EQ(cache.take(hash_hex("b"), bytes, kAll, part_), Taken::here);
   EXPECT_FALSE(std::filesystem::exists(disk.path() / a));
   part_->remove();

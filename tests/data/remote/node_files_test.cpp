@@ -134,7 +134,7 @@ TEST_F(NodeFilesTest, readers_keep_each_other_s_shards_ahead) {
   fetched(1);
   files.set_ahead(&two, {far("2.bin")});
   fetched(2);
-  files.set_ahead(&one, {far("1.bin"), far("3.bin")});  // for which there is no room
+  files.set_ahead(&one, {far("1.bin"), far("3.bin")});  // which do not fit
   usleep(300'000);
   for (const char* name : {"1.bin", "2.bin"})
     files.open(far(name));
@@ -170,7 +170,7 @@ TEST_F(NodeFilesTest, computes_the_room_for_shards) {
   const auto url = server_->url("plain");
   files.need_room({{{url}, 5}});
   files.need_room({{{url}, 2}, {{directory_.path().string()}, 1000}, {{url + '/'}, 2}});
-  // Of a source, so many of all its paths' shards.
+  // A number of shards of all paths of a source.
   files.need_room({{{url + "/3.bin", url + "/4.bin", "/local"}, 1000}});
   files.need_room({{{url + "/11.bin", url}, 4}});
   const auto expect_refused = [&](const char* name, std::initializer_list<std::string> pins,

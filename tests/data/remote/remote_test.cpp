@@ -109,7 +109,7 @@ TEST_F(RemoteTest, a_wait_beyond_the_limit_ends_with_a_last_attempt) {
   EXPECT_EQ(requests("many+after+long"), 2);
 }
 
-// The type says whether the object is wrong, or who asks, or that nobody answers.
+// The type tells a wrong object, a wrong request and no answer apart.
 TEST_F(RemoteTest, aborts_with_the_last_error) {
   expect_error<UnreachableError>("busy", "503");
   expect_error<UnreachableError>("wrongrange", "[1000, 250000)");

@@ -31,7 +31,7 @@ class S3Test : public ::testing::Test {
   Environment environment(const Environment& more) const {
     return with(with(no_environment(), {{"AWS_ENDPOINT_URL", server_->url("s3/")}}), more);
   }
-  // What the metadata service of the instance gives from now on; silent: after so many requests
+  // What the metadata service of the instance gives from now on; silent: the number of requests
   // without an answer.
   void give(const std::string& id, int expires_in, int silent = 0) const {
     spit(directory_ / "service.json", str(R"({"keys": [")", id, R"(", "b"], "expires_in": )",

@@ -232,7 +232,7 @@ TEST_F(ShardCacheTest, a_requested_shard_displaces_the_farthest_ahead_but_none_i
   EXPECT_TRUE(has(a) && has(b) && has(d));
   EXPECT_FALSE(has(c));
   const auto third = cache.open(b);
-  expect_refused<AccessError>("no room", {"1000", "data.cache_bytes"}, cache, c);
+  expect_refused<AccessError>("no space", {"1000", "data.cache_bytes"}, cache, c);
 }
 
 // The files of a directory that this process has open.
@@ -339,7 +339,7 @@ TEST_F(ShardCacheTest, after_a_kill_only_incomplete_blocks_are_fetched_again) {
   EXPECT_LT(cache.counts().fetched_bytes, kBytes);
   const auto asked = server_->ranges("plain/a.bin");
   there.insert(there.end(), asked.begin(), asked.end());
-  expect_each_once(there, kBytes);  // what was there was not asked for again
+  expect_each_once(there, kBytes);  // cached shards are not fetched again
 }
 
 }  // namespace lockstep::testing::shard_cache_test

@@ -178,7 +178,7 @@ class Silent {
     const auto address = address_of(name);
     LOCKSTEP_CHECK(connect(socket_.number(), reinterpret_cast<const sockaddr*>(&address),
                            address_bytes(name)) == 0,
-                   "nobody listens");
+                   "no server listens");
   }
   // Until neither its own buffer nor the server's takes more: each answer repeats what was asked.
   void ask_too_much() const {

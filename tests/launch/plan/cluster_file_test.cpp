@@ -56,7 +56,7 @@ TEST(ClusterFile, a_known_gpu_is_named_and_keys_override_it) {
   EXPECT_EQ(read("name = 'a'\nranks_per_node = 4\ngpu = 'H100'\nhardware.domain_ranks = 8\n")
                 .hardware.domain_ranks,
             8);
-  // The order of keys says nothing.
+  // The order of keys has no effect.
   EXPECT_EQ(to_json(read("hardware.nic_bytes_per_second = 23e9\nwatts = 1300\nnodes = 2\n"
                          "name = 'ours'\ngpu = 'H100'\nranks_per_node = 8\n"))
                 .dump(),

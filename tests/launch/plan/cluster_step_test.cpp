@@ -9,7 +9,7 @@ namespace lockstep::testing::cluster_step_test {
 constexpr int kRanks = 16;
 constexpr std::int64_t kComputed = std::int64_t{64} << 30;  // 24 ms of HBM
 
-// A rank that computes, and receives so many bytes beside it from ranks of so many machines.
+// A rank that computes, and meanwhile receives `bytes` from ranks of `machines` hosts.
 StepTime time_beside(const Cluster& cluster, Collective kind, int machines, std::int64_t bytes) {
   StepProgram program;
   program.log = std::make_unique<OpLog>();

@@ -201,7 +201,7 @@ TEST(Cluster, rates_that_its_ranks_need_are_there) {
     c.device = Device::Kind::cuda;
     c.hardware.multiprocessors = 0;
   });
-  // A machine alone needs no adapter, and a rank alone nobody to talk to.
+  // A single host needs no NIC, and a single rank no link.
   Cluster alone = measured();
   alone.nodes = 1;
   alone.hardware.nic_bytes_per_second = 0;

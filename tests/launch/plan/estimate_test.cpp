@@ -225,7 +225,7 @@ TEST(Estimate, too_little_memory_is_said_in_bytes) {
   cluster.hardware.hbm_bytes = short_of(roomy);
   const auto tight = estimate(config, cluster);
   EXPECT_TRUE(tight.fits());
-  EXPECT_EQ(tight.bytes.copies, HostState::Copies::none) << "there is no room for them";
+  EXPECT_EQ(tight.bytes.copies, HostState::Copies::none) << "they do not fit";
   cluster.hardware.hbm_bytes = short_of(tight);
   const auto small = estimate(config, cluster);
   EXPECT_FALSE(small.fits());

@@ -80,7 +80,7 @@ TEST(LayoutSearch, finds_the_fastest_of_all_that_fit) {
     std::ranges::sort(needed);
     for (const double share : {0.02, 0.1, 0.3, 1.0}) {
       const auto at = static_cast<std::size_t>(share * static_cast<double>(needed.size() - 1));
-      // What is linear in layers is so but for alignment.
+      // Linear in layers except for alignment.
       cluster.hardware.hbm_bytes = needed[at] + needed[at] / 100 + cluster.constant_bytes;
       double fastest = 1e9;
       for (const auto& one : all)

@@ -317,7 +317,7 @@ TEST(Prices, never_fall_with_what_a_call_does) {
     }
 }
 
-// But for what the slowdown charges: a faster ring slows compute more a second, of its latency too,
+// Except the slowdown: a faster ring slows compute more a second, of its latency too,
 // which by itself has no bytes. Up to 1.6 % of a run, in many small calls.
 TEST(PublishedRun, is_never_slower_on_a_gpu_that_can_do_more) {
   constexpr double kOfLatency = 0.02;

@@ -104,7 +104,7 @@ Cluster costly() {
 
 TEST(RunCosts, every_formula_has_the_value_that_its_inputs_give) {
   std::set<std::string> names;
-  // With fp8, saves that take longer than they may, data that are waited for, no room for copies.
+  // With fp8, saves that take longer than they may, data stalls, no memory for copies.
   for (const int kind : {0, 1, 2, 3}) {
     Config config = small_run(8);
     config.precision.compute = DType::bf16;
@@ -215,7 +215,7 @@ TEST(RunCosts, what_is_never_interrupted_loses_what_its_saves_cost) {
 // mean time between interruptions.
 TEST(RunCosts, the_best_interval_is_the_best_and_depends_on_none_that_is_set) {
   for (const auto& [write, host_bytes] :
-       {std::pair{3.0, 1}, {7e5, 1}, {3.0, 1 << 20}, {7e5, 1 << 20}}) {  // 1: no room for copies
+       {std::pair{3.0, 1}, {7e5, 1}, {3.0, 1 << 20}, {7e5, 1 << 20}}) {  // 1: no memory for copies
     SCOPED_TRACE(str("written in ", write, " s, hosts of ", host_bytes, " bytes"));
     Config config = small_run(1024);
     Cluster cluster = h100s(128);

@@ -84,7 +84,7 @@ TEST(Health, a_check_that_could_not_run_is_a_fault) {
   EXPECT_EQ(judge(by_rank, who, {}).exit_code(), 75);
   by_rank[1].front().is_wrong_configuration = true;
   EXPECT_EQ(judge(by_rank, who, {}).exit_code(), 78);
-  // What nobody tells is no fault.
+  // A missing measurement is no fault.
   EXPECT_EQ(faults(found(kProduct, {Finding::kNone, Finding::kNone})), "");
 }
 

@@ -15,8 +15,8 @@
 
 namespace lockstep::testing {
 
-// Ranks of pretend hosts n1, n2, ..., so many on each. Not all of a host in a row: they sit as one
-// deals cards where `dealt`.
+// Ranks of simulated hosts n1, n2, ..., the same number on each. Not all of a host in a row: they
+// sit as one deals cards where `dealt`.
 inline Topology pretend_hosts(const std::vector<int>& ranks, bool dealt = false) {
   std::vector<std::pair<int, std::size_t>> order;  // of ranks: number on the host, host
   for (std::size_t h = 0; h < ranks.size(); ++h)

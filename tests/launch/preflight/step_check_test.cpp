@@ -10,7 +10,7 @@ struct Checked {
   std::vector<std::vector<Finding>> findings;
 };
 
-// By each rank of two hosts, of which the slower one sends so many bytes a second.
+// By each rank of two hosts; the slower one sends `bytes_per_second`.
 Checked steps_on_two_hosts(double bytes_per_second) {
   const Config config = small_run(2, 1);
   Checked all{.costs = std::vector<StepCosts>(2), .findings = {}};

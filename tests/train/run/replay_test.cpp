@@ -53,7 +53,7 @@ TEST_F(ReplayTest, a_line_without_its_end_counts_nothing_and_a_damaged_one_is_na
   std::ofstream(metrics_, std::ios::app) << "\n";
   expect_refusal<DataError>("train/replay", "a damaged line", {"metrics.jsonl", "line 3"},
                             [&] { recorded_steps(metrics_, 0); });
-  EXPECT_EQ(recorded_steps(metrics_, 3).size(), 0u);  // who asks for later ones does not see it
+  EXPECT_EQ(recorded_steps(metrics_, 3).size(), 0u);  // later steps are not affected
 }
 
 TEST_F(ReplayTest, begins_at_the_newest_checkpoint_that_enough_steps_follow) {
