@@ -20,7 +20,7 @@ constexpr std::uint64_t repeated(unsigned char byte) {
 // nor a control character, and ASCII.
 std::size_t plain_of(const char* at, std::size_t bytes) {
   static_assert(std::endian::native == std::endian::little);
-  std::uint64_t eight = 0;  // zeros behind the bytes are no plain characters
+  std::uint64_t eight = 0;  // zeros after the bytes are no plain characters
   std::memcpy(&eight, at, bytes);
   // Exact up to the first high bit: a borrow goes upwards.
   const auto special = ((eight ^ repeated('"')) - repeated(1)) |
@@ -50,11 +50,11 @@ void JsonScanner::digits(const char* none) {
 std::string_view JsonScanner::number() {
   const auto first = byte();
   take('-');
-  if (!take('0')) digits(wording_->no_digit);
-  if (take('.')) digits(wording_->no_fraction);
+  if (!take('0')) digits("expected a digit");
+  if (take('.')) digits("expected a digit after the point");
   if (take('e') || take('E')) {
     if (!take('+')) take('-');
-    digits(wording_->no_exponent);
+    digits("expected a digit of the exponent");
   }
   return since(first);
 }
@@ -66,13 +66,13 @@ std::size_t JsonScanner::string(std::string* value) {
     const auto plain = plain_bytes(rest());
     if (value != nullptr) value->append(at_, plain);
     at_ += plain;
-    if (at_ == end_) fail(wording_->open_string);
+    if (at_ == end_) fail("the line ends within a string");
     if (take('"')) return replaced;
     if (*at_ == '\\') {
       replaced += escape(value);
       continue;
     }
-    if (static_cast<unsigned char>(*at_) < 0x20) fail(wording_->control);
+    if (static_cast<unsigned char>(*at_) < 0x20) fail("a control character in a string; escape it");
     const char* first = at_;
     do {
       const auto [bytes, skip] = utf8_at(rest());
@@ -96,20 +96,20 @@ unsigned JsonScanner::hex() {
     else if ('a' <= lower && lower <= 'f')
       code = 16 * code + static_cast<unsigned>(lower - 'a') + 10;
     else
-      fail("expected four hexadecimal digits behind \\u");
+      fail("expected four hexadecimal digits after \\u");
   }
   return code;
 }
 
 bool JsonScanner::escape(std::string* value) {
   static constexpr std::string_view kLetters = "\"\\/bfnrt", kMeant = "\"\\/\b\f\n\r\t";
-  if (++at_ == end_) fail(wording_->open_escape);
+  if (++at_ == end_) fail("the line ends within a string");
   if (const auto letter = kLetters.find(*at_); letter != std::string_view::npos) {
     ++at_;
     if (value != nullptr) *value += kMeant[letter];
     return false;
   }
-  if (!take('u')) fail("an escape that JSON does not have");
+  if (!take('u')) fail("an escape that JSON does not define");
   auto code = hex();
   if (const char* second = at_; 0xd800 <= code && code < 0xdc00 && take("\\u")) {
     const auto low = hex();

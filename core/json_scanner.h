@@ -18,15 +18,9 @@ class JsonScanner {
     bool lacks_member = false;  // a valid object lacks a member
   };
 
-  // A reader's messages for text that ends in a string or in an escape, for a control character,
-  // and for a number, fraction or exponent without a digit.
-  struct Wording {
-    const char *open_string, *open_escape, *control, *no_digit, *no_fraction, *no_exponent;
-  };
-
-  // Both must live as long as the scanner.
-  explicit JsonScanner(const Wording& wording, std::string_view text = {})
-      : wording_(&wording), begin_(text.data()), at_(begin_), end_(begin_ + text.size()) {}
+  // The text must live as long as the scanner.
+  explicit JsonScanner(std::string_view text = {})
+      : begin_(text.data()), at_(begin_), end_(begin_ + text.size()) {}
 
   std::size_t byte() const { return static_cast<std::size_t>(at_ - begin_); }
   std::string_view since(std::size_t byte) const { return {begin_ + byte, at_}; }
@@ -66,7 +60,7 @@ class JsonScanner {
   }
 
   void digits(const char* none);  // `none`: the message if there is none
-  std::string_view number();      // takes no more digits after a leading 0
+  std::string_view number();      // begins at - or a digit; takes no more digits after a leading 0
 
   // Both begin at a quote. string() appends the decoded string to `value`, unless it is null. It
   // returns the number of U+FFFD that replace lone surrogates of escapes or invalid UTF-8.
@@ -81,7 +75,6 @@ class JsonScanner {
   unsigned hex();
   bool escape(std::string* value);  // returns whether it became U+FFFD
 
-  const Wording* wording_;
   const char *begin_, *at_, *end_;
 };
 

@@ -24,7 +24,7 @@ std::size_t ascii_bytes(std::string_view text) {
 
 void append_utf8(std::string& text, unsigned code) {
   if (code < 0x80) return text.push_back(static_cast<char>(code));
-  int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;  // bytes behind the first
+  int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;  // bytes after the first
   text += static_cast<char>(0xff00U >> (more + 1) | code >> 6 * more);
   while (more-- > 0)
     text += static_cast<char>(0x80 | (code >> 6 * more & 0x3f));

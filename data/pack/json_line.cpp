@@ -11,13 +11,6 @@ namespace {
 
 constexpr int kMostLevels = 256;
 
-constexpr JsonScanner::Wording kWording{"the line ends within a string",
-                                        "an escape that JSON does not have",
-                                        "a control character in a string, which must be escaped",
-                                        "no JSON: expected a value, of text in quotes",
-                                        "expected a digit behind the point",
-                                        "expected a digit of the exponent"};
-
 // ", but "id", "title": the first members that the object has.
 std::string members_of(std::string_view object) {
   constexpr std::size_t kMost = 5, kLongest = 40;
@@ -37,7 +30,7 @@ std::string members_of(std::string_view object) {
 
 }  // namespace
 
-JsonLine::JsonLine(const std::vector<std::string>& fields) : json_(kWording) {
+JsonLine::JsonLine(const std::vector<std::string>& fields) {
   LOCKSTEP_CHECK(fields.size() <= 8, fields.size(), " fields");
   for (const auto& name : fields) {
     Field field;
@@ -73,17 +66,17 @@ void JsonLine::give_back(std::size_t most) {
 }
 
 void JsonLine::scan(std::string_view line) {
-  json_ = JsonScanner(kWording, line);
+  json_ = JsonScanner(line);
   replaced_ = numbers_ = elements_ = 0;
   scan_fields(1);
-  const auto behind = json_.byte();
+  const auto after = json_.byte();
   json_.skip_space();
   if (json_.at_end()) return;
-  const bool returns = json_.next() == '{' && json_.since(behind).find('\r') != line.npos;
-  json_.fail(returns ? kReturnsAlone : "expected the end of the line behind the object");
+  const bool returns = json_.next() == '{' && json_.since(after).find('\r') != line.npos;
+  json_.fail(returns ? kReturnsAlone : "expected the end of the line after the object");
 }
 
-// Of the object that comes next.
+// Scans the next object for the fields.
 void JsonLine::scan_fields(int levels) {
   for (auto& field : fields_)
     field.found = false;
@@ -99,7 +92,7 @@ void JsonLine::scan_fields(int levels) {
           true};
 }
 
-// Those that a member called so of the object at `place` may be or hold.
+// Returns the fields that the member `key` of the object at `place` may be or contain.
 unsigned JsonLine::below(Place place, const std::string& key) const {
   unsigned fields = 0;
   for (std::size_t f = 0; f < fields_.size(); ++f)
@@ -107,15 +100,15 @@ unsigned JsonLine::below(Place place, const std::string& key) const {
   return fields;
 }
 
-// The field that the value at `place` is. A value that is one field and holds another is no string
-// for one of them.
+// Returns the field whose value is at `place`, or null. If another field lies below it, both cannot
+// be strings.
 JsonLine::Field* JsonLine::wanted(Place place) {
   for (std::size_t f = 0; f < fields_.size(); ++f)
     if ((place.fields >> f & 1) != 0 && fields_[f].path.size() == place.depth) return &fields_[f];
   return nullptr;
 }
 
-// Whether something stands in the object or list that begins here.
+// Enters the object or list; returns whether it has an element.
 bool JsonLine::enter(char close, int levels) {
   if (levels > kMostLevels) json_.fail(str("nested deeper than ", kMostLevels, " levels"));
   json_.skip(1);
@@ -128,7 +121,7 @@ void JsonLine::scan_array(int levels, Element&& scan) {
   if (!enter(']', levels)) return;
   do
     scan();
-  while (!json_.ends(']', "a comma or ] behind an element"));
+  while (!json_.ends(']', "a comma or ] after an element"));
 }
 
 void JsonLine::scan_value(Place place, int levels) {
@@ -137,7 +130,7 @@ void JsonLine::scan_value(Place place, int levels) {
   if (auto* field = place.fields == 0 ? nullptr : wanted(place)) {
     if (json_.next() != (element_ ? '[' : '"')) {
       const auto first = json_.byte();
-      scan_value({}, levels);  // which may be no JSON
+      scan_value({}, levels);  // which may not be JSON
       throw Problem{
           first, str("the member \"", field->name, "\" is not ", element_ ? "a list" : "a string")};
     }
@@ -155,7 +148,7 @@ void JsonLine::scan_value(Place place, int levels) {
     case 't':
     case 'f':
     case 'n':
-      if (!json_.take_word()) json_.fail("no JSON: expected true, false, null, or text in quotes");
+      if (!json_.take_word()) json_.fail("not JSON: expected true, false, null, or text in quotes");
       return;
     default: return scan_number();
   }
@@ -169,9 +162,9 @@ void JsonLine::scan_object(Place place, int levels) {
     key_.clear();
     json_.string(place.fields == 0 ? nullptr : &key_);
     const auto fields = place.fields == 0 ? 0 : below(place, key_);
-    json_.expect(':', "a colon behind the key");
+    json_.expect(':', "a colon after the key");
     scan_value({fields, place.depth + 1}, levels);
-  } while (!json_.ends('}', "a comma or } behind a member"));
+  } while (!json_.ends('}', "a comma or } after a member"));
 }
 
 void JsonLine::scan_element(int levels) {
@@ -195,6 +188,8 @@ void JsonLine::scan_number() {
     ++numbers_;
     return;
   }
+  if (json_.next() != '-' && !json_.at_digit())
+    json_.fail("not JSON: expected a value, with text in quotes");
   json_.number();
   if (!json_.at_digit()) return;
   json_.digits("");

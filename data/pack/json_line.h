@@ -1,7 +1,7 @@
-// JsonLine: the texts of named fields of a line of JSON (RFC 8259), or of each object of a list in
-// it, which is checked as a whole. At several times the speed of core/json, which builds values.
-// Two things that are not JSON, but that programs write, are accepted and counted: NaN, Infinity
-// and -Infinity where no field is, and text that is not Unicode.
+// JsonLine reads the texts of named fields of a line of JSON (RFC 8259), or of each object of a list
+// in it, and checks the whole line. It is several times as fast as core/json, which builds values.
+// It accepts and counts two things that are not JSON, but that programs write: NaN, Infinity and
+// -Infinity outside of the fields, and text that is not Unicode.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace lockstep {
 
 class JsonLine {
  public:
-  // Names with dots name members of members: "meta.text".
+  // Names with dots are members of members: "meta.text".
   explicit JsonLine(const std::vector<std::string>& fields);
 
-  // The fields of each element of a list, which the line calls `list`.
+  // Reads the fields of each element of the list that is the member `list`.
   JsonLine(const std::string& list, const std::vector<std::string>& fields);
 
-  // Of an object in which each field is a string, or the list an array of such objects, once.
-  // Throws Problem. Nesting ends at 256 levels. Other keys may be there twice.
+  // Scans an object in which each field is a string, or the list an array of such objects, once.
+  // Throws Problem. At most 256 levels are nested. Other keys may occur twice.
   void scan(std::string_view line);
 
   using Problem = JsonScanner::Problem;
