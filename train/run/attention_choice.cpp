@@ -36,9 +36,9 @@ Config::Attention attention_of(const Config& c, Stream& compute) {
     return Attention::cudnn;
   }
   if (c.train.attention == Attention::cudnn)
-    throw ConfigError(
-        str("train.attention is cudnn, but ", why_not, "; change that, or set it to auto or own"));
-  if (compute.is_cuda()) log_info("attention by the own kernels, not cuDNN: ", why_not);
+    throw ConfigError(str("train.attention is cudnn, but ", why_not,
+                          "; change that, or set train.attention to auto or own"));
+  if (compute.is_cuda()) log_info("attention by Lockstep's own kernels, not cuDNN: ", why_not);
   return Attention::own;
 }
 

@@ -15,7 +15,7 @@ std::unique_ptr<ShardServer> serve(NodeFiles& files) {
   try {
     return std::make_unique<ShardServer>(files);
   } catch (const Error& error) {
-    log_own_warning("this rank cannot open shards for the others of its machine: ", error.what());
+    log_own_warning("this rank cannot open shards for the other ranks of its host: ", error.what());
     return nullptr;
   }
 }
@@ -26,8 +26,8 @@ std::unique_ptr<ShardClient> reach(const std::string& name) {
     return std::make_unique<ShardClient>(name);
   } catch (const AccessError& error) {
     log_own_warning(error.what(),
-                    "; this rank opens shards, and fetches distant ones, itself: ranks in "
-                    "containers need a network namespace in common (docs/streaming.md)");
+                    "; this rank opens shards and fetches remote ones itself. Ranks in containers "
+                    "need a common network namespace (docs/streaming.md)");
     return nullptr;
   }
 }

@@ -17,7 +17,7 @@ namespace {
 std::string in_words(Device device, const Arenas::Bytes& bytes) {
   const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };
   if (device.kind == Device::Kind::cpu) return words(bytes.device + bytes.pinned);
-  return words(bytes.device) + " of the GPU's memory and " + words(bytes.pinned) + " of the host's";
+  return words(bytes.device) + " of GPU memory and " + words(bytes.pinned) + " of host memory";
 }
 
 // The keys that `config` has otherwise than `c`: "train.micro_batch = 1 and ...".
@@ -131,8 +131,8 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
   config.micro_batch_sequences = c.train.micro_batch;
   config.recompute = c.train.recompute;
   const auto more = changes(config, c);
-  return str("make the model smaller: one sequence with train.recompute = \"block\"",
-             more.empty() ? "" : " and ", more, " does not fit either");
+  return str("use a smaller model: even one sequence with train.recompute = \"block\"",
+             more.empty() ? "" : " and ", more, " does not fit");
 }
 
 }  // namespace

@@ -43,14 +43,14 @@ void warn_of_other_tokens(const Run& run) {
 void initialize(Run& run, const std::filesystem::path& weights) {
   run.compute.training.initialize();
   if (weights.empty()) {
-    log_info("starting from random weights, seed ", run.config.train.seed, "; the run is kept in ",
-             run.host.directory.path().string());
+    log_info("starting from random weights, seed ", run.config.train.seed,
+             "; the run directory is ", run.host.directory.path().string());
     return;
   }
   const auto source = find_model(weights);
   check_same_model(source.model, run.config.model, str(weights.string(), " holds"));
   load_weights(source, run.compute.training.params(), run.host.stream);
-  log_info("starting from the weights in ", source.path.string(), "; the run is kept in ",
+  log_info("starting from the weights in ", source.path.string(), "; the run directory is ",
            run.host.directory.path().string());
 }
 
@@ -65,10 +65,11 @@ void take_loaded(Run& run, const Json& about) {
   if (here != saved->as_string())
     throw TransientError(str("the weights of step ", about.at("step").as_integer(),
                              " have the hash ", here, " in memory, but ", saved->as_string(),
-                             " when they were saved, though all bytes of the checkpoint are as "
-                             "written: memory or a processor errs, here or there. The same command "
-                             "tries again; where it says so on another machine too, move step ",
-                             about.at("step").as_integer(), " away, and an older one is taken"));
+                             " when they were saved, although all bytes of the checkpoint are as "
+                             "written: a memory or processor fault, now or during the save. Rerun "
+                             "the same command to retry. If the error repeats on another host, "
+                             "move step ",
+                             about.at("step").as_integer(), " away to load an older checkpoint"));
 }
 
 // What the run read when it recorded its last steps: those behind the newest checkpoint, of which
@@ -95,7 +96,7 @@ void require_sources(const Run& run, const DataHistory& history, std::int64_t fi
     if (history[i].length != length)
       throw ConfigError(str("--verify-resume: the steps were computed from rows of ",
                             history[i].length, " tokens, but train.sequence_length is ", length,
-                            ": verify with the length that the run had, then change it"));
+                            ": verify with the old value first, then change it"));
     for (const auto& source : history[i].sources) {
       bool is_there = false;
       for (std::size_t s = 0; s < sources.count(); ++s)
@@ -103,8 +104,8 @@ void require_sources(const Run& run, const DataHistory& history, std::int64_t fi
       if (!is_there)
         throw ConfigError(str("--verify-resume: the steps were computed from ", source.name,
                               " (fingerprint ", source.fingerprint,
-                              ") too, which the configuration does not name: verify with the data "
-                              "that the run had, then change them"));
+                              ") too, which the configuration does not name: verify with the old "
+                              "data first, then change them"));
     }
   }
 }
@@ -175,7 +176,7 @@ void restore(Run& run, StepRunner& steps) {
   run.position.saved_step = run.step();
   take_loaded(run, *about);
   if (run.step() < run.steps())
-    log_info("going on from step ", run.step(), " of ", run.steps(), " in ",
+    log_info("resuming from step ", run.step(), " of ", run.steps(), " in ",
              run.host.directory.path().string());
   log_changes(*about, run.facts());
   if (run.host.options.verify_steps > 0) replay(run, steps, *about);

@@ -31,7 +31,7 @@ void check_same(const char* key, const Value& before, const Value& now, std::int
                 const char* why) {
   if (before != now)
     throw ConfigError(str(key, " is ", now, ", but was ", before, " up to step ", step, "; ", why,
-                          ": set it back, or start another run with --init-from"));
+                          ": set it back, or start a new run with --init-from"));
 }
 
 // What remains of a model when all that may differ is made equal.
@@ -58,20 +58,20 @@ void log_other_sources(const std::vector<Stretch::Source>& before,
     return std::ranges::find(sources, source.fingerprint, &Source::fingerprint) != sources.end();
   };
   for (const auto& source : before)
-    if (!is_in(now, source)) log_warning("data: ", source.name, " is not read any more");
+    if (!is_in(now, source)) log_warning("data: ", source.name, " is no longer read");
   for (const auto& source : now)
     if (!is_in(before, source))
-      log_warning("data: ", source.name, " was not read before; it begins at its sample ",
+      log_warning("data: ", source.name, " is a new source; it starts at its sample ",
                   source.counter);
 }
 
 void log_other_length(std::int64_t before, std::int64_t now, RowKind kind) {
   if (before == now) return;
-  log_info("data: rows have ", now, " tokens from here on, ", before, " before",
-           kind == RowKind::packed ? "; packed anew, their next epoch begins"
+  log_info("data: rows have ", now, " tokens from this step on, ", before, " before",
+           kind == RowKind::packed ? "; they are packed again and start their next epoch"
            : kind == RowKind::windows
-               ? "; they are in an order of their own, so that of what the epoch has left some "
-                 "tokens came already, and some that did not come are left out"
+               ? "; their order differs, so the rest of the epoch repeats some tokens and skips "
+                 "others"
                : "");
 }
 
@@ -87,9 +87,9 @@ void log_jump(std::int64_t step, const Json& before, const Config& config) {
   const double then = learning_rate(schedule, peak, step, steps->as_integer());
   const double now = learning_rate(config.schedule, peak, step + 1, config.train.steps);
   if (now > kJump * then)
-    log_warning("the learning rate, ", then, " at step ", step, ", is ", now,
-                " at the next: the schedule is that of ", config.train.steps, " steps, not ",
-                steps->as_integer());
+    log_warning("the learning rate jumps from ", then, " at step ", step, " to ", now,
+                " at the next step: the schedule now has ", config.train.steps,
+                " steps instead of ", steps->as_integer());
 }
 
 }  // namespace
@@ -149,20 +149,19 @@ DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver car
   const auto step = about.at("step").as_integer();
   if (about.find("data") == nullptr)
     throw ConfigError(str("the checkpoint of step ", step,
-                          " holds weights alone: start another run "
-                          "from it with --init-from"));
+                          " contains only weights: start a new run from it with --init-from"));
   const std::string where = str("the checkpoint of step ", step, " holds");
   check_same_model(config_from_huggingface(about.at("model"), where), facts.config.model, where);
   const Json& data = about.at("data");
   check_same("data.seed", data.at("seed").as_integer(),
              static_cast<std::int64_t>(facts.config.data.seed), step,
-             "the order of the data would be another");
+             "the order of the data would change");
   const auto& now = facts.config.data;
   const Json *rows = data.find("rows"), *shards = data.find("shuffle_shards");  // both came later
   check_same("data.rows", rows != nullptr ? rows->as_string() : name(RowKind::windows),
-             std::string(name(now.rows)), step, "the rows of the data would be others");
+             std::string(name(now.rows)), step, "the rows of the data would change");
   check_same("data.shuffle_shards", shards != nullptr ? shards->as_integer() : 0,
-             now.shuffle_shards, step, "the order of the data would be another");
+             now.shuffle_shards, step, "the order of the data would change");
   return continued(history_in(data), data.at("first_sample").as_integer(), facts.history.back(),
                    carry, allow_dataset_change);
 }
@@ -196,7 +195,7 @@ void log_changes(const Json& about, const RunFacts& facts) {
   const auto now = computer(facts.device, name(cpu_level()), facts.threads, facts.attention);
   if (then != now)
     log_warning("step ", about.at("step").as_integer(), " was computed with ", then, ", now ", now,
-                ": the run goes on, but not bitwise");
+                ": training continues, but is not bit-identical");
 }
 
 void check_same_model(const ModelConfig& found, const ModelConfig& expected,
@@ -233,8 +232,8 @@ void check_same_model(const ModelConfig& found, const ModelConfig& expected,
     check("rope_scaling_high", a.high_factor, b.high_factor);
     check("rope_scaling_context", a.original_context, b.original_context);
   }
-  throw ConfigError(str(where, " a model of another form of the family ", name(here.family),
-                        ": its norms or activation differ"));
+  throw ConfigError(
+      str(where, " a ", name(here.family), " model whose norms or activation differ"));
 }
 
 }  // namespace lockstep

@@ -65,7 +65,7 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
                     &world, machine_),
           world) {
   if (config.partner_copies && static_cast<int>(machine_.ranks.size()) == world.size())
-    log_warning("checkpoint.partner_copies: all ranks are on one machine, so there is no other");
+    log_warning("checkpoint.partner_copies has no effect: all ranks are on one host");
   check_directories();
   std::vector<BackgroundCopies::Hop> hops;
   if (!local_.empty())
@@ -91,8 +91,8 @@ void RunCheckpoints::add_candidates(std::vector<Checkpointer::Candidate>& candid
     if (!is_new && found.step > newest_here) continue;
     const auto bring = [this, copies, step = found.step, is_archive] {
       copies.copy(step, {}, {});
-      log_info("step ", step, " is now in ", directory_.string(), ", from ", copies.from().string(),
-               is_archive ? "" : " of each machine");
+      log_info("copied step ", step, " back to ", directory_.string(), " from ",
+               copies.from().string(), is_archive ? "" : " of each host");
     };
     candidates.push_back({.step = found.step, .bring = bring});
   }
@@ -108,7 +108,7 @@ std::vector<Checkpointer::Candidate> RunCheckpoints::elsewhere(std::int64_t newe
     add_candidates(candidates, CheckpointCopies(world_, archive_, directory_, {}), newest_here);
   } catch (const AccessError& error) {  // of all ranks
     if (newest_here < 0 && candidates.empty()) throw;
-    log_warning("checkpoint.archive_directory is left out: ", error.what());
+    log_warning("checkpoint.archive_directory is ignored: ", error.what());
   }
   return candidates;
 }
@@ -139,7 +139,7 @@ void RunCheckpoints::set_aside_behind(std::int64_t loaded) const {
     for (const auto step : checkpoint_steps(directory_))
       if (step > loaded) set_aside(checkpoint_path(directory_, step), Aside::damaged);
   } catch (const DataError& error) {
-    log_warning("a checkpoint that cannot be used is not renamed: ", error.what());
+    log_warning("cannot rename an unusable checkpoint: ", error.what());
   }
 }
 

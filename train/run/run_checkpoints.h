@@ -33,7 +33,7 @@ class RunCheckpoints {
   void begin(BackgroundSave::Save save);
   std::optional<BackgroundSave::Outcome> poll() { return passed_on(save_.poll()); }
   std::optional<BackgroundSave::Outcome> wait() { return passed_on(save_.wait()); }
-  void log_copies() { log_copies("; the run goes on"); }  // that ended since the last call
+  void log_copies() { log_copies("; training continues"); }  // of copies that ended since
   // All ranks at once: returns when all that is saved went where it goes. Throws DataError where
   // the newest is in machines' own directories alone.
   void finish();

@@ -139,15 +139,12 @@ std::uint64_t Run::read_weight_hash(std::int64_t step) {
     groups += str(groups.empty() ? "" : "; ", rank_list(ranks));
     if (host.topology != nullptr) groups += str(" on ", hosts_in_words(*host.topology, ranks));
   }
-  throw TransientError(
-      str("behind step ", step,
-          ", weights that several ranks hold are not the same bits on all of "
-          "them. Alike are ",
-          groups,
-          ". Memory or a processor errs, likely where fewer are alike; the same "
-          "command goes on from ",
-          position.saved_step < 0 ? "the beginning" : str("step ", position.saved_step),
-          ", whose weights were compared"));
+  throw TransientError(str(
+      "after step ", step, ", replicated weights differ between ranks. Matching groups: ", groups,
+      ". Likely a memory or processor fault in the smaller group; rerun the same command to ",
+      position.saved_step < 0
+          ? "start from the beginning"
+          : str("resume from step ", position.saved_step, ", whose weights were compared")));
 }
 
 }  // namespace lockstep

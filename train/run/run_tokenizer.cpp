@@ -32,10 +32,10 @@ void warn_of_missing_tokenizer(const Sources& training, const std::string& hash)
   for (std::size_t s = 0; s < training.count(); ++s)
     for (const auto& list : training.dataset(s).lists())
       if (list.tokenizer_hash == hash)
-        return log_warning("no tokenizer lies in ", list.directory.string(), ", whose tokens ",
-                           "are of ", list.format.name, " (", hash,
-                           "): `generate` and `eval` will need it by --tokenizer; copy it there "
-                           "before the run starts, and the run keeps it");
+        return log_warning("no tokenizer found in ", list.directory.string(),
+                           ", whose tokens are of ", list.format.name, " (", hash,
+                           "): `generate` and `eval` will need --tokenizer. If you copy it there "
+                           "before the run starts, the run keeps it");
 }
 
 RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run,
@@ -61,12 +61,13 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
   try {
     known.tokenizer = open_tokenizer(known.what);
   } catch (const DataError& error) {  // training needs none
-    log_warning("samples are token ids, for the tokenizer cannot be used: ", error.what());
+    log_warning("samples are printed as token ids because the tokenizer cannot be used: ",
+                error.what());
     return known;
   }
   require_tokens_of(config.model, *known.tokenizer);
   if (!is_models && !hash.empty() && hash != known.tokenizer->about().hash)  // else see start()
-    log_warning("the training data are not of the tokenizer that the run has, ", known.what);
+    log_warning("the training data were not packed with the run's tokenizer, ", known.what);
   return known;
 }
 
@@ -76,8 +77,8 @@ std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer
   if (known.tokenizer == nullptr) {
     if (text.empty()) return {0};
     throw ConfigError(
-        "log.sample_prompt: no tokenizer is known, by which it would be tokens; "
-        "neither the training data nor the model the run starts from have one");
+        "log.sample_prompt: no tokenizer found to encode it: neither the training data nor the "
+        "model that the run starts from has one");
   }
   auto prompt = in_context([&] { return known.tokenizer->encode(text); }, "log.sample_prompt");
   const auto document = known.tokenizer->about().document_token;

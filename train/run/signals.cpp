@@ -40,12 +40,13 @@ void decide(int signal) {
   std::int64_t never = 0;
   first_nanoseconds.compare_exchange_strong(never, now);
   if (first_signal.compare_exchange_strong(none, signal)) {
-    if (speaks) say("lockstep: stopping after this step; a second signal stops at once, unsaved\n");
+    if (speaks)
+      say("lockstep: stopping after this step; a second signal stops at once without saving\n");
     return;
   }
   if (signal == SIGHUP) return;  // a shell that goes sends it, and then the system does
   if (none == signal && now - first_nanoseconds.load() < kSameRequestNanoseconds) return;
-  say("lockstep: a second signal: stopped at once, nothing saved\n");
+  say("lockstep: second signal: stopped at once without saving\n");
   _exit(128 + signal);
 }
 

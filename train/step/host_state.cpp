@@ -59,7 +59,7 @@ HostState::HostState(std::vector<StateSlice> slices, Stream& stream, Copies copi
   if (needed > 0) {
     room_here(stream.device())
         .require({.pinned = needed},
-                 "checkpoints are copied there; free some, or train a smaller model");
+                 "checkpoints are staged there; free some memory, or train a smaller model");
     memory_.emplace(stream.device(), Arena::Memory::pinned_host, needed);
   }
   Tensor place;

@@ -33,7 +33,7 @@ struct MemoryRoom {
   std::int64_t gpu_bytes = kUnknown;   // of a GPU's memory: each rank has its own
   std::int64_t host_bytes = kUnknown;  // of the host's, to all ranks together
   int ranks = 1;
-  std::string gpu = "this GPU", machine = "this machine";  // as messages call them
+  std::string gpu = "this GPU", machine = "this host";  // their names in messages
 
   bool has(const Arenas::Bytes& each) const;
   // Throws ConfigError where it has not: before an allocation, because Linux grants one that does

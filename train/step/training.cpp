@@ -42,12 +42,12 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
           {.recompute = config.recompute,
            .head = {.logits_bytes = logits_bytes(compute.device()), .z_loss = config.z_loss}}),
       optimizer_(params_, {.adamw = adamw_of(config), .moments = config.moments}) {
-  LOCKSTEP_CHECK(comms_.mesh == config.mesh, "communicators of another mesh");
-  LOCKSTEP_CHECK(config.mesh.world() == 1 || !config.cuda_graphs, "CUDA graphs of several ranks");
+  LOCKSTEP_CHECK(comms_.mesh == config.mesh, "the communicators belong to another mesh");
+  LOCKSTEP_CHECK(config.mesh.world() == 1 || !config.cuda_graphs, "CUDA graphs need a single rank");
   Arena& arena = arenas.device;
   const bool offloads = config.offload_activations || config.offload_optimizer;
   LOCKSTEP_CHECK(!offloads || !config.cuda_graphs,
-                 "offload and CUDA graphs, which hold one stream");
+                 "offload and CUDA graphs, which capture one stream");
   Arena* state = config.offload_optimizer && compute.is_cuda() ? &arenas.pinned : nullptr;
   params_.allocate(arena, compute, state);
   optimizer_.allocate(arena, compute, state);
