@@ -14,7 +14,7 @@ AttentionSizes attention_sizes(const Config& c) {
           .K = c.model.head_size};
 }
 
-// What keeps any cuDNN on `device` from it; nothing: one may compute it.
+// The reason why no cuDNN on `device` can compute this attention; empty if one may.
 std::string why_no_cudnn_attention(const Config& c, Device device) {
   if (device.kind == Device::Kind::cpu) return "the run is on the CPU";
   if (c.precision.compute != DType::bf16) return "precision.compute is not bf16";

@@ -34,14 +34,14 @@ void check_same(const char* key, const Value& before, const Value& now, std::int
                           ": set it back, or start a new run with --init-from"));
 }
 
-// What remains of a model when all that may differ is made equal.
+// The model with default values in all members that may differ.
 ModelConfig essence(ModelConfig model) {
   const ModelConfig neutral = family_defaults(model.family);
   model.init_std = neutral.init_std;
   model.scale_residual_init = neutral.scale_residual_init;
   if (!model.learned_positions) {
     model.max_positions = neutral.max_positions;
-    if (model.no_rope_every > model.layers) model.no_rope_every = 0;  // never comes
+    if (model.no_rope_every > model.layers) model.no_rope_every = 0;  // matches no layer
     if (model.rope_scaling && model.rope_scaling->factor == 1) model.rope_scaling.reset();
     return model;
   }
@@ -75,7 +75,7 @@ void log_other_length(std::int64_t before, std::int64_t now, RowKind kind) {
                : "");
 }
 
-// A run that is made longer learns faster again: its schedule is over train.steps.
+// A longer run has a larger learning rate again, because its schedule spans train.steps.
 void log_jump(std::int64_t step, const Json& before, const Config& config) {
   const Json* steps = before.find("train.steps");
   if (steps == nullptr || step == 0 || steps->as_integer() == config.train.steps) return;
@@ -157,7 +157,8 @@ DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver car
              static_cast<std::int64_t>(facts.config.data.seed), step,
              "the order of the data would change");
   const auto& now = facts.config.data;
-  const Json *rows = data.find("rows"), *shards = data.find("shuffle_shards");  // both came later
+  const Json *rows = data.find("rows"),
+             *shards = data.find("shuffle_shards");  // older checkpoints lack both
   check_same("data.rows", rows != nullptr ? rows->as_string() : name(RowKind::windows),
              std::string(name(now.rows)), step, "the rows of the data would change");
   check_same("data.shuffle_shards", shards != nullptr ? shards->as_integer() : 0,
@@ -187,7 +188,7 @@ void log_changes(const Json& about, const RunFacts& facts) {
     return device == "cpu" ? str(level, " and ", threads, threads == 1 ? " thread" : " threads")
                            : str(device, " and attention by ", attention);
   };
-  const Json* attention = numerics.find("attention");  // not in checkpoints of before
+  const Json* attention = numerics.find("attention");  // older checkpoints lack it
   const auto then =
       computer(numerics.at("device").as_string(), numerics.at("cpu_level").as_string(),
                numerics.at("threads").as_integer(),

@@ -45,7 +45,7 @@ void check_held_out(const Config& config, const Sources& sources, const Dataset&
                   ": validation loss does not measure generalization");
 }
 
-// What rows of documents leave of them.
+// Logs how the documents fill rows.
 void log_rows(const Sources& sources) {
   for (std::size_t s = 0; s < sources.count(); ++s) {
     const auto& rows = sources.rows(s);
@@ -65,7 +65,7 @@ std::string fp8_counts(const Meter::Config& c) {
              human_count(c.fp8_peak_flops), " FLOP/s");
 }
 
-// Refuses precision.fp8 where the device has no such products; warns where they are not worth it.
+// Throws ConfigError if the GPU cannot compute precision.fp8. Warns if fp8 is no faster.
 void check_fp8(const Config& c, const Stream& compute) {
   constexpr std::int64_t kWorthIt = 2048;
   const auto fp8 = c.precision.fp8;
@@ -95,8 +95,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   const auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
   auto bytes = run_bytes(config, room);
   require_room(config, bytes, room);
-  // None takes its memory while another still looks whether there is enough. All copy, or none
-  // does.
+  // No rank allocates while another still checks the free memory. All ranks stage copies, or none.
   const std::string no_copies = "no copies";
   bool copies = bytes.copies == HostState::Copies::owned;
   const auto said = world.exchange(copies ? "" : no_copies);

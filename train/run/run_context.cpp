@@ -14,12 +14,12 @@
 namespace lockstep {
 namespace {
 
-// Rank 0 makes what the others then find.
+// Rank 0 makes the directory; then the other ranks find it.
 RunDirectory open_run(const std::filesystem::path& path, World& world) {
   std::optional<RunDirectory> made;
   if (world.rank() == 0) {
     made.emplace(path);
-    std::error_code unknown;  // what an earlier start left
+    std::error_code unknown;  // leftovers of an earlier start
     std::filesystem::remove_all(path / "ended", unknown);
   }
   world.exchange("");
@@ -32,7 +32,7 @@ bool any_says(World& world, bool mine) {
   return std::find(said.begin(), said.end(), "yes") != said.end();
 }
 
-// The files, where this machine has room for what the configuration reads at a time.
+// Returns `files`. Throws ConfigError if the cache of this host is too small for the configuration.
 MachineFiles& with_room(MachineFiles& files, const Config& config) {
   std::vector<Loader::Config> loaders{train_loader(config, files.files())};
   if (!config.data.validation.empty()) loaders.push_back(validation_loader(config, files.files()));
@@ -42,7 +42,7 @@ MachineFiles& with_room(MachineFiles& files, const Config& config) {
 
 std::optional<Sources> open_held_out(Config config, RowKind rows, MachineFiles& files) {
   if (config.data.validation.empty()) return std::nullopt;
-  config.data.rows = rows;  // as those that are trained on
+  config.data.rows = rows;  // as the training data
   return Sources(Loader::sources_of(validation_loader(config, files.files())));
 }
 

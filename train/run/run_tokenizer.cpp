@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-// What lies beside a distant dataset, to where the run keeps its tokenizer. Whether any is distant.
+// Fetches the tokenizer of a remote dataset into the run directory. Returns whether a dataset is
+// remote.
 bool bring_tokenizer(const Sources& training, const RunDirectory& run, World& world,
                      ShardFiles& files) {
   const auto bytes = ByteTokenizer().about().hash;
@@ -27,7 +28,7 @@ bool bring_tokenizer(const Sources& training, const RunDirectory& run, World& wo
   return is_distant;
 }
 
-// Of a dataset that names its tokenizer, which does not lie there.
+// Warns of a dataset whose tokenizer is not in its directory.
 void warn_of_missing_tokenizer(const Sources& training, const std::string& hash) {
   for (std::size_t s = 0; s < training.count(); ++s)
     for (const auto& list : training.dataset(s).lists())
@@ -42,7 +43,7 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
                            World& world, ShardFiles& files) {
   RunTokenizer known;
   const bool is_distant = bring_tokenizer(training, run, world, files);
-  std::string hash;  // of all data, as far as it is known
+  std::string hash;  // of all data, if known
   for (std::size_t s = 0; s < training.count() && hash.empty(); ++s)
     hash = training.dataset(s).tokenizer_hash();
   std::string of_data = hash == ByteTokenizer().about().hash ? "bytes" : "";
@@ -60,7 +61,7 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
   }
   try {
     known.tokenizer = open_tokenizer(known.what);
-  } catch (const DataError& error) {  // training needs none
+  } catch (const DataError& error) {  // training needs no tokenizer
     log_warning("samples are printed as token ids because the tokenizer cannot be used: ",
                 error.what());
     return known;
