@@ -157,8 +157,8 @@ DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver car
              static_cast<std::int64_t>(facts.config.data.seed), step,
              "the order of the data would change");
   const auto& now = facts.config.data;
-  const Json *rows = data.find("rows"),
-             *shards = data.find("shuffle_shards");  // older checkpoints lack both
+  // Older checkpoints lack both.
+  const Json *rows = data.find("rows"), *shards = data.find("shuffle_shards");
   check_same("data.rows", rows != nullptr ? rows->as_string() : name(RowKind::windows),
              std::string(name(now.rows)), step, "the rows of the data would change");
   check_same("data.shuffle_shards", shards != nullptr ? shards->as_integer() : 0,

@@ -75,9 +75,7 @@ struct RunData {
 // The training state of this rank.
 struct RunCompute {
   RunCompute(const RunConfig& config, const RunBytes& bytes, RunHost& host);
-  ~RunCompute() {
-    training.hold_update(std::nullopt);
-  }  // its event belongs to a stream that is destroyed first
+  ~RunCompute() { training.hold_update(std::nullopt); }  // drops its event of `state`
   RunCompute(const RunCompute&) = delete;
   RunCompute& operator=(const RunCompute&) = delete;
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kMeasured[] = "; matmul algorithms are measured again, and bits may differ";
 
-// The products that this GPU may compute as recorded; none where there is no such record.
+// The recorded algorithms that this GPU may use; none without a usable record.
 ProductChoices usable_products(const NumericsRecord& here, FunctionRef<Json()> recorded,
                                const std::string& where) {
   try {
@@ -42,8 +42,8 @@ std::string in_words(const ProductChoices& products) {
   return json.dump();
 }
 
-// Each rank measures for itself, and may find another algorithm as fast: then all take those of
-// rank 0, which a later run finds recorded.
+// Each rank measures for itself and may choose differently. Then all ranks take the algorithms of
+// rank 0, which are recorded for later runs.
 ChosenProducts choose_as_rank_0(Training& training, const ProductChoices& recorded) {
   auto chosen = training.choose_products(recorded);
   World& world = *training.params().comms().world;
@@ -78,7 +78,7 @@ NumericsRecord numerics_in(const Json& object) {
       .device = text_at(object, "device"),
       .driver = text_at(object, "driver"),
       .nccl = object.find("nccl") == nullptr ? "" : text_at(object, "nccl"),
-      .cleared = {},  // of that start
+      .cleared = {},  // belongs to that start
       .products = {.cublaslt = integer_at(object, "cublaslt", 1, INT64_MAX), .algorithms = {}}};
   const auto read = [&] {
     for (const auto& [product, algorithm] : object.at("products").as_object())
@@ -139,7 +139,7 @@ NumericsRecord choose_numerics(Training& training, const Stream& compute,
   if (measured > 0) log_info("measured ", products(measured), " in ", human_seconds(took.count()));
   if (restored > 0) log_info("restored ", products(restored), " from ", where);
   here.products = std::move(chosen.choices);
-  // What this run does not ask for is kept for a later one, with the settings of before.
+  // Keeps recorded algorithms that this run does not use, for a later run with other settings.
   if (same_library)
     here.products.algorithms.insert(usable.algorithms.begin(), usable.algorithms.end());
   return here;
