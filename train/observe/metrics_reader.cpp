@@ -14,14 +14,14 @@
 namespace lockstep {
 namespace {
 
-// Older lines call the products so.
+// The name of the products in older lines.
 constexpr std::string_view kProductsBefore = "gemm_seconds";
 
 bool is_part_of_step(int metric) {
   return metric >= static_cast<int>(Metric::communication);
 }
 
-// The metric whose member is called `key`; -1: none. `hint`: the one that probably is.
+// The metric with the member name `key`; -1: none. `hint`: the likely metric.
 int metric_of(std::string_view key, int hint) {
   if (key == kProductsBefore) return static_cast<int>(part(Component::products));
   constexpr std::string_view kSeconds = "_seconds";
@@ -42,7 +42,7 @@ constexpr JsonScanner::Wording kWording{"the line ends inside a string",
                                         "expected a digit",
                                         "expected a digit"};
 
-// One flat object of JSON (RFC 8259).
+// Parses one flat JSON object (RFC 8259).
 class LineParser {
  public:
   explicit LineParser(std::string_view line) : json_(kWording, line) {}
@@ -195,12 +195,12 @@ std::string MetricsReader::why_held_back() const {
              ", and no line continues from it");
 }
 
-// Whether a step is farther from the last one than lines between them explain.
+// Whether the gap to the last step is larger than the lines between them explain.
 bool MetricsReader::is_jump(std::int64_t step, std::int64_t line) const {
   return step - step_ > stride_ * (line - line_);
 }
 
-// One hole says nothing of the lines behind it; two jumps, one behind the other, do.
+// One gap does not change the expected stride; two successive jumps do.
 void MetricsReader::accept(const StepMetrics& metrics, std::int64_t line,
                            FunctionRef<void(const StepMetrics&)> act) {
   const bool jumps = is_jump(metrics.step, line);
@@ -211,7 +211,7 @@ void MetricsReader::accept(const StepMetrics& metrics, std::int64_t line,
   act(metrics);
 }
 
-// Bytes from offset_ on: takes the whole lines of them, and what cannot become one.
+// Takes whole lines from the bytes after offset_, and drops a line that is too long.
 void MetricsReader::take(std::string_view bytes, FunctionRef<void(const StepMetrics&)> act) {
   constexpr std::size_t kRemembered = 256;
   std::size_t taken = 0;
