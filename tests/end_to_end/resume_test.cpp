@@ -172,15 +172,15 @@ TEST_F(Resume, recorded_steps_are_computed_again_before_a_mixture_changes) {
   fs::remove_all(checkpoint("run", 25));
   const auto said = run(of("run", two, "27", verify), 0);
   expect_contains(said, "computed steps 21 to 25 again from the checkpoint of step 20: losses");
-  expect_contains(said, "warning: data: " + path("more.bin") +
-                            " was not read before; it begins at its sample 0");
+  expect_contains(
+      said, "warning: data: " + path("more.bin") + " is a new source; it starts at its sample 0");
   fs::remove_all(checkpoint("run", 27));
   expect_contains(run(of("run", other, "40", verify), 78),
                   "the dataset " + path("more.bin") + " differs from the one that was read");
   auto allowed = verify;
   allowed.emplace_back("--allow-dataset-change");
   const auto refused = run(of("run", other, "40", allowed), 78);
-  expect_contains(refused, "warning: data: " + path("tokens.bin") + " is not read any more");
+  expect_contains(refused, "warning: data: " + path("tokens.bin") + " is no longer read");
   expect_contains(refused, "--verify-resume: the steps were computed from " + path("tokens.bin"));
   expect_contains(run(of("run", three, "40", verify), 0),
                   "computed steps 21 to 25 again from the checkpoint of step 20: losses");
@@ -198,7 +198,8 @@ TEST_F(Resume, rows_of_another_length_are_read_alike_however_often_the_run_is_st
   const auto said = run(rows_of("whole", "64", "30"), 0);
   expect_contains(said, "data: from sample 88 on " + path("tokens.bin") +
                             " 100.00% (from its sample 44); before");
-  expect_contains(said, "data: rows have 64 tokens from here on, 32 before; they are in an order");
+  expect_contains(said,
+                  "data: rows have 64 tokens from this step on, 32 before; their order differs");
   run(rows_of("whole", "128", "40"), 0);
   for (const char* steps : {"13", "23", "30"})
     run(rows_of("run", "64", steps), 0);
@@ -223,7 +224,7 @@ TEST_F(Resume, a_damaged_checkpoint_is_passed_over) {
   run(train("run", {"--set", "train.steps=20"}), 0);
   damage(checkpoint("run", 20));
   const auto said = run(train("run"), 0);
-  EXPECT_NE(said.find("going on from step 10"), std::string::npos) << said;
+  EXPECT_NE(said.find("resuming from step 10"), std::string::npos) << said;
   expect_contains(said, "step-00000020 is now step-00000020.damaged-1");
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
@@ -270,23 +271,23 @@ TEST_F(Resume, steps_that_were_recorded_can_be_computed_again_first) {
   // The newest checkpoint is of the last step: an earlier one is.
   const auto verified =
       "computed steps 21 to 25 again from the checkpoint of step 20: losses, gradient norms and 1 "
-      "weight hashes are bit for bit what the run recorded";
+      "weight hashes are bit-identical to the recorded ones";
   auto damaged = recorded;
   const auto at_24 = damaged.find("\"loss\":", damaged.find("{\"step\":24,"));
   auto& digit = damaged[damaged.find(',', at_24) - 1];
   digit = digit == '1' ? '2' : '1';
   std::ofstream(metrics) << damaged;
-  expect_contains(run(again, 1), "step 24 does not come again as it was: loss ");
+  expect_contains(run(again, 1), "step 24 is not reproduced: loss ");
   EXPECT_EQ(read_all(metrics), damaged);
   EXPECT_FALSE(fs::exists(checkpoint("run", 30)));
   std::ofstream(metrics) << recorded;
   const auto said = run(again, 0);
   expect_contains(said, verified);
-  expect_contains(said, "going on from step 25");
+  expect_contains(said, "resuming from step 25");
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
   fs::remove(metrics);
-  expect_contains(run(again, 78), "has no step behind a checkpoint of this run");
+  expect_contains(run(again, 78), "has no step after a checkpoint of this run");
 }
 
 TEST_F(Resume, weights_that_are_others_in_memory_than_those_that_were_saved_are_refused) {
@@ -340,19 +341,20 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
   // As if the machine had died before it was copied.
   fs::remove_all(checkpoint("run", 25));
   fs::remove(local.path() / "step-00000025/copied");
-  expect_contains(run(tiers("30"), 0), "step 25 is now in " + path("run/checkpoints") + ", from ");
+  expect_contains(run(tiers("30"), 0),
+                  "copied step 25 back to " + path("run/checkpoints") + " from ");
   // What a person takes away does not come back from the machine, but what the archive has does.
   fs::remove_all(directory_ / "run/checkpoints");
-  expect_contains(run(tiers("40"), 0), "step 30 is now in " + path("run/checkpoints") + ", from " +
-                                           archive.path().string());
+  expect_contains(run(tiers("40"), 0), "copied step 30 back to " + path("run/checkpoints") +
+                                           " from " + archive.path().string());
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 
   // Of a step that is damaged where it was copied to, the machine's own is taken.
   flip(checkpoint("run", 40) / "rank-00000.safetensors", 5000, 1);
   const auto again = run(tiers("40"), 0);
-  expect_contains(again, "step 40 is now in " + path("run/checkpoints") + ", from " +
-                             local.path().string() + " of each machine");
+  expect_contains(again, "copied step 40 back to " + path("run/checkpoints") + " from " +
+                             local.path().string() + " of each host");
   expect_contains(again, "step 40 is loaded; checkpoints skipped before it: ");
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 }
@@ -368,7 +370,7 @@ TEST_F(Resume, a_last_checkpoint_that_stays_on_the_machine_is_an_error) {
   expect_contains(said, "step 5 is not copied to ");
   expect_contains(said, "No space left on device");
   disk.resize(std::int64_t{10} << 20);
-  expect_contains(run(command, 0), "step 5 is now in ");
+  expect_contains(run(command, 0), "copied step 5 back to ");
 }
 
 TEST_F(Resume, an_imported_run_goes_on_from_what_its_machines_have) {
@@ -381,8 +383,8 @@ TEST_F(Resume, an_imported_run_goes_on_from_what_its_machines_have) {
   for (const auto& of_run : fs::directory_iterator(directory_ / "local"))
     fs::remove(of_run.path() / "step-00000005/copied");
   const auto said = run(with(train("imported"), {"train.steps=8", local}), 0);
-  expect_contains(said, "step 5 is now in ");
-  expect_contains(said, "going on from step 5 of 8");
+  expect_contains(said, "copied step 5 back to ");
+  expect_contains(said, "resuming from step 5 of 8");
 }
 
 // The archive has the import too, as step 0 is a multiple of everything.
@@ -403,8 +405,8 @@ TEST_F(Resume, an_archive_that_cannot_be_opened_is_left_out) {
                     milestones = "checkpoint.keep_every_steps=100";
   run(with(train("run"), {"train.steps=5"}), 0);
   const auto said = run(with(train("run"), {"train.steps=8", archive, milestones}), 0);
-  expect_contains(said, "checkpoint.archive_directory is left out: ");
-  expect_contains(said, "going on from step 5 of 8");
+  expect_contains(said, "checkpoint.archive_directory is ignored: ");
+  expect_contains(said, "resuming from step 5 of 8");
   // Who knows what it has of a run that has nothing?
   expect_contains(run(with(train("other"), {archive, milestones}), 65), "loop");
 }
@@ -501,7 +503,7 @@ TEST_F(Resume, a_run_that_diverges_stops_at_a_checkpoint_that_is_good) {
   std::smatch match;
   ASSERT_TRUE(std::regex_search(said, match,
                                 std::regex("last one at step ([0-9]+); the last good checkpoint is "
-                                           "step ([0-9]+) in (.*); to go on from it, move (.*) "
+                                           "step ([0-9]+) in (.*); to resume from it, move (.*) "
                                            "away")))
       << said;
   // The step that ended the run is in its log.
@@ -510,7 +512,7 @@ TEST_F(Resume, a_run_that_diverges_stops_at_a_checkpoint_that_is_good) {
   EXPECT_EQ(good.wait(), 0) << good.err();
   fs::remove_all(fs::path(match[4].str()));
   const auto again = run(with(train("run"), {"optimizer.learning_rate=1e-3"}), 0);
-  expect_contains(again, "going on from step " + match[2].str());
+  expect_contains(again, "resuming from step " + match[2].str());
 }
 
 // A run on a small disk, filled until `relieve`.

@@ -114,13 +114,13 @@ TEST_F(EndToEnd, validation_of_another_tokenizer_is_refused_and_of_the_same_data
                   "bytes separates documents by token 256");
   EXPECT_FALSE(fs::exists(directory_ / "run")) << "of a run that never was";
   expect_contains(run(train("run", {"--set", "train.steps=1"}), 0),
-                  "data.validation is data.train");
+                  "data.validation equals data.train");
 }
 
 TEST_F(EndToEnd, the_configuration_that_a_run_saved_goes_on_with_that_run) {
   run(train("run", {"--set", "train.steps=10"}), 0);
   const auto said = run({"train", path("run/config.toml"), "--set", "train.steps=12"}, 0);
-  EXPECT_NE(said.find("going on from step 10 of 12"), std::string::npos) << said;
+  EXPECT_NE(said.find("resuming from step 10 of 12"), std::string::npos) << said;
   EXPECT_EQ(losses("run").size(), 12u);
 }
 

@@ -62,7 +62,7 @@ void check_line(std::string_view line) {
                        why_there.find("overflow") != std::string::npos;
   if (!here.empty() && there.empty()) LOCKSTEP_CHECK(of_core, "takes what is not: ", why_there);
   if (here.empty() && !there.empty())
-    LOCKSTEP_CHECK(why_here.find("no double") != std::string::npos, "refuses: ", why_here);
+    LOCKSTEP_CHECK(why_here.find("fit in a double") != std::string::npos, "refuses: ", why_here);
 }
 
 // The text between two good lines.

@@ -14,14 +14,14 @@
 namespace lockstep {
 namespace {
 
-// Older lines call the products so.
+// The name of the products in older lines.
 constexpr std::string_view kProductsBefore = "gemm_seconds";
 
 bool is_part_of_step(int metric) {
   return metric >= static_cast<int>(Metric::communication);
 }
 
-// The metric whose member is called `key`; -1: none. `hint`: the one that probably is.
+// The metric with the member name `key`; -1: none. `hint`: the likely metric.
 int metric_of(std::string_view key, int hint) {
   if (key == kProductsBefore) return static_cast<int>(part(Component::products));
   constexpr std::string_view kSeconds = "_seconds";
@@ -35,7 +35,7 @@ int metric_of(std::string_view key, int hint) {
   return -1;
 }
 
-// One flat object of JSON (RFC 8259).
+// Parses one flat JSON object (RFC 8259).
 class LineParser {
  public:
   explicit LineParser(std::string_view line) : json_(line) {}
@@ -48,7 +48,7 @@ class LineParser {
       parse_member();
     while (!json_.ends('}', "}"));
     json_.skip_space();
-    if (!json_.at_end()) json_.fail("expected the end of the line behind the object");
+    if (!json_.at_end()) json_.fail("expected the end of the line after the object");
     if (metrics_.step == 0) json_.fail("the object has no member \"step\"");
     return metrics_;
   }
@@ -63,7 +63,7 @@ class LineParser {
     if (key == "step") return parse_step();
     const int metric = metric_of(key, hint_);
     if (metric < 0) return skip_value();
-    if (seen_[static_cast<std::size_t>(metric)]) json_.fail(str("\"", key, "\" is there twice"));
+    if (seen_[static_cast<std::size_t>(metric)]) json_.fail(str("\"", key, "\" appears twice"));
     seen_.set(static_cast<std::size_t>(metric));
     hint_ = metric + 1;
     auto& value = metrics_.values[static_cast<std::size_t>(metric)];
@@ -73,13 +73,13 @@ class LineParser {
       if (value == 0 && !json_.take("false")) json_.fail("\"skipped\" is neither true nor false");
       return;
     }
-    if (!at_number()) json_.fail(str("\"", key, "\" is no number"));
+    if (!at_number()) json_.fail(str("\"", key, "\" is not a number"));
     value = parse_number();
   }
 
   void parse_step() {
-    if (metrics_.step != 0) json_.fail("\"step\" is there twice");
-    if (!json_.at_digit()) json_.fail("\"step\" is no number from 1 on");
+    if (metrics_.step != 0) json_.fail("\"step\" appears twice");
+    if (!json_.at_digit()) json_.fail("\"step\" is not a number of at least 1");
     const auto first = json_.byte();
     parse_number();
     const auto text = json_.since(first);
@@ -87,7 +87,7 @@ class LineParser {
     constexpr std::int64_t kMost = 1'000'000'000'000;
     if (read.ec != std::errc() || read.ptr != text.end() || metrics_.step < 1 ||
         metrics_.step > kMost)
-      json_.fail("\"step\" is no whole number from 1 on");
+      json_.fail("\"step\" is not a whole number of at least 1");
   }
 
   void skip_value() {
@@ -106,7 +106,7 @@ class LineParser {
     const auto text = json_.number();
     double value = 0;
     if (std::from_chars(text.begin(), text.end(), value).ec != std::errc())
-      json_.fail("a number that no double holds");
+      json_.fail("the number does not fit in a double");
     return value;
   }
 
@@ -162,19 +162,17 @@ void MetricsReader::take_line(std::string_view line, FunctionRef<void(const Step
   StepMetrics metrics;
   try {
     metrics = parse_metrics_line(line);
-    if (metrics.step <= step_)
-      throw DataError(str("step ", metrics.step, " stands behind step ", step_));
+    if (metrics.step <= step_) throw DataError(str("step ", metrics.step, " follows step ", step_));
     if (const auto last = held_back_ ? held_back_->step : step_;
         last > 0 && metrics.step > last + kMostHole)
-      throw DataError(str("step ", metrics.step, " is too far behind step ", last));
-  } catch (const DataError& error) {  // who looks at a run can do without a line
+      throw DataError(str("step ", metrics.step, " is too far after step ", last));
+  } catch (const DataError& error) {  // a reader can do without one line
     return leave_out(lines_, error.what());
   }
   if (held_back_ && metrics.step > held_back_->step)
     accept(*held_back_, held_back_line_, act);
   else if (held_back_)
-    leave_out(held_back_line_,
-              str("step ", held_back_->step, " stands in front of step ", metrics.step));
+    leave_out(held_back_line_, str("step ", held_back_->step, " precedes step ", metrics.step));
   held_back_.reset();
   if (is_jump(metrics.step, lines_)) {
     held_back_ = metrics;
@@ -186,16 +184,16 @@ void MetricsReader::take_line(std::string_view line, FunctionRef<void(const Step
 
 std::string MetricsReader::why_held_back() const {
   return str("step ", held_back_->step,
-             step_ == 0 ? std::string(" is the first") : str(" is far behind step ", step_),
-             ", and no line goes on from it");
+             step_ == 0 ? std::string(" is the first") : str(" is far after step ", step_),
+             ", and no line continues from it");
 }
 
-// Whether a step is farther from the last one than lines between them explain.
+// Whether the gap to the last step is larger than the lines between them explain.
 bool MetricsReader::is_jump(std::int64_t step, std::int64_t line) const {
   return step - step_ > stride_ * (line - line_);
 }
 
-// One hole says nothing of the lines behind it; two jumps, one behind the other, do.
+// One gap does not change the expected stride; two successive jumps do.
 void MetricsReader::accept(const StepMetrics& metrics, std::int64_t line,
                            FunctionRef<void(const StepMetrics&)> act) {
   const bool jumps = is_jump(metrics.step, line);
@@ -206,7 +204,7 @@ void MetricsReader::accept(const StepMetrics& metrics, std::int64_t line,
   act(metrics);
 }
 
-// Bytes from offset_ on: takes the whole lines of them, and what cannot become one.
+// Takes whole lines from the bytes after offset_, and drops a line that is too long.
 void MetricsReader::take(std::string_view bytes, FunctionRef<void(const StepMetrics&)> act) {
   constexpr std::size_t kRemembered = 256;
   std::size_t taken = 0;
@@ -234,7 +232,7 @@ bool MetricsReader::poll(FunctionRef<void()> begin_anew,
     return false;
   }
   if (std::error_code unknown; !std::filesystem::is_regular_file(path_, unknown))
-    throw DataError(str(path_.string(), ": is no regular file"));
+    throw DataError(str(path_.string(), ": is not a regular file"));
   errno = 0;
   std::ifstream file(path_, std::ios::binary);
   if (!file) fail_io(path_, "cannot open", errno);

@@ -14,7 +14,7 @@ AttentionSizes attention_sizes(const Config& c) {
           .K = c.model.head_size};
 }
 
-// What keeps any cuDNN on `device` from it; nothing: one may compute it.
+// The reason why no cuDNN on `device` can compute this attention; empty if one may.
 std::string why_no_cudnn_attention(const Config& c, Device device) {
   if (device.kind == Device::Kind::cpu) return "the run is on the CPU";
   if (c.precision.compute != DType::bf16) return "precision.compute is not bf16";
@@ -36,9 +36,9 @@ Config::Attention attention_of(const Config& c, Stream& compute) {
     return Attention::cudnn;
   }
   if (c.train.attention == Attention::cudnn)
-    throw ConfigError(
-        str("train.attention is cudnn, but ", why_not, "; change that, or set it to auto or own"));
-  if (compute.is_cuda()) log_info("attention by the own kernels, not cuDNN: ", why_not);
+    throw ConfigError(str("train.attention is cudnn, but ", why_not,
+                          "; change that, or set train.attention to auto or own"));
+  if (compute.is_cuda()) log_info("attention by Lockstep's own kernels, not cuDNN: ", why_not);
   return Attention::own;
 }
 

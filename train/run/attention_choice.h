@@ -1,4 +1,4 @@
-// Who computes the attention of a run.
+// The attention kernels of a run: cuDNN or Lockstep's own.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-// Who computes attention on `compute`: whom train.attention names; for auto cuDNN where it can,
-// else the own kernels, and the log says why. cuDNN is prepared then. Throws ConfigError where it
-// is named and cannot.
+// Chooses the attention kernels on `compute`. train.attention names them; "auto" takes cuDNN if it
+// can compute this attention, else the own kernels, and logs the reason. cuDNN is then prepared.
+// Throws ConfigError if train.attention is "cudnn" and cuDNN cannot compute it.
 Config::Attention attention_of(const Config& config, Stream& compute);
 
-// The same on a machine that is not here, where cuDNN is taken to be there.
+// The same choice for a planned host, on which cuDNN is assumed to be installed.
 Config::Attention planned_attention(const Config& config, Device device);
 
 std::string in_words(Config::Attention settled);  // "cuDNN 9.19.0", "own kernels"

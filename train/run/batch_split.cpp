@@ -18,17 +18,16 @@ std::string masked_in_words(const Config& c) {
   const auto [sequences, ranks, micro_batches, computed] = step_split(c);
   if (computed == sequences) return "";
   const auto masked = computed - sequences;
-  return str(
-      "a step has ", sequences, sequences == 1 ? " sequence" : " sequences", ", but ", computed,
-      " are computed, ", micro_batches, " x ", c.train.micro_batch,
-      ranks == 1 ? std::string() : str(" on each of ", ranks, " ranks that read data"), ": ",
-      masked,
-      masked == 1 ? " is masked, which takes as long and teaches nothing; "
-                  : " are masked, which take as long and teach nothing; ",
-      sequences % ranks == 0
-          ? str("a train.micro_batch that divides ", sequences / ranks, " would leave none")
-          : str("a train.batch_tokens of a multiple of ", ranks,
-                " sequences, or ranks whose number divides ", sequences, ", would leave none"));
+  return str("a step has ", sequences, sequences == 1 ? " sequence" : " sequences", ", but ",
+             computed, " are computed, ", micro_batches, " x ", c.train.micro_batch,
+             ranks == 1 ? std::string() : str(" on each of ", ranks, " data-parallel ranks"), ": ",
+             masked,
+             masked == 1 ? " is masked padding; it costs compute and contributes no gradient. "
+                         : " are masked padding; they cost compute and contribute no gradient. ",
+             sequences % ranks == 0
+                 ? str("To avoid it, set a train.micro_batch that divides ", sequences / ranks)
+                 : str("To avoid it, set train.batch_tokens to a multiple of ", ranks,
+                       " sequences, or use a number of ranks that divides ", sequences));
 }
 
 }  // namespace lockstep

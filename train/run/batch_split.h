@@ -1,4 +1,4 @@
-// How the sequences of a step are divided among ranks and micro-batches.
+// The division of a step's sequences among ranks and micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,17 @@
 
 namespace lockstep {
 
-// What ranks compute in a step: each of those that read data as many whole micro-batches. What is
-// beyond the step's sequences is masked: it takes as long as they do, and teaches nothing.
+// The sequences that ranks compute in a step. Each data-parallel rank computes the same number of
+// whole micro-batches. Sequences beyond the step's own are masked padding: they cost compute and
+// contribute no gradient.
 struct StepSplit {
-  std::int64_t sequences = 0;  // of the step
+  std::int64_t sequences = 0;  // in the step
   std::int64_t data_ranks = 1;
-  std::int64_t micro_batches = 1;  // of each
-  std::int64_t computed = 0;       // sequences, of all
+  std::int64_t micro_batches = 1;  // of each data-parallel rank
+  std::int64_t computed = 0;       // sequences that all ranks compute
 };
 StepSplit step_split(const Config& config);
-// A sentence of it, with what would leave none; nothing where there is none.
+// Describes the padding and how to avoid it; empty if no sequence is masked.
 std::string masked_in_words(const Config& config);
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ double CheckpointLoop::begin(std::optional<double> validation_loss,
     run_.host.directory.check();
     run_.host.log.reopen_lost(run_.step());
   }
-  // The one before may come to be the last good one while this is written.
+  // The previous checkpoint may become the last good one while this one is written.
   std::vector<std::int64_t> keep{run_.position.progress.good_step, run_.position.saved_step};
   std::erase(keep, -1);
   Json about = describe_run(run_.position.progress, run_.facts());
@@ -38,8 +38,8 @@ double CheckpointLoop::begin(std::optional<double> validation_loss,
                           .copied = run_.compute.state.taken(),
                           .about = std::move(about),
                           .keep = std::move(keep),
-                          // A run that goes on from here does not write again what its logs say of
-                          // the steps before.
+                          // A run that resumes from here does not write the log lines of earlier
+                          // steps again.
                           .first = [&log = run_.host.log] { log.sync(); }});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   run_.compute.meter.spent_saving(took.count(), run_.config.checkpoint.every_steps);
@@ -82,7 +82,7 @@ void CheckpointLoop::told(const BackgroundSave::Outcome& outcome) {
              human_bytes(bytes), ", ", human_bytes(bytes / outcome.seconds), "/s");
   } catch (const DataError& error) {
     if (ending_) throw;
-    log_warning("step ", outcome.step, " is not saved: ", error.what(), "; the run goes on");
+    log_warning("step ", outcome.step, " is not saved: ", error.what(), "; training continues");
   }
 }
 
@@ -92,12 +92,11 @@ std::string CheckpointLoop::last_good() const {
   const auto good = run_.position.progress.good_step < 0
                         ? std::filesystem::path()
                         : run_.checkpoints.find(run_.position.progress.good_step);
-  if (good.empty())
-    return str("no step after a checkpoint was good; ", newest, " is not to be trusted");
+  if (good.empty()) return str("no checkpoint was followed by a good step; do not trust ", newest);
   auto text = str("the last good checkpoint is step ", run_.position.progress.good_step, " in ",
                   good.string());
   if (run_.position.progress.good_step == run_.position.saved_step) return text;
-  return str(text, "; to go on from it, move ", newest, " away");
+  return str(text, "; to resume from it, move ", newest, " away");
 }
 
 void CheckpointLoop::poll() {

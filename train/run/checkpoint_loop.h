@@ -1,5 +1,4 @@
-// CheckpointLoop: a run's checkpoints while it trains, one after the other, each written beside the
-// steps that follow.
+// CheckpointLoop writes a run's checkpoints during training, one at a time, while later steps run.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@ namespace lockstep {
 
 class CheckpointLoop {
  public:
-  explicit CheckpointLoop(Run& run) : run_(run) {}  // which outlives it
+  explicit CheckpointLoop(Run& run) : run_(run) {}  // must outlive this
 
   // Begins to save the last finished step. Waits while an earlier save is written.
   //   validation_loss   its validation loss, if evaluated

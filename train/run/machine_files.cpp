@@ -10,24 +10,25 @@ namespace lockstep {
 
 namespace {
 
-// nullptr where it cannot be: the other ranks then find no name to ask.
+// Returns null on failure; then the other ranks get no server name.
 std::unique_ptr<ShardServer> serve(NodeFiles& files) {
   try {
     return std::make_unique<ShardServer>(files);
   } catch (const Error& error) {
-    log_own_warning("this rank cannot open shards for the others of its machine: ", error.what());
+    log_own_warning("this rank cannot open shards for the other ranks of its host: ", error.what());
     return nullptr;
   }
 }
 
-// nullptr where nobody answers, as between containers without a network namespace in common.
+// Returns null if the server is unreachable, as between containers without a common network
+// namespace.
 std::unique_ptr<ShardClient> reach(const std::string& name) {
   try {
     return std::make_unique<ShardClient>(name);
   } catch (const AccessError& error) {
     log_own_warning(error.what(),
-                    "; this rank opens shards, and fetches distant ones, itself: ranks in "
-                    "containers need a network namespace in common (docs/streaming.md)");
+                    "; this rank opens shards and fetches remote ones itself. Ranks in containers "
+                    "need a common network namespace (docs/streaming.md)");
     return nullptr;
   }
 }
@@ -45,7 +46,7 @@ MachineFiles::MachineFiles(const Config::Data& data, World& world) {
   if (is_first) open_own();
   if (is_first && here.size() > 1) server_ = serve(*own_);
   const auto names = world.exchange(server_ ? server_->name() : "");
-  // What follows is of each rank alone: no other one waits for it.
+  // The rest is local: no other rank waits for it.
   if (!is_first) client_ = reach(names[static_cast<std::size_t>(here.front())]);
   if (!is_first && !client_) open_own();
 }

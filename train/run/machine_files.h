@@ -1,6 +1,6 @@
-// MachineFiles: how the ranks of a run open shards: the first rank of each machine opens them for
-// all that are there, each once, and distant ones through the machine's cache (docs/streaming.md).
-// A rank that cannot reach the first one opens them itself, and says so.
+// MachineFiles opens shards for the ranks of a run. The first rank of each host opens each shard
+// once for all ranks there, and remote shards through the host's cache (docs/streaming.md). A rank
+// that cannot reach the first rank opens shards itself, and logs a warning.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace lockstep {
 
 class MachineFiles {
  public:
-  // Every rank of the world at once.
+  // Collective: all ranks of the world call it together.
   MachineFiles(const Config::Data& data, World& world);
   MachineFiles(const MachineFiles&) = delete;
   MachineFiles& operator=(const MachineFiles&) = delete;
@@ -26,24 +26,23 @@ class MachineFiles {
 
   ShardFiles& files() { return own_ ? static_cast<ShardFiles&>(*own_) : *client_; }
 
-  // Throws ConfigError, with the numbers, where the cache of this machine cannot hold what loaders
-  // of these configurations read at a time. No shard is fetched for it: it comes before they are
-  // made.
+  // Throws ConfigError, with the sizes, if this host's cache cannot hold the shards that loaders of
+  // these configurations read at the same time. Call it before the loaders exist; it fetches none.
   void need_room(const std::vector<Loader::Config>& loaders);
 
-  // No shard is needed any more: who waits for one gets an AccessError. Before loaders end.
+  // Aborts waits for shards with an AccessError. Call it before the loaders are destroyed.
   void stop();
 
-  // Of this machine's cache, by its first rank, where something distant was opened.
+  // Counts of this host's cache; only on its first rank, and only if it opened a remote shard.
   std::optional<ShardCache::Counts> counts() const;
 
  private:
-  std::unique_ptr<NodeFiles> own_;  // of the first rank, and of those that cannot reach it
+  std::unique_ptr<NodeFiles> own_;  // on the first rank, and on ranks that cannot reach it
   std::unique_ptr<ShardServer> server_;
-  std::unique_ptr<ShardClient> client_;  // of others
+  std::unique_ptr<ShardClient> client_;  // on the other ranks
 };
 
-// Since `before`, as docs/streaming.md shows it; empty where no file was opened or fetched.
+// Describes the counts since `before` (docs/streaming.md); empty if no file was opened or fetched.
 std::string in_words(const ShardCache::Counts& now, const ShardCache::Counts& before);
 
 }  // namespace lockstep

@@ -17,10 +17,10 @@ namespace {
 std::string in_words(Device device, const Arenas::Bytes& bytes) {
   const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };
   if (device.kind == Device::Kind::cpu) return words(bytes.device + bytes.pinned);
-  return words(bytes.device) + " of the GPU's memory and " + words(bytes.pinned) + " of the host's";
+  return words(bytes.device) + " of GPU memory and " + words(bytes.pinned) + " of host memory";
 }
 
-// The keys that `config` has otherwise than `c`: "train.micro_batch = 1 and ...".
+// The keys in which `config` differs from `c`: "train.micro_batch = 1 and ...".
 std::string changes(const TrainingConfig& config, const Config& c) {
   std::string text;
   const auto say = [&](bool differs, const std::string& setting) {
@@ -48,7 +48,7 @@ std::int64_t pinned_bytes(const Config& c, std::int64_t micro_batch) {
   return c.data.validation.empty() ? bytes : 2 * bytes;
 }
 
-// tell(training), of one that measures.
+// Returns tell(training) for a Training on a measuring stream.
 template <class Tell>
 std::int64_t told_by(const TrainingConfig& config, Device device, int threads, const Tell& tell) {
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
@@ -58,7 +58,7 @@ std::int64_t told_by(const TrainingConfig& config, Device device, int threads, c
   return tell(training);
 }
 
-// c: as it was configured, of which `config` differs in what training takes.
+// Measures a run with `config`, a variant of the configuration `c` that changes the memory.
 RunBytes measure_run(const Config& c, const TrainingConfig& config, Device device,
                      HostState::Copies copies = HostState::Copies::none) {
   const int threads = threads_of(c);
@@ -71,17 +71,20 @@ RunBytes measure_run(const Config& c, const TrainingConfig& config, Device devic
           .copies = copies};
 }
 
-// Of weights, which a rank receives in a step.
+// Bytes of weights that a rank receives in the all-gathers of a step.
 std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads) {
   return told_by(config, device, threads, [](Training& training) {
     return sum_of(step_volume(step_shape(training)), Group::gathers, Collective::all_gather).bytes;
   });
 }
 
-// The mildest change of the configuration that fits: no weights are kept gathered; a smaller
-// micro-batch computes the same, recomputing costs time, copies of a GPU's activations to the host
-// cost more, and those of the optimizer's state help where the former do not; where it is the host
-// that has too little, fewer copies do.
+// Describes the mildest change of the configuration that fits. It tries, in this order:
+// - keep no weights gathered
+// - a smaller micro-batch, which computes the same
+// - activation checkpointing (recompute), which costs time
+// - offloading a GPU's activations to the host, which costs more; then its optimizer state, then
+// both
+// - less offloading, if host memory is too small
 std::string what_would_fit(const Config& c, const MemoryRoom& room) {
   const Device device = room.device;
   TrainingConfig config = training_config(c);
@@ -107,7 +110,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
     config.offload_optimizer = offload.optimizer;
     config.cuda_graphs = config.cuda_graphs && !offload.activations && !offload.optimizer;
     for (const auto recompute : {Recompute::none, Recompute::cheap, Recompute::block}) {
-      // A link is too slow for all activations of other layers than those that keep one tensor.
+      // The link is too slow for all activations, unless each layer keeps only one tensor.
       const bool is_new = offload.activations && !c.train.offload_activations;
       if (recompute < c.train.recompute || (is_new && recompute != Recompute::block)) continue;
       if (auto answer = fitting(recompute)) return answer;
@@ -131,8 +134,8 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
   config.micro_batch_sequences = c.train.micro_batch;
   config.recompute = c.train.recompute;
   const auto more = changes(config, c);
-  return str("make the model smaller: one sequence with train.recompute = \"block\"",
-             more.empty() ? "" : " and ", more, " does not fit either");
+  return str("use a smaller model: even one sequence with train.recompute = \"block\"",
+             more.empty() ? "" : " and ", more, " does not fit");
 }
 
 }  // namespace
@@ -165,7 +168,7 @@ Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Cop
   for (auto least = config.keep_gathered + 1; least <= most;) {
     config.keep_gathered = (least + most) / 2;
     const auto bytes = measure_run(c, config, room.device, copies).sum();
-    // NCCL, and the system's cache of files, need some too.
+    // Leaves memory for NCCL and for the page cache.
     if (room.has({bytes.device + bytes.device / 16, bytes.pinned})) {
       found = {config.keep_gathered, bytes, gathered_bytes(config, room.device, threads_of(c)),
                gathered};

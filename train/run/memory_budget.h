@@ -1,4 +1,4 @@
-// The memory of a run on a rank: what it takes, whether there is room for it, and what would fit.
+// The memory that a rank of a run needs, whether it fits, and which configuration would fit.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,26 @@ namespace lockstep {
 
 struct RunBytes {
   Arenas::Bytes training;
-  std::int64_t batches = 0;     // that loaders read ahead, in the host's memory
-  std::int64_t host_state = 0;  // likewise, see HostState
+  std::int64_t batches = 0;     // host memory that loaders read ahead into
+  std::int64_t host_state = 0;  // host memory of HostState
   HostState::Copies copies = HostState::Copies::none;
   Arenas::Bytes sum() const { return {training.device, training.pinned + batches + host_state}; }
 };
-// What a rank of a run takes, with copies for checkpoints where there is room for them and
-// `may_copy`.
+// The memory that a rank needs. It includes checkpoint staging copies if they fit and `may_copy`.
 RunBytes run_bytes(const Config& config, const MemoryRoom& room, bool may_copy = true);
-// Throws ConfigError, with the mildest change that would do, where there is no room for it.
+// Throws ConfigError if `bytes` do not fit, with the mildest change of the configuration that fits.
 void require_room(const Config& config, const RunBytes& bytes, const MemoryRoom& room);
 
-// Of all ranks together: each element of weights (in fp32, where there are masters) and moments
-// once.
+// Bytes of a checkpoint of all ranks: each element of weights and moments once. Weights are in fp32
+// if there are master weights.
 std::int64_t checkpoint_bytes(const Config& config);
 
-// Where blocks can stay gathered (layout.keep_gathered) and there is memory for more of them: how
-// many, and what that spares.
+// The blocks that could stay gathered (layout.keep_gathered) in the free memory, and the all-gather
+// traffic that this saves.
 struct Keepable {
-  std::int64_t blocks = 0;                                     // 0: there is nothing to gain
-  Arenas::Bytes bytes;                                         // that a rank takes then
-  std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // that it receives in a step
+  std::int64_t blocks = 0;                                     // 0: nothing to gain
+  Arenas::Bytes bytes;                                         // memory of a rank then
+  std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // received in a step
 };
 Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostState::Copies copies);
 

@@ -18,19 +18,19 @@ double peak_flops(Stream& compute, DType dtype) {
   return measure_peak_flops(compute, dtype);
 }
 
-// Of the ranks on this machine, as the first of them says it; 0 of the others. Measured by one for
-// all: where ranks share processors, they would wait for each other's measurements. Such ranks have
-// a part of the peak of one that is alone.
+// The peak of all ranks on this host, returned by its first rank; the other ranks return 0. One
+// rank measures for all, because ranks that share CPU cores would slow each other's measurement.
+// Such ranks share the peak of the cores.
 double peak_flops_here(Stream& compute, DType dtype, World& world) {
   const auto here = ranks_here(world);
-  if (compute.is_cuda()) return peak_flops(compute, dtype);  // each has its own
+  if (compute.is_cuda()) return peak_flops(compute, dtype);  // each rank has its own GPU
   if (here.front() != world.rank()) return 0;
   const auto ranks = static_cast<double>(here.size());
   const auto processors = static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
   return peak_flops(compute, dtype) * std::min(ranks, processors / compute.threads());
 }
 
-// Of all ranks together; 0 where the GPU of one is not in the table.
+// The sum over all ranks; 0 if a GPU is not in the table.
 double peak_flops_of_all(Stream& compute, DType dtype, World& world) {
   double sum = 0;
   const auto here = str(std::setprecision(17), peak_flops_here(compute, dtype, world));

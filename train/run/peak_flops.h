@@ -1,4 +1,4 @@
-// What MFU is divided by: the peaks of all that a run computes on.
+// The peak FLOP/s of all devices of a run, which MFU is relative to.
 #pragma once
 
 #include "core/function_ref.h"
@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-// With the peak of what all ranks run on: of a processor measured, of a GPU known; 0 where one is
-// not in the table. All ranks at once.
+// Configuration of the meter with the peak of all ranks' devices. A CPU's peak is measured. A GPU's
+// comes from a table; the sum is 0 if a GPU is not in it. Collective.
 Meter::Config meter_config(const Config& config, Stream& compute, World& world);
-// The peak of processors alone, measured again. All ranks at once.
+// Measures the peak of the CPUs again. Collective.
 double measured_peak_flops(const Config& config, Stream& compute, World& world);
-// Of a machine that is not here: of all ranks together, FLOP/s of products of a type.
+// The same for planned hosts. `peak_flops` returns the matmul FLOP/s of all ranks in a type.
 Meter::Config meter_config(const Config& config, Device device,
                            FunctionRef<double(DType dtype)> peak_flops);
 

@@ -32,7 +32,7 @@ void check_again(const RecordedStep& recorded, const RecordedStep& now) {
   if (recorded.learning_rate != now.learning_rate)
     throw ConfigError(str("--verify-resume: step ", now.step, " has the learning rate ",
                           now.learning_rate, ", but had ", recorded.learning_rate,
-                          ": verify with the settings that the run had, then change them"));
+                          ": verify with the old settings first, then change them"));
   const auto words = [](const RecordedStep& s) {
     std::ostringstream out;
     out.precision(17);
@@ -40,10 +40,10 @@ void check_again(const RecordedStep& recorded, const RecordedStep& now) {
     if (s.weight_hash) out << ", weight hash " << *s.weight_hash;
     return std::move(out).str();
   };
-  throw Error(str("step ", recorded.step, " does not come again as it was: ", words(now),
-                  "; the run recorded ", words(recorded),
-                  "; nothing was changed. The log says above what differs from the run that was "
-                  "saved; if nothing does, this machine or the one before computes wrongly"));
+  throw Error(str("step ", recorded.step, " is not reproduced: ", words(now), "; the run recorded ",
+                  words(recorded),
+                  "; nothing was changed. The log above lists what differs from the saved run; if "
+                  "nothing differs, this host or the previous one computes incorrectly"));
 }
 
 ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t most, World& world) {
@@ -57,8 +57,8 @@ ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t most, World
   const auto from = agreed.at("from").as_integer(), count = agreed.at("steps").as_integer();
   if (count == 0)
     throw ConfigError(str("--verify-resume: ", run.metrics().string(),
-                          " has no step behind a checkpoint of this run; raise "
-                          "checkpoint.keep_last, so that one stays from before its end"));
+                          " has no step after a checkpoint of this run; raise "
+                          "checkpoint.keep_last to keep an earlier checkpoint"));
   return {from, count, std::move(found)};
 }
 
@@ -73,7 +73,7 @@ void ReplayComparison::compare(RecordedStep now) {
   if (is_done())
     log_info("computed steps ", from_ + 1, " to ", from_ + steps_,
              " again from the checkpoint of step ", from_, ": losses, gradient norms and ", hashes_,
-             " weight hashes are bit for bit what the run recorded");
+             " weight hashes are bit-identical to the recorded ones");
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Replay: whether steps that a run recorded come again, bit by bit, from one of its checkpoints.
+// Replay checks that recorded steps of a run are reproduced bit by bit from one of its checkpoints.
 #pragma once
 
 #include <filesystem>
@@ -15,26 +15,26 @@ namespace lockstep {
 
 struct Replay {
   std::int64_t from = 0;            // the step of the checkpoint
-  std::vector<RecordedStep> steps;  // behind it, without a gap
+  std::vector<RecordedStep> steps;  // the recorded steps after it, without a gap
 };
-// From the newest of `checkpoints` (ascending) that `most` recorded steps follow; else from that
-// which most follow. Nothing where none is followed.
+// Finds the newest of `checkpoints` (ascending) that `most` recorded steps follow, else the one
+// with most recorded steps after it. Returns nothing if no recorded step follows a checkpoint.
 std::optional<Replay> find_replay(const std::filesystem::path& metrics,
                                   std::span<const std::int64_t> checkpoints, std::int64_t most);
 
-// Throws Error where they differ, with the values of both; ConfigError where the schedule does.
+// Throws Error if the steps differ, with both values, and ConfigError if the learning rates differ.
 void check_again(const RecordedStep& recorded, const RecordedStep& now);
 
-// What ranks agree to compute again; rank 0 has what the run recorded, and compares.
+// The steps that ranks agree to recompute. Rank 0 holds the recorded steps and compares.
 class ReplayComparison {
  public:
   ReplayComparison(std::int64_t from, std::int64_t steps, std::optional<Replay> recorded)
       : from_(from), steps_(steps), recorded_(std::move(recorded)) {}
 
   std::int64_t from() const { return from_; }    // the step of the checkpoint
-  std::int64_t steps() const { return steps_; }  // behind it
+  std::int64_t steps() const { return steps_; }  // after it
   bool is_done() const { return done_ == steps_; }
-  // The next step. Throws as check_again; after the last one the log says what was compared.
+  // Compares the next step. Throws as check_again; after the last step it logs a summary.
   void compare(RecordedStep now);
 
  private:
@@ -42,7 +42,7 @@ class ReplayComparison {
   std::optional<Replay> recorded_;
 };
 
-// All ranks at once: up to `most` steps. Throws ConfigError where there is nothing to compare.
+// Chooses up to `most` steps. Collective. Throws ConfigError if there is no step to compare.
 ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t most, World& world);
 
 }  // namespace lockstep

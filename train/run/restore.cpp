@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// As the run computed them up to the checkpoint; without one, as an earlier start left it.
+// Chooses the matmul algorithms that the checkpoint records, else those of an earlier start.
 void choose_products(Run& run, const std::optional<Json>& about) {
   if (!run.host.stream.is_cuda()) return;
   const auto file = run.host.directory.numerics();
@@ -29,7 +29,7 @@ void choose_products(Run& run, const std::optional<Json>& about) {
   if (run.host.is_first()) write_text(file, json.dump(2) + "\n");
 }
 
-// Once, where the weights that a run starts from know other tokens than its data have.
+// Warns once if the initial weights were trained with another tokenizer than that of the data.
 void warn_of_other_tokens(const Run& run) {
   const auto& from = run.config.train.init_from;
   if (from.empty() || !run.host.is_first()) return;
@@ -39,40 +39,41 @@ void warn_of_other_tokens(const Run& run) {
     if (warn_of_other_tokenizer(sources.dataset(s), source)) return;
 }
 
-// From these; empty: from random ones.
+// Starts from `weights`; if it is empty, from random weights.
 void initialize(Run& run, const std::filesystem::path& weights) {
   run.compute.training.initialize();
   if (weights.empty()) {
-    log_info("starting from random weights, seed ", run.config.train.seed, "; the run is kept in ",
-             run.host.directory.path().string());
+    log_info("starting from random weights, seed ", run.config.train.seed,
+             "; the run directory is ", run.host.directory.path().string());
     return;
   }
   const auto source = find_model(weights);
   check_same_model(source.model, run.config.model, str(weights.string(), " holds"));
   load_weights(source, run.compute.training.params(), run.host.stream);
-  log_info("starting from the weights in ", source.path.string(), "; the run is kept in ",
+  log_info("starting from the weights in ", source.path.string(), "; the run directory is ",
            run.host.directory.path().string());
 }
 
-// The state that was loaded is the run's.
+// Makes the loaded state the run's state, and checks the hash of its weights.
 void take_loaded(Run& run, const Json& about) {
   run.compute.state.send();
   run.compute.training.params().refresh_weights(run.host.stream);
   const Json* saved = about.find("weight_hash");
-  if (saved == nullptr) return;  // not in checkpoints of before
+  if (saved == nullptr) return;  // older checkpoints lack it
   run.compute.training.weight_hash().enqueue(run.host.stream);
   const auto here = hex_of(run.read_weight_hash(about.at("step").as_integer()));
   if (here != saved->as_string())
     throw TransientError(str("the weights of step ", about.at("step").as_integer(),
                              " have the hash ", here, " in memory, but ", saved->as_string(),
-                             " when they were saved, though all bytes of the checkpoint are as "
-                             "written: memory or a processor errs, here or there. The same command "
-                             "tries again; where it says so on another machine too, move step ",
-                             about.at("step").as_integer(), " away, and an older one is taken"));
+                             " when they were saved, although all bytes of the checkpoint are as "
+                             "written: a memory or processor fault, now or during the save. Rerun "
+                             "the same command to retry. If the error repeats on another host, "
+                             "move step ",
+                             about.at("step").as_integer(), " away to load an older checkpoint"));
 }
 
-// What the run read when it recorded its last steps: those behind the newest checkpoint, of which
-// `about` tells, are of its last start.
+// The data history with which the run recorded its last steps. Steps after the newest checkpoint,
+// whose metadata is `about`, are of the run's last start.
 DataHistory recorded_history(Run& run, const Json& about) {
   constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
   const auto file = run.host.directory.data();
@@ -85,7 +86,8 @@ DataHistory recorded_history(Run& run, const Json& about) {
                                                                                    : of_checkpoint;
 }
 
-// To compute steps of samples [first, end) again.
+// Throws ConfigError if steps of the samples [first, end) cannot be recomputed from the current
+// data.
 void require_sources(const Run& run, const DataHistory& history, std::int64_t first,
                      std::int64_t end) {
   const Sources& sources = run.data.loader.sources();
@@ -95,7 +97,7 @@ void require_sources(const Run& run, const DataHistory& history, std::int64_t fi
     if (history[i].length != length)
       throw ConfigError(str("--verify-resume: the steps were computed from rows of ",
                             history[i].length, " tokens, but train.sequence_length is ", length,
-                            ": verify with the length that the run had, then change it"));
+                            ": verify with the old value first, then change it"));
     for (const auto& source : history[i].sources) {
       bool is_there = false;
       for (std::size_t s = 0; s < sources.count(); ++s)
@@ -103,13 +105,13 @@ void require_sources(const Run& run, const DataHistory& history, std::int64_t fi
       if (!is_there)
         throw ConfigError(str("--verify-resume: the steps were computed from ", source.name,
                               " (fingerprint ", source.fingerprint,
-                              ") too, which the configuration does not name: verify with the data "
-                              "that the run had, then change them"));
+                              ") too, which the configuration does not name: verify with the old "
+                              "data first, then change them"));
     }
   }
 }
 
-// The state of a checkpoint is the run's.
+// Loads the checkpoint of `step`.
 void load(Run& run, std::int64_t step) {
   run.compute.state.prepare_to_read();
   const Json about = run.checkpoints.load(step);
@@ -117,7 +119,7 @@ void load(Run& run, std::int64_t step) {
   run.position.progress = progress_in(about);
 }
 
-// Computes steps that the run recorded again, from a checkpoint before them; then all is as it was.
+// Recomputes recorded steps from an earlier checkpoint, and then loads the newest state again.
 void replay(Run& run, StepRunner& steps, const Json& newest) {
   const RunProgress now = run.position.progress;
   const auto history = run.data.loader.sources().history();
@@ -152,8 +154,8 @@ void restore(Run& run, StepRunner& steps) {
     return check_resume(about, run.facts(), carry, run.host.options.allow_dataset_change);
   };
   run.compute.state.prepare_to_read();
-  // On a GPU, to the host so far. What is wrong with the data is not the checkpoint's fault: they
-  // are read behind that.
+  // On a GPU, the state is only on the host so far. The data are read afterwards, so that an error
+  // of the data does not count as damage of the checkpoint.
   const auto about = run.checkpoints.load_newest([&](const Json& found) {
     history(found, [](const Stretch::Source& source, std::int64_t) { return source.counter; });
   });
@@ -175,7 +177,7 @@ void restore(Run& run, StepRunner& steps) {
   run.position.saved_step = run.step();
   take_loaded(run, *about);
   if (run.step() < run.steps())
-    log_info("going on from step ", run.step(), " of ", run.steps(), " in ",
+    log_info("resuming from step ", run.step(), " of ", run.steps(), " in ",
              run.host.directory.path().string());
   log_changes(*about, run.facts());
   if (run.host.options.verify_steps > 0) replay(run, steps, *about);

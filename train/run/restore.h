@@ -1,5 +1,4 @@
-// Restore: a run takes up the state of its newest checkpoint, or of weights that it starts from, or
-// random ones.
+// Restore loads a run's state: from its newest checkpoint, from given weights, or from random ones.
 #pragma once
 
 #include "train/run/run_context.h"
@@ -7,9 +6,9 @@
 
 namespace lockstep {
 
-// All ranks at once. With --verify-resume, steps are computed again first. Throws ConfigError where
-// the configuration cannot go on from what is there, TransientError where the weights that came are
-// not those that were saved.
+// Restores the run. Collective. With --verify-resume it first recomputes steps. Throws ConfigError
+// if the configuration does not match the checkpoint, and TransientError if the loaded weights are
+// not the saved ones.
 void restore(Run& run, StepRunner& steps);
 
 }  // namespace lockstep

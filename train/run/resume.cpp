@@ -31,17 +31,17 @@ void check_same(const char* key, const Value& before, const Value& now, std::int
                 const char* why) {
   if (before != now)
     throw ConfigError(str(key, " is ", now, ", but was ", before, " up to step ", step, "; ", why,
-                          ": set it back, or start another run with --init-from"));
+                          ": set it back, or start a new run with --init-from"));
 }
 
-// What remains of a model when all that may differ is made equal.
+// The model with default values in all members that may differ.
 ModelConfig essence(ModelConfig model) {
   const ModelConfig neutral = family_defaults(model.family);
   model.init_std = neutral.init_std;
   model.scale_residual_init = neutral.scale_residual_init;
   if (!model.learned_positions) {
     model.max_positions = neutral.max_positions;
-    if (model.no_rope_every > model.layers) model.no_rope_every = 0;  // never comes
+    if (model.no_rope_every > model.layers) model.no_rope_every = 0;  // matches no layer
     if (model.rope_scaling && model.rope_scaling->factor == 1) model.rope_scaling.reset();
     return model;
   }
@@ -58,24 +58,24 @@ void log_other_sources(const std::vector<Stretch::Source>& before,
     return std::ranges::find(sources, source.fingerprint, &Source::fingerprint) != sources.end();
   };
   for (const auto& source : before)
-    if (!is_in(now, source)) log_warning("data: ", source.name, " is not read any more");
+    if (!is_in(now, source)) log_warning("data: ", source.name, " is no longer read");
   for (const auto& source : now)
     if (!is_in(before, source))
-      log_warning("data: ", source.name, " was not read before; it begins at its sample ",
+      log_warning("data: ", source.name, " is a new source; it starts at its sample ",
                   source.counter);
 }
 
 void log_other_length(std::int64_t before, std::int64_t now, RowKind kind) {
   if (before == now) return;
-  log_info("data: rows have ", now, " tokens from here on, ", before, " before",
-           kind == RowKind::packed ? "; packed anew, their next epoch begins"
+  log_info("data: rows have ", now, " tokens from this step on, ", before, " before",
+           kind == RowKind::packed ? "; they are packed again and start their next epoch"
            : kind == RowKind::windows
-               ? "; they are in an order of their own, so that of what the epoch has left some "
-                 "tokens came already, and some that did not come are left out"
+               ? "; their order differs, so the rest of the epoch repeats some tokens and skips "
+                 "others"
                : "");
 }
 
-// A run that is made longer learns faster again: its schedule is over train.steps.
+// A longer run has a larger learning rate again, because its schedule spans train.steps.
 void log_jump(std::int64_t step, const Json& before, const Config& config) {
   const Json* steps = before.find("train.steps");
   if (steps == nullptr || step == 0 || steps->as_integer() == config.train.steps) return;
@@ -87,9 +87,9 @@ void log_jump(std::int64_t step, const Json& before, const Config& config) {
   const double then = learning_rate(schedule, peak, step, steps->as_integer());
   const double now = learning_rate(config.schedule, peak, step + 1, config.train.steps);
   if (now > kJump * then)
-    log_warning("the learning rate, ", then, " at step ", step, ", is ", now,
-                " at the next: the schedule is that of ", config.train.steps, " steps, not ",
-                steps->as_integer());
+    log_warning("the learning rate jumps from ", then, " at step ", step, " to ", now,
+                " at the next step: the schedule now has ", config.train.steps,
+                " steps instead of ", steps->as_integer());
 }
 
 }  // namespace
@@ -149,20 +149,20 @@ DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver car
   const auto step = about.at("step").as_integer();
   if (about.find("data") == nullptr)
     throw ConfigError(str("the checkpoint of step ", step,
-                          " holds weights alone: start another run "
-                          "from it with --init-from"));
+                          " contains only weights: start a new run from it with --init-from"));
   const std::string where = str("the checkpoint of step ", step, " holds");
   check_same_model(config_from_huggingface(about.at("model"), where), facts.config.model, where);
   const Json& data = about.at("data");
   check_same("data.seed", data.at("seed").as_integer(),
              static_cast<std::int64_t>(facts.config.data.seed), step,
-             "the order of the data would be another");
+             "the order of the data would change");
   const auto& now = facts.config.data;
-  const Json *rows = data.find("rows"), *shards = data.find("shuffle_shards");  // both came later
+  // Older checkpoints lack both.
+  const Json *rows = data.find("rows"), *shards = data.find("shuffle_shards");
   check_same("data.rows", rows != nullptr ? rows->as_string() : name(RowKind::windows),
-             std::string(name(now.rows)), step, "the rows of the data would be others");
+             std::string(name(now.rows)), step, "the rows of the data would change");
   check_same("data.shuffle_shards", shards != nullptr ? shards->as_integer() : 0,
-             now.shuffle_shards, step, "the order of the data would be another");
+             now.shuffle_shards, step, "the order of the data would change");
   return continued(history_in(data), data.at("first_sample").as_integer(), facts.history.back(),
                    carry, allow_dataset_change);
 }
@@ -188,7 +188,7 @@ void log_changes(const Json& about, const RunFacts& facts) {
     return device == "cpu" ? str(level, " and ", threads, threads == 1 ? " thread" : " threads")
                            : str(device, " and attention by ", attention);
   };
-  const Json* attention = numerics.find("attention");  // not in checkpoints of before
+  const Json* attention = numerics.find("attention");  // older checkpoints lack it
   const auto then =
       computer(numerics.at("device").as_string(), numerics.at("cpu_level").as_string(),
                numerics.at("threads").as_integer(),
@@ -196,7 +196,7 @@ void log_changes(const Json& about, const RunFacts& facts) {
   const auto now = computer(facts.device, name(cpu_level()), facts.threads, facts.attention);
   if (then != now)
     log_warning("step ", about.at("step").as_integer(), " was computed with ", then, ", now ", now,
-                ": the run goes on, but not bitwise");
+                ": training continues, but is not bit-identical");
 }
 
 void check_same_model(const ModelConfig& found, const ModelConfig& expected,
@@ -233,8 +233,8 @@ void check_same_model(const ModelConfig& found, const ModelConfig& expected,
     check("rope_scaling_high", a.high_factor, b.high_factor);
     check("rope_scaling_context", a.original_context, b.original_context);
   }
-  throw ConfigError(str(where, " a model of another form of the family ", name(here.family),
-                        ": its norms or activation differ"));
+  throw ConfigError(
+      str(where, " a ", name(here.family), " model whose norms or activation differ"));
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Resume: what a checkpoint says beside its tensors, and whether a configuration may go on from it.
+// Resume: the metadata of a checkpoint, and the check that a configuration may resume from it.
 #pragma once
 
 #include <cstdint>
@@ -17,48 +17,48 @@ namespace lockstep {
 
 struct NumericsRecord;
 
-// Where a run is.
+// The progress of a run.
 struct RunProgress {
-  std::int64_t step = 0;          // done so far
-  std::int64_t first_sample = 0;  // of the next step
-  std::int64_t tokens_seen = 0;   // nominal, masked ones too
-  std::int64_t good_step = -1;    // of the last checkpoint known to be good; -1: none. The loss of
-                                  // step N tells of the weights before it, not of those it makes
+  std::int64_t step = 0;          // finished steps
+  std::int64_t first_sample = 0;  // first sample of the next step
+  std::int64_t tokens_seen = 0;   // nominal count, with masked tokens
+  std::int64_t good_step = -1;  // step of the last checkpoint known to be good; -1: none. The loss
+                                // of step N is of the weights before it, not of those after it
   SpikeStatistics statistics;
 };
 
-// What a run computes its steps from, and with.
+// The inputs of a run's steps: configuration, data, and numerics.
 struct RunFacts {
   const Config& config;
-  const Json& settings;                      // its values by key
-  const DataHistory& history;                // of the data: what is read now is the last of it
-  int threads;                               // that compute
-  std::string device = "cpu";                // or the name of a GPU
+  const Json& settings;                      // configuration values by key
+  const DataHistory& history;                // of the data; the last stretch is the current one
+  int threads;                               // compute threads
+  std::string device = "cpu";                // or a GPU name
   std::string attention = "own kernels";     // or "cuDNN 9.19.0"
-  const NumericsRecord* numerics = nullptr;  // of a GPU
+  const NumericsRecord* numerics = nullptr;  // only on a GPU
 };
 
 Json describe_run(const RunProgress& progress, const RunFacts& facts);
-RunProgress progress_in(const Json& about);  // throws DataError where it does not say
+RunProgress progress_in(const Json& about);  // throws DataError if a member is missing
 
-// The checkpoint of step 0 that `lockstep checkpoint import` makes, while it is the only one that
-// rank 0 sees: a shared file system may show another rank others. Every rank at once.
+// The checkpoint of step 0 that `lockstep checkpoint import` writes, if rank 0 sees no other. Only
+// rank 0 looks, because a shared file system may show other files to another rank. Collective.
 std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints,
                                                       World& world);
 
-// What a run that goes on from a checkpoint reads of which sample, see continued. Throws
-// ConfigError naming the key, the stored and the new value where the run would not be the one that
-// was saved: another model, order of the data or kind of rows, or other data (unless
-// `allow_dataset_change`). `carry`: see continued.
+// The data history of a run that resumes from a checkpoint; for it and `carry` see continued().
+// Throws ConfigError, with the key and both values, if the configuration does not match the saved
+// run: another model, another order of the data, another kind of rows, or other data (unless
+// `allow_dataset_change`).
 DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver carry,
                          bool allow_dataset_change);
 
-// One line for each other key that differs, `key: old -> new`, and a warning where the machine
-// computes in another order than the one that saved.
+// Logs each other key that differs (`key: old -> new`). Warns if this host computes in another
+// order than the one that saved.
 void log_changes(const Json& about, const RunFacts& facts);
 
-// Refuses weights of another model, naming the first key that differs: initial standard deviations
-// and, with rotary positions, the longest sequence make no other model. `where`: "DIR holds".
+// Throws ConfigError with the first key that differs if the models differ. Initial standard
+// deviations may differ, and with rotary positions the longest sequence. `where`: "DIR holds".
 void check_same_model(const ModelConfig& found, const ModelConfig& expected,
                       const std::string& where);
 

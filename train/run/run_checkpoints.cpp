@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of several runs that share a directory, each has its own below it.
+// The subdirectory of this run in a directory that several runs share.
 fs::path below(const std::string& shared, const fs::path& checkpoints) {
   if (shared.empty()) return {};
   const auto run = fs::absolute(checkpoints).lexically_normal().parent_path();
@@ -65,7 +65,7 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
                     &world, machine_),
           world) {
   if (config.partner_copies && static_cast<int>(machine_.ranks.size()) == world.size())
-    log_warning("checkpoint.partner_copies: all ranks are on one machine, so there is no other");
+    log_warning("checkpoint.partner_copies has no effect: all ranks are on one host");
   check_directories();
   std::vector<BackgroundCopies::Hop> hops;
   if (!local_.empty())
@@ -80,19 +80,19 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
   if (!hops.empty()) copies_.emplace(world, std::move(hops));
 }
 
-// Those of `copies` that may be loaded when they have come.
+// Adds the checkpoints of `copies` that may be copied here and loaded.
 void RunCheckpoints::add_candidates(std::vector<Checkpointer::Candidate>& candidates,
                                     const CheckpointCopies& copies,
                                     std::int64_t newest_here) const {
   const bool is_archive = copies.from() == archive_;
   for (const auto& found : copies.found()) {
-    // Where a newer one was, and is not, a person took it away.
+    // A newer checkpoint that was copied here and is missing was deleted by a person.
     const bool is_new = is_archive ? newest_here < 0 : !found.was_copied;
     if (!is_new && found.step > newest_here) continue;
     const auto bring = [this, copies, step = found.step, is_archive] {
       copies.copy(step, {}, {});
-      log_info("step ", step, " is now in ", directory_.string(), ", from ", copies.from().string(),
-               is_archive ? "" : " of each machine");
+      log_info("copied step ", step, " back to ", directory_.string(), " from ",
+               copies.from().string(), is_archive ? "" : " of each host");
     };
     candidates.push_back({.step = found.step, .bring = bring});
   }
@@ -106,9 +106,9 @@ std::vector<Checkpointer::Candidate> RunCheckpoints::elsewhere(std::int64_t newe
   if (archive_.empty()) return candidates;
   try {
     add_candidates(candidates, CheckpointCopies(world_, archive_, directory_, {}), newest_here);
-  } catch (const AccessError& error) {  // of all ranks
+  } catch (const AccessError& error) {  // on all ranks
     if (newest_here < 0 && candidates.empty()) throw;
-    log_warning("checkpoint.archive_directory is left out: ", error.what());
+    log_warning("checkpoint.archive_directory is ignored: ", error.what());
   }
   return candidates;
 }
@@ -132,31 +132,33 @@ std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> a
   return about;
 }
 
-// Those that could not be used: they are not to be counted among the newest, nor deleted.
+// Renames the checkpoints after step `loaded`, which were unusable: retention then neither counts
+// nor deletes them.
 void RunCheckpoints::set_aside_behind(std::int64_t loaded) const {
   if (world_.rank() > 0) return;
   try {
     for (const auto step : checkpoint_steps(directory_))
       if (step > loaded) set_aside(checkpoint_path(directory_, step), Aside::damaged);
   } catch (const DataError& error) {
-    log_warning("a checkpoint that cannot be used is not renamed: ", error.what());
+    log_warning("cannot rename an unusable checkpoint: ", error.what());
   }
 }
 
-// A typing mistake is better found now than at the first save.
+// Finds a typing mistake now, and not at the first save.
 void RunCheckpoints::check_directories() const {
   const AllRanks ranks(&world_, "directories");
   ranks.act_if(!local_.empty(), [&] { make_directories(local_); });
   if (archive_.empty() || world_.rank() > 0) return;
   try {
     make_directories(archive_);
-  } catch (const DataError& error) {  // it may be back later
+  } catch (const DataError& error) {  // it may be available later
     log_warning("checkpoint.archive_directory cannot be used now: ", error.what());
   }
 }
 
-// Those of the machines and of the archive, which may be cleaned up, or away for a while. What
-// cannot be made, the save or the copy reports. The run's own directory is never made again.
+// Creates the local directories and the archive again, because they may be cleaned up or
+// unavailable for a while. A save or a copy reports a failure. The run directory is never created
+// again.
 void RunCheckpoints::make_directories_beside_run() const {
   const auto make = [](bool mine, const fs::path& directory) {
     if (!mine || directory.empty()) return;

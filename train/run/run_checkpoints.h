@@ -1,5 +1,5 @@
-// RunCheckpoints: where a run's checkpoints are, and go: in its directory; or first in one of each
-// machine's own, and from there to its directory; and from that to an archive.
+// RunCheckpoints stores a run's checkpoints in the run directory. With a local directory, ranks
+// save there first and a thread copies to the run directory. With an archive, it copies on to that.
 #pragma once
 
 #include <filesystem>
@@ -16,35 +16,37 @@ namespace lockstep {
 
 class RunCheckpoints {
  public:
-  // The tensors of `state`, and `world`, outlive this. All ranks at once.
-  //   directory: the run's, of checkpoints       topology: see RunRanks
+  // Collective. The tensors of `state`, and `world`, must outlive this.
+  //   directory: checkpoints of the run directory       topology: see RunRanks
   RunCheckpoints(const Config::Checkpoint& config, std::filesystem::path directory,
                  const std::vector<StateSlice>& state, World& world, const Topology* topology);
 
-  // Checkpointer's, of the run's directory, and of what machines have of their own and the archive
-  // has, which comes there first. Of a step that is here too, those are for where it is damaged.
-  // What was taken away from here is not brought again, but for the archive's to where nothing is.
+  // Loads the newest checkpoint, as Checkpointer::load_newest. Candidates are also the checkpoints
+  // of local directories and of the archive, which are first copied to the run directory. For a
+  // step that the run directory has too, they serve if it is damaged. A checkpoint deleted from the
+  // run directory is not restored from local copies; the archive is used only if the directory is
+  // empty.
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept);
-  // All ranks at once: whether a newer one than the run's directory has is elsewhere.
+  // Whether a local directory or the archive has a newer checkpoint. Collective.
   bool has_newer_elsewhere() const;
   Json load(std::int64_t step) const { return of_run_.load(step); }
 
-  // BackgroundSave's. One that is saved goes on from there by itself.
+  // As BackgroundSave. A finished save is then copied in the background.
   void begin(BackgroundSave::Save save);
   std::optional<BackgroundSave::Outcome> poll() { return passed_on(save_.poll()); }
   std::optional<BackgroundSave::Outcome> wait() { return passed_on(save_.wait()); }
-  void log_copies() { log_copies("; the run goes on"); }  // that ended since the last call
-  // All ranks at once: returns when all that is saved went where it goes. Throws DataError where
-  // the newest is in machines' own directories alone.
+  void log_copies() { log_copies("; training continues"); }  // that ended since the last call
+  // Waits until all copies are done. Collective. Throws DataError if the newest checkpoint exists
+  // only in local directories.
   void finish();
 
-  // Where one of this run is, its own directory first; "": nowhere that this rank sees.
+  // Path of the checkpoint, in the run directory if it is there; "" if this rank sees none.
   std::filesystem::path find(std::int64_t step) const;
 
  private:
   void add_candidates(std::vector<Checkpointer::Candidate>& candidates,
                       const CheckpointCopies& copies, std::int64_t newest_here) const;
-  // Of machines' own directories and of the archive, which come to the run's.
+  // Checkpoints of local directories and of the archive, which are copied to the run directory.
   std::vector<Checkpointer::Candidate> elsewhere(std::int64_t newest_here) const;
   void log_copies(const char* what_then);
   void set_aside_behind(std::int64_t loaded) const;
@@ -58,11 +60,11 @@ class RunCheckpoints {
   Retention retention_;
   Checkpointer of_run_;
   std::optional<Checkpointer> of_machine_;
-  std::vector<std::int64_t> keep_;  // of the save under way
+  std::vector<std::int64_t> keep_;  // of the save in progress
   std::optional<BackgroundCopies> copies_;
   std::int64_t newest_saved_ = -1;
-  std::exception_ptr newest_not_copied_;  // to the run's directory
-  BackgroundSave save_;                   // behind all that its thread uses
+  std::exception_ptr newest_not_copied_;  // error of its copy to the run directory
+  BackgroundSave save_;                   // destroyed before the members that its thread uses
 };
 
 }  // namespace lockstep

@@ -37,20 +37,20 @@ void check_held_out(const Config& config, const Sources& sources, const Dataset&
   for (std::size_t s = 0; s < sources.count(); ++s)
     if (const auto why = difference_of_tokenizers(sources.dataset(s), held_out); !why.empty())
       throw ConfigError(str("data.validation: ", joined(config.data.validation), " and ",
-                            sources.name(s), " are of two tokenizers: ", why));
+                            sources.name(s), " use different tokenizers: ", why));
   for (std::size_t s = 0; s < sources.count(); ++s)
     if (held_out.fingerprint() == sources.dataset(s).fingerprint())
-      log_warning("data.validation is ",
+      log_warning("data.validation equals ",
                   sources.count() == 1 ? "data.train" : str("data.source ", sources.name(s)),
-                  ": its loss says nothing of other text");
+                  ": validation loss does not measure generalization");
 }
 
-// What rows of documents leave of them.
+// Logs how the documents fill rows.
 void log_rows(const Sources& sources) {
   for (std::size_t s = 0; s < sources.count(); ++s) {
     const auto& rows = sources.rows(s);
-    log_info("rows: ", with_commas(rows.documents()), " documents of ", sources.name(s), " are ",
-             with_commas(rows.count()), " rows, ", name(sources.row_kind()), ", with ",
+    log_info("rows: ", with_commas(rows.documents()), " documents of ", sources.name(s), " fill ",
+             with_commas(rows.count()), " rows (", name(sources.row_kind()), ") with ",
              three_digits(100 * rows.padding()), "% padding",
              rows.cut_documents() == 0 ? ""
                                        : str("; ", with_commas(rows.cut_documents()),
@@ -61,26 +61,24 @@ void log_rows(const Sources& sources) {
 std::string fp8_counts(const Meter::Config& c) {
   if (c.fp8_flops_per_token == 0) return "";
   return str("; of them ", human_count(c.fp8_flops_per_token),
-             " FLOP a token are of fp8 and count by its ", human_count(c.fp8_peak_flops),
-             " FLOP/s");
+             " FLOP per token are in fp8 and count against its peak of ",
+             human_count(c.fp8_peak_flops), " FLOP/s");
 }
 
-// Refuses precision.fp8 where the device has no such products; warns where they are not worth it.
+// Throws ConfigError if the GPU cannot compute precision.fp8. Warns if fp8 is no faster.
 void check_fp8(const Config& c, const Stream& compute) {
   constexpr std::int64_t kWorthIt = 2048;
   const auto fp8 = c.precision.fp8;
   if (fp8 == Fp8Products::off) return;
   if (!compute.is_cuda()) {
-    log_warning(
-        "precision.fp8 on a CPU shows what fp8 does to a training run; it is slower than "
-        "bf16");
+    log_warning("precision.fp8 on a CPU shows the numerical effect of fp8; it is slower than bf16");
     return;
   }
   const auto gpu = gpu::properties(compute.device().index);
   require_fp8(fp8, 10 * gpu.major + gpu.minor, gpu.name);
   if (c.model.width < kWorthIt)
-    log_warning("precision.fp8: below a width of ", kWorthIt, " (model.width is ", c.model.width,
-                ") bf16 is usually as fast");
+    log_warning("precision.fp8: bf16 is usually as fast below a width of ", kWorthIt,
+                " (model.width is ", c.model.width, ")");
 }
 
 }  // namespace
@@ -97,8 +95,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   const auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
   auto bytes = run_bytes(config, room);
   require_room(config, bytes, room);
-  // None takes its memory while another still looks whether there is enough. All copy, or none
-  // does.
+  // No rank allocates while another still checks the free memory. All ranks stage copies, or none.
   const std::string no_copies = "no copies";
   bool copies = bytes.copies == HostState::Copies::owned;
   const auto said = world.exchange(copies ? "" : no_copies);
@@ -108,22 +105,22 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   }
   const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };
   const bool on_gpu = compute.is_cuda();
-  log_info("memory: ", words(bytes.training.device), world.size() > 1 ? " a rank" : "",
+  log_info("memory: ", words(bytes.training.device), world.size() > 1 ? " per rank" : "",
            " for weights, optimizer and activations",
-           on_gpu   ? str(", ", words(bytes.sum().pinned), " of the host's beside it")
-           : copies ? str(", ", words(bytes.host_state), " for checkpoints under way")
+           on_gpu   ? str(", ", words(bytes.sum().pinned), " of host memory")
+           : copies ? str(", ", words(bytes.host_state), " for a checkpoint staging copy")
                     : "",
            copies ? ""
-                  : str(", and too little ", on_gpu ? "of the host's " : "",
-                        "for a copy of what is saved: an update waits while a checkpoint is "
-                        "written"));
+                  : str("; not enough ", on_gpu ? "host " : "",
+                        "memory for a checkpoint staging copy, so the optimizer step waits while "
+                        "a checkpoint is written"));
   if (world.rank() == 0) {
     const auto more = keepable_blocks(config, room, bytes.copies);
     if (more.blocks > 0)
-      log_info("layout.keep_gathered = ", more.blocks, " would fit too, in ",
-               human_memory(static_cast<double>(more.bytes.device)), " a rank; it gathers ",
-               human_memory(static_cast<double>(more.gathered_bytes)),
-               " of weights in a step then, not ",
+      log_info("layout.keep_gathered = ", more.blocks, " would also fit, in ",
+               human_memory(static_cast<double>(more.bytes.device)),
+               " per rank; a step then all-gathers ",
+               human_memory(static_cast<double>(more.gathered_bytes)), " of weights instead of ",
                human_memory(static_cast<double>(more.gathered_bytes_before)));
   }
   return bytes;
@@ -135,14 +132,14 @@ void check_data(const Config& config, const Sources& sources, const Dataset* hel
   if (training.tokenizer_vocabulary() == ByteTokenizer::kVocabulary &&
       config.model.vocabulary > ByteTokenizer::kVocabulary)
     log_warning("model.vocabulary is ", config.model.vocabulary, ", but the data are bytes (",
-                ByteTokenizer::kVocabulary, "): ids beyond mean nothing");
+                ByteTokenizer::kVocabulary, "): larger ids are unused");
   for (std::size_t s = 0; s < sources.count(); ++s) {
     const Dataset& dataset = sources.dataset(s);
     const auto ids = dataset.format().vocabulary;
     if (dataset.tokenizer_vocabulary() > 0 || ids <= config.model.vocabulary) continue;
     log_warning(sources.name(s), " is ", dataset.format().name, ", whose ids go up to ", ids - 1,
                 ", but model.vocabulary is ", config.model.vocabulary,
-                ": an id that it does not hold ends the run");
+                ": a larger id aborts the run");
     break;
   }
   Fields fields;
@@ -153,7 +150,7 @@ void check_data(const Config& config, const Sources& sources, const Dataset* hel
     check_held_out(config, sources, *held_out);
     fields.emplace_back("data.validation", held_out->fingerprint());
   }
-  agree(world, "data, of which these are the fingerprints", fields);
+  agree(world, "data (fingerprints)", fields);
 }
 
 void log_sources(const Config& config, const Sources& sources, std::int64_t end) {
@@ -172,11 +169,11 @@ void log_sources(const Config& config, const Sources& sources, std::int64_t end)
           static_cast<double>(counters[i]) / static_cast<double>(sources.rows(s).count());
       log_info("data.source ", sources.name(s), ": ",
                three_digits(100 * static_cast<double>(source.weight) / sum), "% of the samples, ",
-               human_count(static_cast<double>(sources.dataset(s).tokens())),
-               " tokens, of which the run makes ", three_digits(epochs), " epochs");
+               human_count(static_cast<double>(sources.dataset(s).tokens())), " tokens, ",
+               three_digits(epochs), " epochs in this run");
       if (epochs > kManyEpochs)
-        log_warning("data.source ", sources.name(s), " is read ", three_digits(epochs),
-                    " times; beyond ", kManyEpochs, " a model learns little more from it");
+        log_warning("data.source ", sources.name(s), " is repeated for ", three_digits(epochs),
+                    " epochs; beyond ", kManyEpochs, " a model learns little more from it");
     }
   }
 }
@@ -185,28 +182,28 @@ void log_step(const Config& config, const Loader& loader, int ranks, const Meter
   const bool on_gpu = meter.device.kind == Device::Kind::cuda;
   const auto flops = flops_per_token(config.model, config.train.sequence_length);
   const Sources& sources = loader.sources();
-  log_info(
-      "data: ", sources.count() == 1 ? sources.name(0) : str("a mixture of ", sources.count()),
-      ", ", human_count(static_cast<double>(sources.total_tokens())), " tokens; a step takes ",
-      config.train.batch_tokens, " of them in ", loader.micro_steps(),
-      loader.micro_steps() == 1 ? " micro-batch of " : " micro-batches of ",
-      config.train.micro_batch, " x ", config.train.sequence_length,
-      ranks > 1 ? str(" on each of ", data_ranks(config.layout), " ranks that read data") : "");
+  log_info("data: ", sources.count() == 1 ? sources.name(0) : str("a mixture of ", sources.count()),
+           ", ", human_count(static_cast<double>(sources.total_tokens())), " tokens; a step takes ",
+           config.train.batch_tokens, " of them in ", loader.micro_steps(),
+           loader.micro_steps() == 1 ? " micro-batch of " : " micro-batches of ",
+           config.train.micro_batch, " x ", config.train.sequence_length,
+           ranks > 1 ? str(" on each of ", data_ranks(config.layout), " data-parallel ranks") : "");
   if (const auto masked = masked_in_words(config); !masked.empty()) log_warning(masked);
   if (sources.row_kind() != RowKind::windows) log_rows(sources);
   log_info("MFU = tokens/s x ", human_count(flops.causal),
-           " FLOP a token (6 a matrix weight, causal ", "attention; ", human_count(flops.square),
-           " over the full square) / ", human_count(meter.peak_flops), " FLOP/s, the ",
-           on_gpu ? "" : "measured ", "peak of ", ranks > 1 ? str(ranks, " ranks in ") : "",
-           name(config.precision.compute), " multiply-adds", fp8_counts(meter),
+           " FLOP per token (6 per matrix weight, causal ", "attention; ",
+           human_count(flops.square), " over the full square) / ", human_count(meter.peak_flops),
+           " FLOP/s, the ", on_gpu ? "" : "measured ", "peak of ",
+           ranks > 1 ? str(ranks, " ranks in ") : "", name(config.precision.compute),
+           " multiply-adds", fp8_counts(meter),
            on_gpu ? ""
-                  : "; it is too low if the machine did other work meanwhile, so it is measured "
-                    "again at the first evaluation or save. MFU above 105% is n/a");
+                  : "; other work on the host makes the measured peak too low, so it is measured "
+                    "again at the first evaluation or save. MFU above 105% is shown as n/a");
   if (config.train.cuda_graphs == Config::CudaGraphs::on && !on_gpu)
-    log_info("train.cuda_graphs says nothing here: the run is on the CPU");
+    log_info("train.cuda_graphs has no effect on a CPU");
   if (config.train.offloads() && !on_gpu)
     log_info("train.offload_", config.train.offload_activations ? "activations" : "optimizer",
-             " says nothing here: the run is on the CPU");
+             " has no effect on a CPU");
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What all ranks of a run check before it takes memory and reads data. What cannot go is refused,
-// on all of them, and the log says what is trained.
+// Checks of a run before it allocates memory and reads data. All ranks throw the same error. The
+// log lists what is trained.
 #pragma once
 
 #include <string>
@@ -11,23 +11,22 @@
 
 namespace lockstep {
 
-// Says what is trained, and in how much memory, before the memory is taken: where it is large, the
-// system needs seconds for it. Throws ConfigError where there is less. `others`: see
-// room_here.
+// Logs the model and its memory before the allocation, which takes seconds if it is large. Throws
+// ConfigError if the memory is too small. `others`: see room_here.
 RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
                          const std::string& others);
 
-// All ranks at once: they read the same data. `held_out`: of data.validation; may be absent. Throws
-// ConfigError where they do not, or its tokens cannot be those of the tokenizer of the training
-// data; warns of data that are not what the model is for.
+// Checks that all ranks read the same data. Collective. `held_out` is data.validation, or null.
+// Throws ConfigError if the data differ between ranks, or if `held_out` and the training data have
+// different tokenizers. Warns if the data do not suit the model.
 void check_data(const Config& config, const Sources& training, const Dataset* held_out,
                 World& world);
 
-// Says of a mixture what a run up to sample `end` makes of each source; warns where that is many
-// epochs.
+// Logs the share and the epochs of each source of a mixture up to sample `end`. Warns if a source
+// is repeated for many epochs.
 void log_sources(const Config& config, const Sources& sources, std::int64_t end);
 
-// Says what a step takes and what MFU means here; warns of settings that do nothing.
+// Logs the data of a step and the formula of MFU. Warns of settings without effect.
 void log_step(const Config& config, const Loader& loader, int ranks, const Meter::Config& meter);
 
 }  // namespace lockstep

@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-// Larger models have kernels that are long enough to be launched one by one. A graph is of one
-// stream, and offloading and several ranks have others.
+// Larger models have kernels long enough to be launched one by one. A graph captures one stream,
+// but offloading and several ranks use more.
 bool has_cuda_graphs(const Config& c) {
   if (c.layout.ranks > 1) return false;
   constexpr std::int64_t kMostParameters = 1'000'000'000;
@@ -95,7 +95,7 @@ Loader::Config validation_loader(const Config& c, ShardFiles& files) {
 }
 
 std::int64_t sample_length(const Config& c) {
-  // The document token, and of each byte at most three, which a normal form may make of one.
+  // The document token, and up to three tokens per byte, because normalization may expand a byte.
   const auto each = c.model.vocabulary == ByteTokenizer::kVocabulary ? 1 : 3;
   const auto prompt = 1 + each * std::ssize(c.log.sample_prompt);
   return std::min(prompt + c.log.sample_tokens, c.model.max_positions);

@@ -1,6 +1,6 @@
-// RunConfig: a run's configuration, with what it leaves open settled by what is here: what a row
-// of the data is, how many threads compute, who computes attention. Made once; nothing changes it.
-// And what a configuration makes of each part's own.
+// RunConfig is a run's final configuration. It sets what depends on data and host: the kind of
+// rows, the number of compute threads, and the attention kernels. It never changes afterwards. The
+// functions below derive the configuration of each part.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,21 @@ struct RunConfig : Config {
   explicit RunConfig(Config settled) : Config(std::move(settled)) {}
 };
 
-// All ranks at once. `rows`: as the data are, see Sources::row_kind. Throws ConfigError where ranks
-// on GPUs would compute with different GPUs or libraries, or train.attention cannot be had.
+// Settles `written`. Collective. `rows` is Sources::row_kind of the data. Throws ConfigError if
+// ranks have different GPUs or libraries, or if cuDNN cannot compute the attention that is set to
+// it.
 RunConfig settle(Config written, RowKind rows, Stream& compute, World& world);
 
-int threads_of(const Config& config);  // what it says, or one for each processor allowed
+int threads_of(const Config& config);  // train.threads, or one per CPU core allowed
 
 TrainingConfig training_config(const Config& config);
 
 Loader::Config train_loader(const Config& config, ShardFiles& files);
 
-// Held-out rows in the order of the dataset, each once, up to eval.tokens.
+// Loads held-out rows in the order of the dataset, each once, up to eval.tokens.
 Loader::Config validation_loader(const Config& config, ShardFiles& files);
 
-// Of a sample's prompt and continuation, in tokens, at most.
+// Upper bound of the tokens of a sample: prompt and continuation.
 std::int64_t sample_length(const Config& config);
 
 }  // namespace lockstep

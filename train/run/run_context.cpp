@@ -14,12 +14,12 @@
 namespace lockstep {
 namespace {
 
-// Rank 0 makes what the others then find.
+// Rank 0 makes the directory; then the other ranks find it.
 RunDirectory open_run(const std::filesystem::path& path, World& world) {
   std::optional<RunDirectory> made;
   if (world.rank() == 0) {
     made.emplace(path);
-    std::error_code unknown;  // what an earlier start left
+    std::error_code unknown;  // leftovers of an earlier start
     std::filesystem::remove_all(path / "ended", unknown);
   }
   world.exchange("");
@@ -32,7 +32,7 @@ bool any_says(World& world, bool mine) {
   return std::find(said.begin(), said.end(), "yes") != said.end();
 }
 
-// The files, where this machine has room for what the configuration reads at a time.
+// Returns `files`. Throws ConfigError if the cache of this host is too small for the configuration.
 MachineFiles& with_room(MachineFiles& files, const Config& config) {
   std::vector<Loader::Config> loaders{train_loader(config, files.files())};
   if (!config.data.validation.empty()) loaders.push_back(validation_loader(config, files.files()));
@@ -42,7 +42,7 @@ MachineFiles& with_room(MachineFiles& files, const Config& config) {
 
 std::optional<Sources> open_held_out(Config config, RowKind rows, MachineFiles& files) {
   if (config.data.validation.empty()) return std::nullopt;
-  config.data.rows = rows;  // as those that are trained on
+  config.data.rows = rows;  // as the training data
   return Sources(Loader::sources_of(validation_loader(config, files.files())));
 }
 
@@ -139,15 +139,12 @@ std::uint64_t Run::read_weight_hash(std::int64_t step) {
     groups += str(groups.empty() ? "" : "; ", rank_list(ranks));
     if (host.topology != nullptr) groups += str(" on ", hosts_in_words(*host.topology, ranks));
   }
-  throw TransientError(
-      str("behind step ", step,
-          ", weights that several ranks hold are not the same bits on all of "
-          "them. Alike are ",
-          groups,
-          ". Memory or a processor errs, likely where fewer are alike; the same "
-          "command goes on from ",
-          position.saved_step < 0 ? "the beginning" : str("step ", position.saved_step),
-          ", whose weights were compared"));
+  throw TransientError(str(
+      "after step ", step, ", replicated weights differ between ranks. Matching groups: ", groups,
+      ". Likely a memory or processor fault in the smaller group; rerun the same command to ",
+      position.saved_step < 0
+          ? "start from the beginning"
+          : str("resume from step ", position.saved_step, ", whose weights were compared")));
 }
 
 }  // namespace lockstep

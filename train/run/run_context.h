@@ -1,5 +1,5 @@
-// Run: the parts of a run on this rank. Each is made by all ranks at once, by train() in
-// train/run/trainer.cpp, which says what they do together there.
+// Run holds the parts of a run on this rank. train() in train/run/trainer.cpp makes each part on
+// all ranks together, and documents the collective steps.
 #pragma once
 
 #include <cstdint>
@@ -27,81 +27,81 @@
 
 namespace lockstep {
 
-// Where a run is: its ranks, its directory and log, and what this rank computes on.
+// The host side of a run: ranks, directory, log, and the device stream of this rank.
 struct RunHost {
-  RunHost(const TrainOptions& options, const RunRanks& ranks);  // both outlive it
+  RunHost(const TrainOptions& options, const RunRanks& ranks);  // both must outlive this
 
   bool is_first() const { return world.rank() == 0; }
-  std::vector<std::string> hosts() const;  // of the ranks, each once
-  std::string device_name() const;         // of a GPU, or "cpu"
-  int agreed_stop();  // the largest exit code of a signal that a rank was sent; 0: none was
+  std::vector<std::string> hosts() const;  // names of the hosts, each once
+  std::string device_name() const;         // a GPU name, or "cpu"
+  int agreed_stop();  // largest exit code of a signal that a rank received; 0: none
 
   const TrainOptions& options;
   World& world;
   const Topology* topology;  // may be absent
   const StopSignals signals;
   RunDirectory directory;
-  RunLog log;                   // says early that the run is there
-  std::optional<GpuWatch> gpu;  // before the stream, which takes memory of the GPU
+  RunLog log;                   // publishes the start of the run
+  std::optional<GpuWatch> gpu;  // made before the stream, which allocates GPU memory
   Stream stream;
 };
 
 // The data of a run, opened once.
 struct RunSources {
-  // `files` outlive it. Throws ConfigError where the machine's cache has no room for what is read
-  // at a time.
+  // `files` must outlive this. Throws ConfigError if the host's cache is too small for the shards
+  // that are read at the same time.
   RunSources(const Config& config, MachineFiles& files);
 
   Sources training;
-  std::optional<Sources> held_out;  // of data.validation
+  std::optional<Sources> held_out;  // data.validation
 };
 
-// What reads them, and the tokenizer of their tokens.
+// The loaders of a run's data, and the tokenizer of the data.
 struct RunData {
   RunData(const RunConfig& config, RunSources sources, const RunBytes& bytes, RunHost& host,
           MachineFiles& files);
-  ~RunData() { files.stop(); }  // before loaders end
+  ~RunData() { files.stop(); }  // before the loaders are destroyed
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
 
   MachineFiles& files;
-  Arena pinned;  // of the loaders
+  Arena pinned;  // memory of the loaders
   Loader loader;
   std::optional<Loader> validation;
   const RunTokenizer tokenizer;
-  const std::vector<std::int32_t> prompt;  // of samples
+  const std::vector<std::int32_t> prompt;  // tokens of log.sample_prompt
 };
 
-// What is trained, on this rank.
+// The training state of this rank.
 struct RunCompute {
   RunCompute(const RunConfig& config, const RunBytes& bytes, RunHost& host);
-  ~RunCompute() { training.hold_update(std::nullopt); }  // which is of a stream that goes first
+  ~RunCompute() { training.hold_update(std::nullopt); }  // drops its event of `state`
   RunCompute(const RunCompute&) = delete;
   RunCompute& operator=(const RunCompute&) = delete;
 
   Arenas arenas;
   Training training;
   HostState state;
-  const bool shares_state;  // of any rank
+  const bool shares_state;  // true if HostState::shares_state() on any rank
   Meter meter;
-  std::optional<NumericsRecord> numerics;  // of a GPU
+  std::optional<NumericsRecord> numerics;  // only on a GPU
 };
 
-// How far a run is.
+// The position of a run.
 struct RunPosition {
   RunProgress progress;
-  int stop = 0;                    // with which all ranks agreed to stop; 0: they go on
-  std::int64_t saved_step = -1;    // of the newest checkpoint that is whole
-  std::int64_t applied_step = -1;  // the last one of this process whose update was not skipped
+  int stop = 0;                    // exit code with which all ranks agreed to stop; 0: continue
+  std::int64_t saved_step = -1;    // step of the newest complete checkpoint
+  std::int64_t applied_step = -1;  // last step of this process whose update was applied
 
-  // A step that is applied had a finite loss: the weights before it are good, and with them the
-  // newest checkpoint, which may be whole only when that step is done.
+  // An applied step had a finite loss, so the weights before it are good, and so is the newest
+  // checkpoint. That checkpoint may become complete only after the step.
   void judge_checkpoint() {
     if (saved_step < applied_step) progress.good_step = saved_step;
   }
 };
 
-// All of them.
+// All parts of a run.
 struct Run {
   RunHost& host;
   const RunConfig& config;
@@ -114,8 +114,8 @@ struct Run {
   std::int64_t steps() const { return config.train.steps; }
   std::int64_t end_sample() const;  // after the last step
   RunFacts facts() const;
-  // Of the weights after `step`, which the device was asked for. Throws TransientError where ranks
-  // that hold the same weights, and compute the same, have other bits.
+  // Reads the enqueued hash of the weights after `step`. Throws TransientError if replicated
+  // weights differ between ranks.
   std::uint64_t read_weight_hash(std::int64_t step);
 };
 

@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-// What lies beside a distant dataset, to where the run keeps its tokenizer. Whether any is distant.
+// Fetches the tokenizer of a remote dataset into the run directory. Returns whether a dataset is
+// remote.
 bool bring_tokenizer(const Sources& training, const RunDirectory& run, World& world,
                      ShardFiles& files) {
   const auto bytes = ByteTokenizer().about().hash;
@@ -27,22 +28,22 @@ bool bring_tokenizer(const Sources& training, const RunDirectory& run, World& wo
   return is_distant;
 }
 
-// Of a dataset that names its tokenizer, which does not lie there.
+// Warns of a dataset whose tokenizer is not in its directory.
 void warn_of_missing_tokenizer(const Sources& training, const std::string& hash) {
   for (std::size_t s = 0; s < training.count(); ++s)
     for (const auto& list : training.dataset(s).lists())
       if (list.tokenizer_hash == hash)
-        return log_warning("no tokenizer lies in ", list.directory.string(), ", whose tokens ",
-                           "are of ", list.format.name, " (", hash,
-                           "): `generate` and `eval` will need it by --tokenizer; copy it there "
-                           "before the run starts, and the run keeps it");
+        return log_warning("no tokenizer found in ", list.directory.string(),
+                           ", whose tokens are of ", list.format.name, " (", hash,
+                           "): `generate` and `eval` will need --tokenizer. If you copy it there "
+                           "before the run starts, the run keeps it");
 }
 
 RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run,
                            World& world, ShardFiles& files) {
   RunTokenizer known;
   const bool is_distant = bring_tokenizer(training, run, world, files);
-  std::string hash;  // of all data, as far as it is known
+  std::string hash;  // of all data, if known
   for (std::size_t s = 0; s < training.count() && hash.empty(); ++s)
     hash = training.dataset(s).tokenizer_hash();
   std::string of_data = hash == ByteTokenizer().about().hash ? "bytes" : "";
@@ -60,13 +61,14 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
   }
   try {
     known.tokenizer = open_tokenizer(known.what);
-  } catch (const DataError& error) {  // training needs none
-    log_warning("samples are token ids, for the tokenizer cannot be used: ", error.what());
+  } catch (const DataError& error) {  // training needs no tokenizer
+    log_warning("samples are printed as token ids because the tokenizer cannot be used: ",
+                error.what());
     return known;
   }
   require_tokens_of(config.model, *known.tokenizer);
   if (!is_models && !hash.empty() && hash != known.tokenizer->about().hash)  // else see start()
-    log_warning("the training data are not of the tokenizer that the run has, ", known.what);
+    log_warning("the training data were not packed with the run's tokenizer, ", known.what);
   return known;
 }
 
@@ -76,8 +78,8 @@ std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer
   if (known.tokenizer == nullptr) {
     if (text.empty()) return {0};
     throw ConfigError(
-        "log.sample_prompt: no tokenizer is known, by which it would be tokens; "
-        "neither the training data nor the model the run starts from have one");
+        "log.sample_prompt: no tokenizer found to encode it: neither the training data nor the "
+        "model that the run starts from has one");
   }
   auto prompt = in_context([&] { return known.tokenizer->encode(text); }, "log.sample_prompt");
   const auto document = known.tokenizer->about().document_token;

@@ -14,18 +14,18 @@
 
 namespace lockstep {
 
-// The tokenizer of a run's tokens, where one is known: that of an earlier start, of its training
-// data, or of the model that it starts from. What lies beside distant data is brought into
-// RUN/tokenizer first. `what` is for keep_tokenizer. Every rank of the world at once.
+// The tokenizer of a run, if one is known. It comes from an earlier start, from the training data,
+// or from the initial model. The tokenizer of remote data is first fetched into RUN/tokenizer.
+// `what` is for keep_tokenizer. Collective.
 struct RunTokenizer {
   std::string what;
-  std::unique_ptr<Tokenizer> tokenizer;  // nullptr: none is known, or it cannot be used
+  std::unique_ptr<Tokenizer> tokenizer;  // null if none is known or usable
 };
 RunTokenizer run_tokenizer(const Config& config, const Sources& training, const RunDirectory& run,
                            World& world, ShardFiles& files);
 
-// The prompt of samples as a document starts; without a tokenizer token 0. Throws ConfigError where
-// log.sample_prompt has no tokens, or more than the model has positions for.
+// The prompt of samples, as at the start of a document; without a tokenizer it is token 0. Throws
+// ConfigError if log.sample_prompt cannot be encoded, or has too many tokens for the model.
 std::vector<std::int32_t> sample_prompt(const Config& config, const RunTokenizer& known);
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace {
 constexpr std::array kSignals{SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGPIPE};
 constexpr std::int64_t kSameRequestNanoseconds = 100'000'000;
 
-// A handler has no other way to say what it saw. Lock-free, so they may be touched in it.
+// Globals, because a handler cannot return values. They are lock-free, so a handler may use them.
 std::atomic<int> first_signal{0};
 std::atomic<std::int64_t> first_nanoseconds{0};
 std::atomic<bool> speaks{true};
@@ -36,21 +36,22 @@ void say(std::string_view text) {
 void decide(int signal) {
   const auto now = nanoseconds();
   int none = 0;
-  // The time is set before the signal, so that whoever sees the signal sees its time.
+  // The time is set before the signal, so that a reader of the signal also has its time.
   std::int64_t never = 0;
   first_nanoseconds.compare_exchange_strong(never, now);
   if (first_signal.compare_exchange_strong(none, signal)) {
-    if (speaks) say("lockstep: stopping after this step; a second signal stops at once, unsaved\n");
+    if (speaks)
+      say("lockstep: stopping after this step; a second signal stops at once without saving\n");
     return;
   }
-  if (signal == SIGHUP) return;  // a shell that goes sends it, and then the system does
+  if (signal == SIGHUP) return;  // a closing shell sends it, then the kernel does again
   if (none == signal && now - first_nanoseconds.load() < kSameRequestNanoseconds) return;
-  say("lockstep: a second signal: stopped at once, nothing saved\n");
+  say("lockstep: second signal: stopped at once without saving\n");
   _exit(128 + signal);
 }
 
 void handle(int signal) {
-  const int before = errno;  // of what was interrupted
+  const int before = errno;  // of the interrupted code
   decide(signal);
   errno = before;
 }

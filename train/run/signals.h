@@ -1,12 +1,12 @@
-// StopSignals: a run that is asked to stop finishes its step and saves.
+// StopSignals catches signals, so that a run finishes its step and saves before it stops.
 //
 //   SIGINT (Ctrl-C)                        exit code 130
-//   SIGTERM, SIGUSR1 (a scheduler's)       exit code 75: start it again, it goes on
-//   SIGHUP (its terminal is gone)          exit code 75, unless it is ignored, as by nohup
-//   a second one, but for SIGHUP           ends the process at once with 128 + its number
+//   SIGTERM, SIGUSR1 (a scheduler's)       exit code 75: restart it to resume
+//   SIGHUP (its terminal is gone)          exit code 75, unless ignored, as by nohup
+//   a second signal, except SIGHUP         exits at once with 128 + its number
 //
-// SIGPIPE is ignored: a run outlives those who read its output. A repeat within 100 ms is the same
-// request: timeout(1) and mpirun deliver a signal to a process and to its group.
+// SIGPIPE is ignored, because a run outlives the readers of its output. A repeat within 100 ms
+// counts as the same request, because timeout(1) and mpirun signal a process and its group.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,14 @@ namespace lockstep {
 
 class StopSignals {
  public:
-  // Takes the signals; one at a time may exist. `says_so`: at the first one; of several ranks,
-  // which all get it from their launcher, one does.
+  // Installs the handlers; only one StopSignals may exist at a time. `says_so`: print a line at the
+  // first signal. One of several ranks does, because the launcher signals all of them.
   explicit StopSignals(bool says_so = true);
-  ~StopSignals();  // gives them back
+  ~StopSignals();  // restores the previous handlers
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // What the process should exit with after saving; nothing while no signal came.
+  // Exit code of the process after saving; nothing before a signal.
   std::optional<int> exit_code() const;
 };
 

@@ -1,4 +1,5 @@
-// StepObserver: what looks at a run's steps from outside of it, as a plan does. Each rank has one.
+// StepObserver observes a run's steps from outside, for example to compare them with a plan. Each
+// rank has one.
 #pragma once
 
 #include <functional>
@@ -17,15 +18,15 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
   virtual ~StepObserver() = default;
 
-  virtual void open() = 0;  // rank 0, when the first step begins
-  // Every rank, after each step: before it is logged, and after its line was printed.
+  virtual void open() = 0;  // on rank 0, before the first step
+  // On every rank after each step: before it is logged, and after its line was printed.
   virtual void fill_in(StepReport& report) = 0;
   virtual void observe(StepReport& report) = 0;
-  virtual void meter_changed() = 0;  // it has another peak
-  virtual void end() = 0;            // rank 0, after the last step
+  virtual void meter_changed() = 0;  // after the meter has another peak
+  virtual void end() = 0;            // on rank 0, after the last step
 };
 
-// The run outlives what is made.
+// The run must outlive the observer.
 using MakeStepObserver = std::function<std::unique_ptr<StepObserver>(Run& run)>;
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@ namespace lockstep {
 
 Due due_after(const RunConfig& config, std::int64_t step) {
   Due due{.last = step == config.train.steps};
-  // Of what happens every so many steps; 0: only at the end.
+  // An interval of 0 means only at the end.
   const auto is_due = [&](std::int64_t every_steps) {
     return due.last || (every_steps > 0 && step % every_steps == 0);
   };

@@ -1,6 +1,6 @@
-// StepRunner: gives the device the steps of a run, one after the other, and reads what came of
-// each. A GPU is given the next step before it has done this one, so that it never waits for the
-// host.
+// StepRunner enqueues the steps of a run on the device, one after the other, and reads their
+// results. On a GPU it enqueues the next step before the current one has finished, so that the GPU
+// never waits for the host.
 #pragma once
 
 #include <chrono>
@@ -14,40 +14,40 @@
 
 namespace lockstep {
 
-// What is due after a step; decided once, when the step is given to the device. After the last step
-// all is, with a period of 0 too; without a period of samples, or validation data, these never are.
+// The actions due after a step, decided when it is enqueued. After the last step all are due, also
+// with an interval of 0. Samples need an interval, and an evaluation needs validation data.
 struct Due {
   bool last = false;
   bool line = false, evaluation = false, sample = false, checkpoint = false;
-  bool hash = false;  // of the weights, see WeightHash
+  bool hash = false;  // hash of the weights, see WeightHash
 };
 Due due_after(const RunConfig& config, std::int64_t step);
 
 class StepRunner {
  public:
-  explicit StepRunner(Run& run) : run_(run), data_waits_(run.host.stream) {}  // which outlives it
+  explicit StepRunner(Run& run) : run_(run), data_waits_(run.host.stream) {}  // must outlive this
 
-  // A step that the device was given.
+  // An enqueued step.
   struct Enqueued {
     std::int64_t step = 0, tokens_seen = 0;
     double learning_rate = 0;
     Due due;
   };
-  // The next one. before_update: waits for what the update must not change yet.
+  // Enqueues the next step. before_update: waits for readers of the state that the update changes.
   Enqueued enqueue(FunctionRef<void()> before_update) { return enqueue(before_update, false); }
-  // The next one, whose weights are hashed whatever is due, and what came of it.
+  // Enqueues the next step with a weight hash, and returns its result.
   RecordedStep compute();
 
-  // What came of one.
+  // The result of a step.
   struct Result {
     Training::Numbers numbers;
     std::chrono::steady_clock::time_point done;  // as the host saw it
     StepTime traced;
     double data_wait_seconds = 0;
-    std::optional<std::uint64_t> weight_hash;  // where it was due
+    std::optional<std::uint64_t> weight_hash;  // if it was due
   };
-  // Waits for it; the oldest that was not read. Takes over with which exit code ranks agree to
-  // stop.
+  // Waits for the oldest step that was not read. Sets RunPosition::stop to the exit code with which
+  // ranks agreed to stop.
   Result read(const Enqueued& enqueued);
 
  private:

@@ -94,7 +94,7 @@ int Trainer::run() {
   RunLog& log = run_.host.log;
   if (run_.step() >= run_.steps()) {
     log_info("the run is at step ", run_.step(), " of ", run_.steps(),
-             "; raise train.steps to go on");
+             "; raise train.steps to continue");
     log.stay_at(run_.step());
     log.end(0, "done", 0);
     return 0;
@@ -157,7 +157,7 @@ int Trainer::take_steps() {
     if (is_stopping()) {
       if (timeline_) end_timeline();
       log_info("stopped by a signal after step ", run_.step(),
-               "; the same command goes on from there");
+               "; rerun the same command to resume");
       return stop;
     }
   }
@@ -177,10 +177,10 @@ void Trainer::end_timeline() {
   run_.host.log.attempt([&] {
     run_.host.directory.check();
     timeline_->write(run_.host.directory.trace(run_.host.world.rank()), run_.host.world.rank());
-    log_info("steps ", timeline_first_, " to ", run_.step(), " are in ",
+    log_info("wrote the trace of steps ", timeline_first_, " to ", run_.step(), " to ",
              run_.host.directory.trace(0).string(),
-             run_.host.world.size() > 1 ? " and its like of other ranks" : "",
-             "; Perfetto and chrome://tracing show it");
+             run_.host.world.size() > 1 ? " and a file for each other rank" : "",
+             "; open it in Perfetto or chrome://tracing");
   });
   timeline_.reset();
 }
@@ -269,19 +269,19 @@ void Trainer::check_skipped(const StepReport& report) {
   const bool has_targets = report.valid_tokens > 0;
   if (has_targets)
     log_warning("step ", report.step, ": loss ", report.loss, ", gradient norm ", report.grad_norm,
-                "; the update is skipped, nothing changed");
+                "; the update is skipped and the weights are unchanged");
   else
     log_warning("no token of step ", report.step,
-                " counts in the loss: masks leave out all of its targets, or its rows end before "
-                "what counts begins; the update is skipped, nothing changed");
+                " counts in the loss: all of its targets are masked, or its rows end before the "
+                "first target that counts; the update is skipped and the weights are unchanged");
   if (++skipped_in_a_row_ < run_.config.train.most_skipped) return;
   saves_.give_up();  // waits for saves under way; the error names the last good one
-  throw Error(str(skipped_in_a_row_, " updates in a row were skipped, the last one at step ",
-                  report.step, "; ", saves_.last_good(),
-                  has_targets
-                      ? ". Lower optimizer.learning_rate, or look at the data around this step"
-                      : ", of which no token counts in the loss. Raise train.sequence_length or "
-                        "train.batch_tokens, or look at the masks with `lockstep data inspect`"));
+  throw Error(str(
+      skipped_in_a_row_, " updates in a row were skipped, the last one at step ", report.step, "; ",
+      saves_.last_good(),
+      has_targets ? ". Lower optimizer.learning_rate, or inspect the data around this step"
+                  : ". No token of this step counts in the loss. Raise train.sequence_length "
+                    "or train.batch_tokens, or inspect the masks with `lockstep data inspect`"));
 }
 
 void Trainer::measure_peak(StepReport& report) {
@@ -293,8 +293,8 @@ void Trainer::measure_peak(StepReport& report) {
   if (observer_) observer_->meter_changed();
   const double peak = run_.compute.meter.config().peak_flops;
   if (peak > kMostUtilization * before)
-    log_info("MFU is over a peak of ", human_count(peak), " FLOP/s from now on, not ",
-             human_count(before), ", which was measured while the machine was busy");
+    log_info("MFU is now relative to a peak of ", human_count(peak), " FLOP/s instead of ",
+             human_count(before), ", which was measured while the host was busy");
   spent_evaluating(report, seconds_since(begin));
 }
 

@@ -1,4 +1,4 @@
-// Trainer: a run from its first start, or from its newest checkpoint, to its last step.
+// Trainer runs training from a first start, or from the newest checkpoint, to the last step.
 #pragma once
 
 #include <chrono>
@@ -17,26 +17,26 @@ namespace lockstep {
 
 struct TrainOptions {
   Config config;
-  std::string resolved_config;  // TOML: kept in the run directory
-  Json settings;                // its values by key: {"train.steps": 1000, ...}; in checkpoints
+  std::string resolved_config;  // TOML text for the run directory
+  Json settings;                // values by key, for checkpoints: {"train.steps": 1000, ...}
   std::filesystem::path run;
   Device device;
   MakeStepObserver make_observer{};
   bool allow_dataset_change = false;
-  std::string version{};          // of this program, as the ledger has it
-  std::int64_t verify_steps = 0;  // so many are computed again before the run goes on
-  std::int64_t trace_steps = 0;   // so many, from the first: each rank writes trace-rank-00000.json
-  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // the process
+  std::string version{};          // of this program, for the ledger
+  std::int64_t verify_steps = 0;  // number of steps to recompute before the run resumes
+  std::int64_t trace_steps = 0;   // number of first steps that each rank traces to a file
+  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // process start
 };
 
-// The ranks of a run, as the mesh of config.layout numbers them.
+// The ranks of a run, numbered by the mesh of config.layout.
 struct RunRanks {
   World& world;
-  const Topology* topology = nullptr;  // absent: they are all in one NVLink domain
+  const Topology* topology = nullptr;  // absent: all ranks share one NVLink domain
 };
 
-// Returns the exit code: 0 when the last step is done; 130 after SIGINT, 75 after SIGTERM or
-// SIGUSR1, in both cases with everything saved. Throws what ended the run otherwise.
+// Trains. Returns the exit code: 0 after the last step, 130 after SIGINT, and 75 after SIGTERM or
+// SIGUSR1; in all cases everything is saved. Otherwise it throws the error that ended the run.
 int train(const TrainOptions& options, const RunRanks& ranks);
 
 }  // namespace lockstep

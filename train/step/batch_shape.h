@@ -1,5 +1,5 @@
-// BatchShape: a batch with shapes and no memory, for code that only measures or allocates. Without
-// documents: they take no more memory.
+// BatchShape: a batch with shapes and no memory, for code that only measures or allocates. It has
+// no documents, because they take no more memory.
 #pragma once
 
 #include "data/loader.h"

@@ -1,5 +1,5 @@
-// DataWaits: the seconds for which a stream had nothing to do because data were late. A GPU is
-// given steps ahead: where its host waits for data while it still computes, nothing is lost.
+// DataWaits measures how long a stream was idle because data were late. Steps are enqueued ahead on
+// a GPU, so a wait of the host while the GPU still computes costs nothing.
 #pragma once
 
 #include <deque>
@@ -10,14 +10,14 @@ namespace lockstep {
 
 class DataWaits {
  public:
-  explicit DataWaits(Stream& stream) : stream_(stream) {}  // which outlives it
+  explicit DataWaits(Stream& stream) : stream_(stream) {}  // must outlive this
 
-  // Before the host asks for data, and when it has them: it waited so long in between.
+  // Call begin() before the host asks for data, and end() when it has them, with its waiting time.
   void begin();
   void end(double host_seconds);
 
-  // Of the waits that are over since the last call: on a GPU of those that are behind it. The host
-  // does not wait for that.
+  // Idle seconds of the waits that ended since the last call; on a GPU, of those that the GPU has
+  // passed. The host does not wait for the GPU.
   double take();
 
  private:
@@ -26,8 +26,8 @@ class DataWaits {
   };
   Stream& stream_;
   Event begin_;
-  std::deque<Wait> waits_;   // of a CUDA stream
-  double host_seconds_ = 0;  // of others
+  std::deque<Wait> waits_;   // on a CUDA stream
+  double host_seconds_ = 0;  // on other streams
 };
 
 }  // namespace lockstep

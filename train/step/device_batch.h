@@ -1,5 +1,5 @@
-// DeviceBatch: a micro-batch where kernels read it. On the CPU that is the loader's buffer; on a
-// GPU fixed tensors that it is copied to, so that a captured step finds every batch at one address.
+// DeviceBatch holds a micro-batch on the device. On a CPU it is the loader's buffer. On a GPU each
+// batch is copied to fixed tensors, so that a captured step finds every batch at the same address.
 #pragma once
 
 #include "core/arena.h"
@@ -11,15 +11,16 @@ namespace lockstep {
 class DeviceBatch {
  public:
   DeviceBatch() = default;
-  // For batches of up to `sequences` of `sequence_length` tokens. Memory comes from `arena`, for a
-  // GPU only.
+  // For batches of up to `sequences` of `sequence_length` tokens. On a GPU it allocates from
+  // `arena`.
   DeviceBatch(std::int64_t sequences, std::int64_t sequence_length, Arena& arena) {
     if (arena.device().kind == Device::Kind::cpu) return;
     for (Tensor* t : {&inputs_, &targets_, &positions_, &document_start_})
       *t = arena.allocate("batch", DType::int32, {sequences, sequence_length});
   }
 
-  // `batch`, copied in the order of the stream, after which its buffer may be released.
+  // Returns the batch on the device. A copy runs in the order of the stream; release the buffer of
+  // `batch` after it.
   Batch copy(Stream& stream, const Batch& batch) const {
     if (!inputs_) return batch;
     const auto send = [&](Tensor to, ConstTensor from) {

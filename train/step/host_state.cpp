@@ -11,13 +11,13 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;  // of an arena's tensors
+constexpr std::int64_t kAlignment = 256;  // of tensors in an arena
 
 bool is_on_gpu(const StateSlice& slice) {
   return slice.local.device.kind == Device::Kind::cuda;
 }
 
-// What of a GPU's run is on the host already never is: such a copy would keep the host.
+// State of a GPU run that is on the host already gets no copy, because it would cost host memory.
 bool is_copied(const StateSlice& slice, Device device, HostState::Copies copies) {
   if (slice.local.device.kind != device.kind) return false;
   return copies == HostState::Copies::owned
@@ -25,13 +25,13 @@ bool is_copied(const StateSlice& slice, Device device, HostState::Copies copies)
              : copies == HostState::Copies::of_gpu && is_on_gpu(slice);
 }
 
-// Slices of which only a part is read at once have no hash of their own.
+// With Copies::none a slice is read in pieces; otherwise in one piece, which has one hash.
 std::int64_t most_at_once(const StateSlice& slice, HostState::Copies copies) {
   const auto bytes = slice.local.bytes();
   return copies == HostState::Copies::none ? std::min(bytes, HostState::kTurnBytes) : bytes;
 }
 
-// Of the place in which slices take turns; 0: none does.
+// Bytes of the bounce buffer; 0: no slice needs it.
 std::int64_t turn_bytes(const std::vector<StateSlice>& slices, Device device,
                         HostState::Copies copies) {
   std::int64_t most = 0;
@@ -54,12 +54,12 @@ HostState::HostState(std::vector<StateSlice> slices, Stream& stream, Copies copi
     : stream_(stream),
       copying_(stream.device(), "checkpoint",
                stream.is_cuda() ? Stream::Mode::immediate : Stream::Mode::queued) {
-  stream.synchronize();  // which may still write what is on the host already
+  stream.synchronize();  // it may still write state that is on the host
   const auto needed = bytes(slices, stream.device(), copies);
   if (needed > 0) {
     room_here(stream.device())
         .require({.pinned = needed},
-                 "checkpoints are copied there; free some, or train a smaller model");
+                 "checkpoints are staged there; free some memory, or train a smaller model");
     memory_.emplace(stream.device(), Arena::Memory::pinned_host, needed);
   }
   Tensor place;
@@ -80,7 +80,7 @@ HostState::HostState(std::vector<StateSlice> slices, Stream& stream, Copies copi
     slices_.push_back(std::move(slice));
   }
   if (stream.is_cuda()) return;       // pinned memory is there already
-  copying_.enqueue([this](Stream&) {  // so that the first save costs what later ones cost
+  copying_.enqueue([this](Stream&) {  // touches the memory, so that the first save takes no longer
     for (const auto& copy : copies_)
       std::memset(copy.here.data, 0, static_cast<std::size_t>(copy.here.bytes()));
   });
@@ -103,7 +103,7 @@ void HostState::add_turns(const StateSlice& slice, const Tensor& place, std::int
   }
 }
 
-// From any thread, one at a time.
+// May be called from any thread, one call at a time.
 void HostState::copy_now(Tensor to, ConstTensor from) {
   gpu::use_again(stream_.device().index);
   copying_.copy(to, from);

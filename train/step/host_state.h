@@ -1,6 +1,6 @@
-// HostState: slices of a run's state where files are read and written: on the host. They are the
-// state itself, or copies of it, of a GPU's in pinned memory; slices of a GPU that have no copy
-// take turns in one place.
+// HostState gives host access to slices of a run's state, for reading and writing files. A slice is
+// the state itself, or a staging copy of it (in pinned memory for a GPU). Slices of a GPU without a
+// staging copy share one bounce buffer, one at a time.
 #pragma once
 
 #include <optional>
@@ -14,31 +14,33 @@ namespace lockstep {
 
 class HostState {
  public:
-  // Of what there are copies: of nothing; of what this rank saves, so that training goes on while
-  // it does; of all that is on a GPU. Never of a GPU's state that is kept on the host.
+  // The slices that have staging copies: none; those that this rank saves, so that training
+  // continues during a save; or all on a GPU. In a GPU run, state kept on the host never has one.
   enum class Copies : std::uint8_t { none, owned, of_gpu };
 
-  // Waits for the stream, which outlives this. Throws ConfigError where there is no memory for the
-  // copies.
+  // Waits for the stream, which must outlive this. Throws ConfigError if the copies do not fit in
+  // memory.
   HostState(std::vector<StateSlice> slices, Stream& stream, Copies copies = Copies::of_gpu);
   HostState(const HostState&) = delete;
   HostState& operator=(const HostState&) = delete;
 
-  // That it takes of the host's memory, pinned where there is a GPU, in a run on `device`.
+  // Bytes of host memory required in a run on `device`; the memory is pinned on a GPU.
   static std::int64_t bytes(const std::vector<StateSlice>& slices, Device device, Copies copies);
 
-  // With Copies::none, those that take turns are cut into pieces of at most so many bytes.
+  // With Copies::none, slices in the bounce buffer are cut into pieces of at most this many bytes.
   static constexpr std::int64_t kTurnBytes = std::int64_t{16} << 20;
   const std::vector<StateSlice>& slices() const { return slices_; }
-  // Whether what this rank saves is, or is partly, read from the state itself: a save must end
-  // before the state changes.
+  // Whether a save of this rank reads a part of the state itself. Then it must end before the state
+  // changes.
   bool shares_state() const { return shares_; }
 
-  // Copies the state as it is behind all work of the stream so far, beside the stream's later work,
-  // which may change it once that is done. The slices hold it then, until the next call.
+  // Copies the state as of the work that the stream has so far. The copy overlaps the stream's
+  // later work, which may change the state only after taken(). The slices hold the copy until the
+  // next call.
   void take();
   Event taken() { return copying_.record(); }
-  // Before files are read into the slices, and after it: the state then is what they hold.
+  // Call prepare_to_read() before files are read into the slices. send() then copies the slices to
+  // the state.
   void prepare_to_read();
   void send();
 
@@ -54,7 +56,7 @@ class HostState {
   std::optional<Arena> memory_;
   std::vector<Copy> copies_;
   bool shares_ = false;
-  Stream copying_;  // whose work uses all that
+  Stream copying_;  // last member, because its work uses the others
 };
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Inference: a trained model without its optimizer, to generate from and to evaluate, on one rank
-// or on several that share it.
+// Inference holds a trained model without its optimizer, for generation and evaluation. One rank or
+// several ranks share the model.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ class Inference {
   struct Config {
     ModelConfig model;
     DType compute = DType::fp32;
-    std::int64_t sequences = 0, sequence_length = 0;  // of a micro-batch to evaluate; 0: none
+    std::int64_t sequences = 0, sequence_length = 0;  // of an evaluation micro-batch; 0: none
   };
 
-  // Allocates weights, all zero: fill them through params(), then refresh_weights(). `comms`: of
-  // the ranks that share the model, each with a part of its weights along their shard axis.
+  // Allocates weights of zero: fill them through params(), then refresh_weights(). `comms`: of the
+  // ranks that share the model; each holds a part of the weights along the shard axis.
   Inference(const Config& config, Stream& compute, Arenas& arenas, Comms comms = make_comms());
 
-  // With positions and document_start of a batch on the device, or absent ones to generate.
+  // Context with positions and document_start of a device batch; without them for generation.
   StepContext context(const Batch& batch = {});
   Batch on_device(const Batch& batch) { return batch_.copy(compute_, batch); }
 
@@ -44,7 +44,7 @@ class Inference {
   DeviceBatch batch_;
 };
 
-// The ranks that share a model: of one alone, by default.
+// The ranks that share a model.
 struct ModelRanks {
   World& world;
   Mesh mesh = {};
@@ -53,7 +53,7 @@ struct ModelRanks {
   Comms comms() const { return make_comms(world, mesh, topology); }
 };
 
-// The bytes that a rank of them peaks at in `work`, which gets an Inference on a measuring stream.
+// Peak bytes of a rank in `work`, which gets an Inference on a measuring stream.
 Arenas::Bytes measure_inference(const Inference::Config& config, const Mesh& mesh,
                                 const Stream& compute, FunctionRef<void(Inference& model)> work);
 

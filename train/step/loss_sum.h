@@ -1,4 +1,4 @@
-// LossSum: what evaluation adds up, in a type that loses nothing over any number of tokens.
+// LossSum: the sum of an evaluation, in types that stay exact enough for any number of tokens.
 #pragma once
 
 #include <array>
@@ -19,24 +19,24 @@ struct LossSum {
   double mean() const;  // NaN without a token
 };
 
-// The windows of an evaluation of at most `tokens` tokens: whole ones, at least one; 0: all.
+// Number of whole windows in an evaluation of at most `tokens` tokens, at least 1; 0: all windows.
 std::int64_t most_windows(std::int64_t tokens, std::int64_t sequence_length);
 
-// Both, of this rank's tokens, become those of all ranks' (the same on tensor ranks, which count
-// once).    loss [1] fp32, tokens [1] int32
+// Sums both over all ranks, in place. Tensor parallel ranks hold the same tokens and count once.
+//   loss [1] fp32, tokens [1] int32
 void sum_over_ranks(Stream& stream, Comms& comms, Tensor loss, Tensor tokens);
 
-// The losses of micro-batches on their way from the device. Of a GPU two may be on their way, so
-// that it computes one while its host reads the one before.
+// LossReader reads losses of evaluation micro-batches from the device. On a GPU two may be
+// enqueued, so that the GPU computes one while the host reads the previous one.
 class LossReader {
  public:
   LossReader() = default;
-  // loss [1] fp32, tokens [1] int32: overwritten; host memory of a GPU comes from `pinned`
+  // Overwrites loss ([1] fp32) and tokens ([1] int32). On a GPU, host memory comes from `pinned`.
   LossReader(Tensor loss, Tensor tokens, Arena& pinned);
 
-  // Of all ranks' batches.
+  // Enqueues the evaluation of a micro-batch, summed over all ranks.
   void enqueue(Transformer& model, const StepContext& step, const Batch& batch);
-  LossSum read();  // of the first micro-batch that was not read; waits for the device to be done
+  LossSum read();  // the oldest unread micro-batch; waits for the device
 
   static int most_enqueued(Device device) { return device.kind == Device::Kind::cuda ? 2 : 1; }
 
@@ -45,13 +45,13 @@ class LossReader {
     Mirror loss, tokens;
     Event done;
   };
-  std::array<Slot, 2> slots_;  // by turns
+  std::array<Slot, 2> slots_;  // used alternately
   std::size_t enqueued_ = 0, read_ = 0;
 };
 
-// The sum over all samples of a loader that does not repeat them, each once. `stop` is asked before
-// each micro-batch, and says the same on all ranks; nothing where it says so.
-//   enqueue: LossReader::enqueue; once the event is done, the batch was read
+// Sums over all samples of a loader, which must not repeat them. Calls `stop` before each
+// micro-batch; it must return the same on all ranks. Returns nothing after `stop` returned true.
+//   enqueue: LossReader::enqueue; returns an event after which the batch has been read
 //   read: LossReader::read
 std::optional<LossSum> evaluate_all(Loader& loader, Device device,
                                     FunctionRef<Event(const Batch& batch)> enqueue,

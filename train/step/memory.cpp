@@ -66,8 +66,8 @@ void MemoryRoom::require(const Arenas::Bytes& each, const std::string& remedy) c
   const auto needed = on_gpu ? each.device : ranks * of_host;
   const auto available = on_gpu ? gpu_bytes : host_bytes;
   throw ConfigError(str("this needs ", human_memory(static_cast<double>(needed)), " of memory",
-                        !on_gpu && ranks > 1 ? str(" for ", ranks, " ranks of a machine") : "",
-                        ", and ", human_memory(static_cast<double>(available)), " are free on ",
+                        !on_gpu && ranks > 1 ? str(" for ", ranks, " ranks of a host") : "",
+                        ", but ", human_memory(static_cast<double>(available)), " are free on ",
                         on_gpu ? gpu : machine, "; ", remedy));
 }
 

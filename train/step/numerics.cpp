@@ -13,9 +13,9 @@
 namespace lockstep {
 namespace {
 
-constexpr char kMeasured[] = "; matrix products are measured anew, and bits may differ";
+constexpr char kMeasured[] = "; matmul algorithms are measured again, and bits may differ";
 
-// The products that this GPU may compute as recorded; none where there is no such record.
+// The recorded algorithms that this GPU may use; none without a usable record.
 ProductChoices usable_products(const NumericsRecord& here, FunctionRef<Json()> recorded,
                                const std::string& where) {
   try {
@@ -25,10 +25,10 @@ ProductChoices usable_products(const NumericsRecord& here, FunctionRef<Json()> r
     if (record.driver != here.driver)
       log_info("changed: GPU driver ", record.driver, " -> ", here.driver);
     if (record.nccl != here.nccl)
-      log_warning(where, " has NCCL ", record.nccl.empty() ? "none" : record.nccl, ", this is ",
-                  here.nccl.empty() ? "none" : here.nccl, "; bits may differ");
+      log_warning(where, " was recorded with NCCL ", record.nccl.empty() ? "none" : record.nccl,
+                  ", this is ", here.nccl.empty() ? "none" : here.nccl, "; bits may differ");
     if (record.device == here.device) return record.products;
-    log_warning(where, " is of ", record.device, ", this is ", here.device, kMeasured);
+    log_warning(where, " was recorded on ", record.device, ", this is ", here.device, kMeasured);
   } catch (const DataError& error) {
     log_warning(where, ": ", error.what(), kMeasured);
   }
@@ -42,8 +42,8 @@ std::string in_words(const ProductChoices& products) {
   return json.dump();
 }
 
-// Each rank measures for itself, and may find another algorithm as fast: then all take those of
-// rank 0, which a later run finds recorded.
+// Each rank measures for itself and may choose differently. Then all ranks take the algorithms of
+// rank 0, which are recorded for later runs.
 ChosenProducts choose_as_rank_0(Training& training, const ProductChoices& recorded) {
   auto chosen = training.choose_products(recorded);
   World& world = *training.params().comms().world;
@@ -51,7 +51,7 @@ ChosenProducts choose_as_rank_0(Training& training, const ProductChoices& record
   if (std::equal(said.begin() + 1, said.end(), said.begin())) return chosen;
   const auto of_rank_0 = numerics_in(Json::parse(said.front(), "what rank 0 chose")).products;
   auto again = training.choose_products(of_rank_0);
-  agree(world, "algorithms of matrix products", {{"as rank 0 chose", in_words(again.choices)}});
+  agree(world, "matmul algorithms", {{"choice of rank 0", in_words(again.choices)}});
   chosen.choices = std::move(again.choices);
   return chosen;
 }
@@ -78,7 +78,7 @@ NumericsRecord numerics_in(const Json& object) {
       .device = text_at(object, "device"),
       .driver = text_at(object, "driver"),
       .nccl = object.find("nccl") == nullptr ? "" : text_at(object, "nccl"),
-      .cleared = {},  // of that start
+      .cleared = {},  // belongs to that start
       .products = {.cublaslt = integer_at(object, "cublaslt", 1, INT64_MAX), .algorithms = {}}};
   const auto read = [&] {
     for (const auto& [product, algorithm] : object.at("products").as_object())
@@ -118,29 +118,28 @@ NumericsRecord choose_numerics(Training& training, const Stream& compute,
   const auto usable = usable_products(here, recorded, where);
   const auto free_before = gpu::free_bytes();
   auto chosen = choose_as_rank_0(training, usable);
-  log_info(
-      "GPU memory that is free: ", human_bytes(static_cast<double>(free_before)), " before and ",
-      human_bytes(static_cast<double>(gpu::free_bytes())),
-      " after the algorithms of matrix products were chosen (cuBLASLt loads its kernels then)");
+  log_info("free GPU memory: ", human_bytes(static_cast<double>(free_before)), " before and ",
+           human_bytes(static_cast<double>(gpu::free_bytes())),
+           " after choosing matmul algorithms (cuBLASLt loads its kernels then)");
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
 
   if (!usable.algorithms.empty() && usable.cublaslt != chosen.choices.cublaslt)
-    log_warning(where, " is of cuBLASLt ", usable.cublaslt, ", this is ", chosen.choices.cublaslt,
-                kMeasured);
+    log_warning(where, " was recorded with cuBLASLt ", usable.cublaslt, ", this is ",
+                chosen.choices.cublaslt, kMeasured);
   for (const auto& product : chosen.refused)
-    log_warning(where, ": cuBLASLt does not take what is recorded for the product ", product,
-                "; it is measured anew, and bits may differ");
+    log_warning(where, ": cuBLASLt rejects the recorded algorithm of the matmul ", product,
+                "; it is measured again, and bits may differ");
   const bool same_library = usable.cublaslt == chosen.choices.cublaslt;
   const auto measured = chosen.measured.size();
   const auto restored = chosen.choices.algorithms.size() - measured;
-  const auto products = [](std::size_t n) { return str(n, " matrix product", n == 1 ? "" : "s"); };
+  const auto products = [](std::size_t n) { return str(n, " matmul", n == 1 ? "" : "s"); };
   if (!usable.algorithms.empty() && same_library && measured > chosen.refused.size())
     log_warning(where, " has no record of ", products(measured - chosen.refused.size()),
-                " (of another train.micro_batch?); they are measured, and bits may differ");
+                " (another train.micro_batch?); they are measured, and bits may differ");
   if (measured > 0) log_info("measured ", products(measured), " in ", human_seconds(took.count()));
-  if (restored > 0) log_info(products(restored), " as in ", where);
+  if (restored > 0) log_info("restored ", products(restored), " from ", where);
   here.products = std::move(chosen.choices);
-  // What this run does not ask for is kept for a later one, with the settings of before.
+  // Keeps recorded algorithms that this run does not use, for a later run with other settings.
   if (same_library)
     here.products.algorithms.insert(usable.algorithms.begin(), usable.algorithms.end());
   return here;

@@ -1,5 +1,5 @@
-// NumericsRecord: what may change the bits of a run on a GPU beside its configuration and build. A
-// run keeps it in numerics.json and in its checkpoints; a resume computes with it again.
+// NumericsRecord lists what may change the bits of a GPU run besides its configuration and build. A
+// run stores it in numerics.json and in its checkpoints; a resume uses it again.
 #pragma once
 
 #include <filesystem>
@@ -14,29 +14,29 @@ namespace lockstep {
 
 struct NumericsRecord {
   std::string device;  // "NVIDIA H200"
-  std::string driver;  // "580.65.06"; where NVML is not there, the CUDA it is for: "13.0"
-  std::string nccl{};  // of several ranks: nccl_in_words()
+  std::string driver;  // "580.65.06"; without NVML, the CUDA version it supports: "13.0"
+  std::string nccl{};  // nccl_in_words(), if there are several ranks
   std::vector<std::string> cleared{};  // gpu::cleared_variables()
   ProductChoices products;
 };
 
-// As members of an object: of a checkpoint's "numerics", and of numerics.json.
+// Adds the record as members of a checkpoint's "numerics" or of numerics.json.
 void add_to(Json& object, const NumericsRecord& record);
-NumericsRecord numerics_in(const Json& object);         // throws DataError where it does not say
+NumericsRecord numerics_in(const Json& object);  // throws DataError if a member is missing or wrong
 Json read_numerics(const std::filesystem::path& file);  // throws DataError
 
-// What the GPU of `compute` computes with, whatever the products are. `ranks`: of the run.
+// The record of the GPU of `compute`, without matmul algorithms. `ranks`: size of the run.
 NumericsRecord numerics_here(const Stream& compute, int ranks);
-// What must be the same on all ranks, for agree().
+// The fields that must be the same on all ranks, for agree().
 Fields fields_of(const NumericsRecord& record, const std::string& attention);
 
-// Chooses how the GPU of `compute` computes the products of `training`: as recorded, where that is
-// of such a GPU, of this cuBLASLt, and whole; else by measuring. Says in the log which, and why not
-// as recorded. All ranks compute as rank 0 chose. Afterwards weights are random and gradients of no
-// use.
-//   recorded  what numerics_in reads; null, or without products (of a CPU): none. A DataError that
-//             it throws is said, and counts as none
-//   where     it comes from
+// Chooses the matmul algorithms of `training` on the GPU of `compute`. It takes the recorded ones
+// if the record is complete and of the same GPU and cuBLASLt version, else it measures. It logs the
+// choice and its reason. All ranks use the choice of rank 0. Afterwards the weights are random, and
+// the gradients are invalid.
+//   recorded  input of numerics_in; null or without products (of a CPU): no record. If it throws a
+//             DataError, the error is logged and counts as no record
+//   where     source of the record, for messages
 NumericsRecord choose_numerics(Training& training, const Stream& compute,
                                FunctionRef<Json()> recorded, const std::string& where);
 

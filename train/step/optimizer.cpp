@@ -34,7 +34,8 @@ void Optimizer::allocate(Arena& arena, Stream& stream, Arena* offloaded) {
     add_runs(runs_.front(), params_.shards()[s], 0, state_[s]);
 }
 
-// What several ranks hold counts once. In a shard, what tensor ranks divide comes first.
+// Elements that several ranks hold count once. A shard begins with the elements that tensor ranks
+// divide.
 void Optimizer::add_squares_of(const ParamShard& shard) {
   const Mesh& mesh = params_.comms().mesh;
   const int rank = params_.comms().world->rank();

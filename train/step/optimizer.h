@@ -1,4 +1,4 @@
-// Optimizer: AdamW on this rank's shards only. A second optimizer will earn an interface.
+// Optimizer runs AdamW on this rank's shards only. A second optimizer would justify an interface.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// What AdamWScalars::control says, on the host.
+// The decision in AdamWScalars::control, on the host.
 struct AdamWDecision {
   float grad_norm = 0;   // before clipping
   bool applied = false;  // false: the update was skipped
@@ -27,14 +27,15 @@ class Optimizer {
     DType moments = DType::fp32;  // or bf16, rounded stochastically
   };
 
-  // `params` outlives the optimizer.
+  // `params` must outlive the optimizer.
   Optimizer(ParamStore& params, const Config& config) : params_(params), config_(config) {}
 
-  // Moments and the count of updates, all zero. `params` is allocated already.
-  //   offloaded: pinned memory for the moments, where the masters are already; see OptimizerRing
+  // Allocates moments and the count of updates, all zero. `params` must be allocated already.
+  //   offloaded: pinned memory for the moments; it holds the master weights already, see
+  //              OptimizerRing
   void allocate(Arena& arena, Stream& stream, Arena* offloaded = nullptr);
 
-  // What a step is told on the stream's device, [1] each.
+  // The inputs of a step on the stream's device, [1] each.
   struct Step {
     ConstTensor learning_rate;  // fp32
     ConstTensor step;           // int32
@@ -43,25 +44,25 @@ class Optimizer {
   };
 
   // Scales gradients by nominal / valid tokens, clips by the global norm, updates, refreshes the
-  // compute-type weights. Asynchronous. Without a valid token, or with a loss or norm that is not
-  // finite, nothing changes.
+  // compute-type weights. Asynchronous. Nothing changes if there is no valid token, or if the loss
+  // or the norm is not finite.
   void step(Stream& stream, Arena& scratch, const Step& step);
 
-  Tensor control() const { return control_; }  // what the last step decided, see read_control
+  Tensor control() const { return control_; }  // decision of the last step, see read_control
   Tensor updates() const { return updates_; }  // [1] int32, saved with the moments
-  std::span<const AdamWState> state() const { return state_; }  // by shard of the ParamStore
+  std::span<const AdamWState> state() const { return state_; }  // one per shard of the ParamStore
 
  private:
   void add_squares_of(const ParamShard& shard);
   void make_ring(Arena& arena, const Stream& stream);
-  // Adds the runs of elements [begin, begin + n) of a shard, whose state is `state`.
+  // Adds the runs of elements [begin, begin + n) of a shard with the state `state`.
   void add_runs(std::vector<AdamWRun>& runs, const ParamShard& shard, std::int64_t begin,
                 const AdamWState& state) const;
 
   ParamStore& params_;
   Config config_;
   std::vector<AdamWState> state_;
-  std::vector<std::vector<AdamWRun>> runs_;  // updated together: all, or by chunk of the ring
+  std::vector<std::vector<AdamWRun>> runs_;  // groups updated together: all, or one per chunk
   std::optional<OptimizerRing> ring_;
   std::vector<ConstTensor> grads_;
   Tensor updates_, control_, squares_;

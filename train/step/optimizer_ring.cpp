@@ -54,7 +54,7 @@ void OptimizerRing::copy(Stream& stream, const AdamWState& to, const AdamWState&
 }
 
 void OptimizerRing::update(Stream& compute, FunctionRef<void(std::size_t)> update) {
-  to_device_.wait(compute.record());  // which may have written the state
+  to_device_.wait(compute.record());  // compute may have written the state
   for (std::size_t chunk = 0; chunk < host_.size(); ++chunk) {
     Event& is_free = ring_[chunk % kRing].is_free;
     to_device_.wait(is_free);

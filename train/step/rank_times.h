@@ -1,5 +1,5 @@
-// RankTimes: seconds of each rank, at all of them, by one small collective of the compute stream:
-// off a step's path, as the host reads them when the step is done.
+// RankTimes gathers a duration of each rank on all ranks, with one small collective of the compute
+// stream. It costs the step nothing, because the host reads the result after the step.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,10 @@ namespace lockstep {
 
 class RankTimes {
  public:
-  // `comms` outlives this; host memory of a GPU comes from `pinned`.
+  // `comms` must outlive this. On a GPU, host memory comes from `pinned`.
   RankTimes(Comms& comms, Arena& arena, Arena& pinned);
 
-  // Every rank at once; of the one before they were read. `seconds`: of this rank.
+  // Collective; the previous result must have been read. `seconds`: of this rank.
   void enqueue(Stream& stream, double seconds);
   std::vector<double> read();  // by rank; waits for the device
 

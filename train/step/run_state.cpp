@@ -25,8 +25,8 @@ StateSlice slice(ParamStore& params, const Segment& segment, Tensor flat, const 
           .owned = segment.count > 0 && holders_here(params, is_split).counts()};
 }
 
-// Each of those that hold a large slice saves an equal part of it; small ones they save by turns.
-// What this rank loads is the whole slice, in up to three pieces.
+// Holders of a large slice each save an equal part of it; they save small slices by turns. This
+// rank loads the whole slice, in up to three pieces.
 void share_out(std::vector<StateSlice>& slices, const StateSlice& whole, const Holders& holders,
                int turn) {
   constexpr std::int64_t kLeastPart = 1 << 16;  // elements
@@ -51,8 +51,8 @@ void share_out(std::vector<StateSlice>& slices, const StateSlice& whole, const H
   add(end, n);
 }
 
-// One of each parameter, in the order of the store: empty where this rank's shard has nothing of
-// it.
+// One segment of each parameter, in the order of the store; empty if this rank's shard has no
+// element of it.
 std::vector<Segment> all_segments(ParamStore& params, const ParamShard& shard) {
   std::vector<Segment> all;
   auto there = shard.segments.begin();

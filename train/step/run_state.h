@@ -1,4 +1,4 @@
-// RunState: what a checkpoint holds: named slices of tensors, and a few numbers beside them.
+// RunState: the state in a checkpoint: named slices of tensors, and a few numbers.
 #pragma once
 
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-// What this rank has of it: each parameter's weight (its fp32 master where there is one),
-// "NAME/adam_m", "NAME/adam_v", and "adamw/updates". What several ranks have, they share the saving
-// of: each element is owned by one.
+// The slices of this rank: each parameter's weight (its fp32 master weight if there is one),
+// "NAME/adam_m", "NAME/adam_v", and "adamw/updates". Ranks that hold the same elements share the
+// save: each element has one owner.
 std::vector<StateSlice> state_slices(ParamStore& params, const Optimizer& optimizer);
 
-// The weights alone, as generation and evaluation load them: one slice of each parameter.
+// Only the weights, for generation and evaluation: one slice of each parameter.
 std::vector<StateSlice> weight_slices(ParamStore& params);
 
 }  // namespace lockstep

@@ -17,8 +17,8 @@ AdamWConfig adamw_of(const TrainingConfig& config) {
   return adamw;
 }
 
-// Of a chunk's logits. For each chunk the head's whole gradient is read and written, which a GPU
-// waits for longer.
+// Bytes of a chunk's logits. Each chunk reads and writes the head's whole gradient, which costs a
+// GPU more time.
 std::int64_t logits_bytes(Device device) {
   return std::int64_t{device.kind == Device::Kind::cuda ? 1024 : 256} << 20;
 }
@@ -42,12 +42,12 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
           {.recompute = config.recompute,
            .head = {.logits_bytes = logits_bytes(compute.device()), .z_loss = config.z_loss}}),
       optimizer_(params_, {.adamw = adamw_of(config), .moments = config.moments}) {
-  LOCKSTEP_CHECK(comms_.mesh == config.mesh, "communicators of another mesh");
-  LOCKSTEP_CHECK(config.mesh.world() == 1 || !config.cuda_graphs, "CUDA graphs of several ranks");
+  LOCKSTEP_CHECK(comms_.mesh == config.mesh, "the communicators belong to another mesh");
+  LOCKSTEP_CHECK(config.mesh.world() == 1 || !config.cuda_graphs, "CUDA graphs need a single rank");
   Arena& arena = arenas.device;
   const bool offloads = config.offload_activations || config.offload_optimizer;
   LOCKSTEP_CHECK(!offloads || !config.cuda_graphs,
-                 "offload and CUDA graphs, which hold one stream");
+                 "offload and CUDA graphs, which capture one stream");
   Arena* state = config.offload_optimizer && compute.is_cuda() ? &arenas.pinned : nullptr;
   params_.allocate(arena, compute, state);
   optimizer_.allocate(arena, compute, state);
@@ -83,7 +83,7 @@ void Training::initialize() {
   params_.initialize(compute_, config_.seed);
 }
 
-// A micro-batch of whole sequences.
+// The sequences have no padding.
 Batch Training::random_batch(Arena& pinned) const {
   const auto B = config_.micro_batch_sequences, T = config_.sequence_length;
   const Tensor all = pinned.allocate("random_batch", DType::int32, {3, B * T});
@@ -144,7 +144,7 @@ void Training::begin_step(std::int64_t step, double learning_rate, int stop) {
   step_number_ = step;
   if (auto* ring = comms_.world->ring()) ring->begin_step(step);
   trace_.begin_step(is_timed_);
-  // All of a step that is not the same in each but its batches: not in a graph.
+  // The inputs that change with every step, except its batches, are not in a graph.
   fill(compute_, learning_rate_, static_cast<float>(learning_rate));
   fill_integer(compute_, step_, static_cast<std::int32_t>(step));
   fill_integer(compute_, stop_, stop);
@@ -221,7 +221,8 @@ Training::Numbers Training::numbers(std::int64_t step) {
   LOCKSTEP_CHECK(outcome.step == step, "numbers of step ", step, ", the last one is ",
                  step_number_);
   outcome.done.synchronize();
-  const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };  // in print
+  // Prints "nan", never "-nan".
+  const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };
   const AdamWDecision decision = read_control(outcome.control.host());
   Numbers n;
   n.valid_tokens = *outcome.valid_tokens.host().as<std::int32_t>();

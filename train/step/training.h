@@ -1,5 +1,5 @@
-// Training: the numbers of a run on this rank, and what one step does to them. It knows no files,
-// clocks or logs. Built on Arena::measure and a measuring stream, the same code tells the bytes.
+// Training holds the tensors of a run on this rank, and computes its steps. It uses no files,
+// clocks or logs. On Arena::measure and a measuring stream, the same code measures its memory.
 #pragma once
 
 #include <array>
@@ -27,77 +27,80 @@ namespace lockstep {
 struct TrainingConfig {
   ModelConfig model;
   Recompute recompute = Recompute::none;
-  bool offload_activations = false;  // of a GPU to pinned memory; not with cuda_graphs
-  bool offload_optimizer = false;    // likewise masters and moments
+  bool offload_activations = false;  // to pinned memory, on a GPU; not with cuda_graphs
+  bool offload_optimizer = false;    // the same for master weights and moments
   DType compute = DType::fp32;       // of weights and activations: fp32 or bf16
-  bool cudnn_attention = false;      // by cuDNN, which was prepared; no batch has document_start
-  bool stochastic_rounding = false;  // bf16 weights without fp32 masters
+  bool cudnn_attention = false;      // by cuDNN, prepared before; no batch has document_start
+  bool stochastic_rounding = false;  // bf16 weights without fp32 master weights
   Fp8Products fp8 = Fp8Products::off;
   DType fp8_gradients = DType::fp8_e5m2;
   DType moments = DType::fp32;
   AdamWConfig adamw;  // nominal_tokens and seed are derived
   float z_loss = 0.0f;
   std::int64_t sequence_length = 0;         // T
-  std::int64_t micro_batch_sequences = 0;   // sequences that run through the model at once
-  std::int64_t global_batch_sequences = 0;  // sequences of an optimizer step
-  std::int64_t sample_tokens = 0;           // of text sampled during training, prompt included
+  std::int64_t micro_batch_sequences = 0;   // sequences of a micro-batch
+  std::int64_t global_batch_sequences = 0;  // sequences of a global batch
+  std::int64_t sample_tokens = 0;           // length of a sample during training, with its prompt
   std::uint64_t seed = 0;                   // of initial weights and stochastic rounding
-  bool cuda_graphs = false;                 // replay steps on a GPU, where they are not timed
-  Mesh mesh = {};                           // of all ranks
-  Sharding sharding = Sharding::full;       // along its shard axis
-  std::int64_t keep_gathered = 0;           // blocks, see ParamStore
+  bool cuda_graphs = false;                 // replay steps that are not timed, on a GPU
+  Mesh mesh = {};                           // mesh of all ranks
+  Sharding sharding = Sharding::full;       // along the shard axis
+  std::int64_t keep_gathered = 0;           // number of blocks, see ParamStore
 
   std::int64_t step_tokens() const { return global_batch_sequences * sequence_length; }
 };
 
 class Training {
  public:
-  // On a GPU the components of the first step are timed, of those whose number is a multiple of
-  // this, and of those whose update is held: they are the ones that are not replayed from graphs.
+  // On a GPU, these steps are timed by component and not replayed from graphs: the first step, each
+  // step whose number is a multiple of this, and steps whose update is held.
   static constexpr std::int64_t kTimedSteps = 20;
 
-  // Allocates everything that lives as long as the run. `compute` and `arenas` outlive it.
-  //   comms: of the configuration's mesh
+  // Allocates everything that lives as long as the run. `compute` and `arenas` must outlive this.
+  //   comms: communicators of the configuration's mesh
   Training(const TrainingConfig& config, Stream& compute, Arenas& arenas,
            Comms comms = make_comms());
 
   void initialize();  // weights from the seed, moments zero
 
-  // On a GPU, before the first step: chooses the algorithm of each of its matrix products, and of
-  // an evaluation's (kernels/product_choices.h), on a micro-batch of random tokens. Overwrites
-  // gradients and what is trained on the device: initialize() again, or load. Masters stay.
+  // Chooses the algorithm of each matmul of a step and of an evaluation
+  // (kernels/product_choices.h), with a micro-batch of random tokens. Call it on a GPU before the
+  // first step. It overwrites the gradients and the weights on the device, but no master weights:
+  // initialize() or load again.
   ChosenProducts choose_products(const ProductChoices& recorded);
 
-  // One step: begin, a micro-batch or several, finish. Masked sequences (targets -1) count nothing.
+  // A step is begin_step(), one or more micro_step(), and finish_step(). Masked sequences (targets
+  // -1) do not count.
   //   step: counted from 1      stop: 0, or the exit code with which this rank should stop
   void begin_step(std::int64_t step, double learning_rate, int stop = 0);
-  // Forward and backward of as many sequences as config() says; adds to the gradients. Once the
-  // event is done, the batch was read.
-  //   last: of the step; with several ranks it says when gradients are summed over them
+  // Runs forward and backward of a micro-batch, and adds to the gradients. The batch may be
+  // released after the returned event.
+  //   last: of the step; then gradients are summed over several ranks
   Event micro_step(const Batch& batch, bool last = true);
   void finish_step();  // the optimizer
-  // The next update waits for what is done beside this, as copies of what it changes.
+  // Makes the next update wait for `event`, for example for copies of the state that it changes.
   void hold_update(std::optional<Event> event) { held_by_ = std::move(event); }
 
-  // The losses of a micro-batch without gradients, see LossReader.
-  Event evaluate(const Batch& batch);  // once the event is done, the batch was read
+  // Loss of a micro-batch without gradients, see LossReader.
+  Event evaluate(const Batch& batch);  // the batch may be released after the event
   LossSum evaluated() { return evaluated_.read(); }
 
-  // What a step saw: the last one that was finished, or the one before. Waits for the device to
-  // have done that step, no more.
+  // The numbers of the last finished step or of the one before it. Waits until the device has
+  // finished that step, and no longer.
   struct Numbers {
-    double loss = 0;  // mean over valid tokens, nats; NaN without one
+    double loss = 0;  // mean over valid tokens in nats; NaN without valid tokens
     std::int64_t valid_tokens = 0;
     double grad_norm = 0;  // of the step, before clipping
     bool applied = false;  // false: no valid token, or loss or norm not finite; nothing changed
-    int stop = 0;          // the largest that a rank said at the step's begin: the same on all
+    int stop = 0;          // largest `stop` of a rank at begin_step(); the same on all ranks
   };
   Numbers numbers(std::int64_t step);
 
-  // A micro-batch of random tokens, one document each, that takes 12 bytes a token of `pinned`.
+  // A micro-batch of random tokens, one document per sequence; takes 12 bytes per token of
+  // `pinned`.
   Batch random_batch(Arena& pinned) const;
 
-  // Tokens behind a prompt, while training pauses.
+  // Samples tokens after a prompt, while training pauses.
   std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, std::int64_t tokens,
                                    const Sampling& sampling);
 
@@ -108,16 +111,17 @@ class Training {
   RankTimes& rank_times() { return *rank_times_; }
   Transformer& transformer() { return transformer_; }
   Trace& trace() { return trace_; }
-  void set_timeline(Timeline* timeline);  // of streams that compute or talk; no replay meanwhile
+  // Sets the timeline of compute and communication streams, which disables graph replay.
+  void set_timeline(Timeline* timeline);
 
  private:
-  struct Outcome {  // of a step, on the host
+  struct Outcome {  // results of a step, on the host
     std::int64_t step = 0;
     Mirror loss_sum, valid_tokens, control, stop;
     Event done;
   };
 
-  // Does `work`, which gives the device the same in every step.
+  // Runs `work`, which enqueues the same in every step, or replays its graph.
   void repeat(Graph& graph, FunctionRef<void()> work);
   Outcome& outcome_of(std::int64_t step);
   StepContext context(const Batch& batch);
@@ -127,7 +131,7 @@ class Training {
   std::optional<Event> held_by_;
   Stream& compute_;
   Arenas& arenas_;
-  std::optional<Stream> copies_;  // beside compute_, where something is offloaded
+  std::optional<Stream> copies_;  // stream for offloading, if anything is offloaded
   Trace trace_;
   Comms comms_;
   ParamStore params_;
@@ -138,19 +142,19 @@ class Training {
   LossReader evaluated_;
   std::optional<WeightHash> weight_hash_;
   std::optional<RankTimes> rank_times_;
-  std::array<Outcome, 2> outcomes_;  // of the last two steps, by turns
+  std::array<Outcome, 2> outcomes_;  // of the last two steps, used alternately
   std::int64_t step_number_ = 0;
-  bool is_timed_ = true;  // this step
+  bool is_timed_ = true;  // of the current step
   Graph begin_, micro_step_, finish_;
   DeviceBatch batch_;
 };
 
-// What a run does beside steps, on a measuring stream: an evaluation, a hash of the weights, a
+// Runs what a run does between steps, on a measuring stream: an evaluation, a weight hash, and a
 // sample.
 void measure_beside_steps(Training& training, Stream& compute);
 
-// The bytes that a rank of a run with this configuration peaks at, its loaders' buffers and
-// HostState left out: a step, an evaluation and a sample are run on a measuring stream.
+// Peak bytes of a rank of a run with this configuration, without loader buffers and HostState. It
+// runs a step, an evaluation and a sample on a measuring stream.
 Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads);
 
 }  // namespace lockstep

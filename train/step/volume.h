@@ -1,4 +1,4 @@
-// What a step of a run is in numbers, for dist/volume.h.
+// The StepShape of a run, for dist/volume.h.
 #pragma once
 
 #include "dist/volume.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// Of this rank; measuring is enough.
+// The shape of a step on this rank. A Training on a measuring stream is enough.
 StepShape step_shape(Training& training);
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kWords = sizeof(std::uint64_t) / sizeof(std::int32_t);
 
-// Of ranks that hold the same: who has which value, most of them first.
+// The groups of ranks with equal values, the largest first.
 std::vector<std::vector<int>> groups_of(const std::map<std::uint64_t, std::vector<int>>& by_value) {
   std::vector<std::vector<int>> groups;
   for (const auto& [value, ranks] : by_value)
@@ -72,8 +72,8 @@ WeightHash::Result WeightHash::read() {
 
 WeightHash::Result WeightHash::result_of(const std::vector<Parts>& of_ranks) const {
   const Mesh& mesh = params_.comms().mesh;
-  // What a rank's two parts are of: elements that tensor ranks divide, and those that they have
-  // alike.
+  // The kind of a part (0: elements that tensor ranks divide, 1: elements that each of them holds),
+  // and its place in the state.
   using Place = std::pair<int, std::array<int, 2>>;
   std::map<Place, std::map<std::uint64_t, std::vector<int>>> holders;
   for (int rank = 0; rank < static_cast<int>(of_ranks.size()); ++rank) {

@@ -1,5 +1,5 @@
-// WeightHash: a number of all weights of a run, the same whatever the layout, and whether ranks
-// that hold the same weights hold the same bits: memory or processors that err without a word show.
+// WeightHash computes a hash of all weights of a run, which is the same in every layout. It also
+// compares replicated weights between ranks, to find silent faults of memory and processors.
 #pragma once
 
 #include <array>
@@ -14,38 +14,38 @@ namespace lockstep {
 
 class WeightHash {
  public:
-  // `params`, which is allocated, outlives this; host memory of a GPU comes from `pinned`.
+  // `params` must be allocated and outlive this. On a GPU, host memory comes from `pinned`.
   WeightHash(ParamStore& params, Arena& arena, Arena& pinned);
 
-  // Of the weights (the fp32 masters where there are any) as they are behind what the stream was
-  // given so far. Every rank at once; of a GPU one that was not read may be on its way.
+  // Enqueues the hash of the weights (the fp32 master weights if there are any) after the stream's
+  // earlier work. Collective. One earlier hash may still be unread.
   void enqueue(Stream& stream);
 
   struct Result {
     std::uint64_t hash = 0;
-    // Ranks that hold the same weights, where they differ: in groups of equal bits, the largest
-    // first. Empty: all is well.
+    // If replicated weights differ: their ranks in groups of equal bits, the largest group first.
+    // Else empty.
     std::vector<std::vector<int>> unequal;
   };
-  Result read();  // of the first that was not read; waits for the device; the same on all ranks
+  Result read();  // the oldest unread; waits for the device; the same on all ranks
 
  private:
-  // Of the elements that tensor ranks divide, and of those that each of them holds; uint64 each.
+  // One uint64 of the elements that tensor ranks divide, and one of those that each of them holds.
   static constexpr int kParts = 2;
   using Parts = std::array<std::uint64_t, kParts>;
   struct Slot {
-    Mirror all;  // of all ranks
+    Mirror all;  // parts of all ranks
     Event done;
   };
   Result result_of(const std::vector<Parts>& of_ranks) const;
 
   ParamStore& params_;
   Tensor mine_;
-  std::array<Slot, 2> slots_;  // by turns
+  std::array<Slot, 2> slots_;  // used alternately
   std::size_t enqueued_ = 0, read_ = 0;
 };
 
-// "00c0ffee..." of 16 digits.
+// 16 hexadecimal digits: "00c0ffee...".
 std::string hex_of(std::uint64_t hash);
 
 }  // namespace lockstep
