@@ -48,32 +48,33 @@ std::int64_t pinned_bytes(const Config& c, std::int64_t micro_batch) {
   return c.data.validation.empty() ? bytes : 2 * bytes;
 }
 
-// tell(training), of one that measures.
+// tell(training), of a rank that measures.
 template <class Tell>
-std::int64_t told_by(const TrainingConfig& config, Device device, int threads, const Tell& tell) {
+std::int64_t told_by(const TrainingConfig& config, Device device, int threads, int rank,
+                     const Tell& tell) {
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
-  LoneWorld one_of_all(0, config.mesh.world());
+  LoneWorld one_of_all(rank, config.mesh.world());
   Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
   return tell(training);
 }
 
 // c: as it was configured, of which `config` differs in what training takes.
-RunBytes measure_run(const Config& c, const TrainingConfig& config, Device device,
+RunBytes measure_run(const Config& c, const TrainingConfig& config, Device device, int rank,
                      HostState::Copies copies = HostState::Copies::none) {
   const int threads = threads_of(c);
-  const auto host_state = told_by(config, device, threads, [&](Training& training) {
+  const auto host_state = told_by(config, device, threads, rank, [&](Training& training) {
     return HostState::bytes(state_slices(training.params(), training.optimizer()), device, copies);
   });
-  return {.training = measure_training(config, device, threads),
+  return {.training = measure_training(config, device, threads, rank),
           .batches = pinned_bytes(c, config.micro_batch_sequences),
           .host_state = host_state,
           .copies = copies};
 }
 
 // Of weights, which a rank receives in a step.
-std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads) {
-  return told_by(config, device, threads, [](Training& training) {
+std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads, int rank) {
+  return told_by(config, device, threads, rank, [](Training& training) {
     return sum_of(step_volume(step_shape(training)), Group::gathers, Collective::all_gather).bytes;
   });
 }
@@ -82,7 +83,7 @@ std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int thr
 // micro-batch computes the same, recomputing costs time, copies of a GPU's activations to the host
 // cost more, and those of the optimizer's state help where the former do not; where it is the host
 // that has too little, fewer copies do.
-std::string what_would_fit(const Config& c, const MemoryRoom& room) {
+std::string what_would_fit(const Config& c, const MemoryRoom& room, int rank) {
   const Device device = room.device;
   TrainingConfig config = training_config(c);
   config.keep_gathered = 0;
@@ -91,7 +92,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
       if (!has_fp8_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
-      const auto bytes = measure_run(c, config, device).sum();
+      const auto bytes = measure_run(c, config, device, rank).sum();
       if (room.has(bytes))
         return str("with ", changes(config, c), " it needs ", in_words(device, bytes));
     }
@@ -137,17 +138,17 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
 
 }  // namespace
 
-RunBytes run_bytes(const Config& c, const MemoryRoom& room, bool may_copy) {
+RunBytes run_bytes(const Config& c, const MemoryRoom& room, bool may_copy, int rank) {
   const auto config = training_config(c);
   if (may_copy) {
-    const auto most = measure_run(c, config, room.device, HostState::Copies::owned);
+    const auto most = measure_run(c, config, room.device, rank, HostState::Copies::owned);
     if (room.has(most.sum())) return most;
   }
-  return measure_run(c, config, room.device);
+  return measure_run(c, config, room.device, rank);
 }
 
-void require_room(const Config& c, const RunBytes& bytes, const MemoryRoom& room) {
-  if (!room.has(bytes.sum())) room.require(bytes.sum(), what_would_fit(c, room));
+void require_room(const Config& c, const RunBytes& bytes, const MemoryRoom& room, int rank) {
+  if (!room.has(bytes.sum())) room.require(bytes.sum(), what_would_fit(c, room, rank));
 }
 
 std::int64_t checkpoint_bytes(const Config& c) {
@@ -156,19 +157,20 @@ std::int64_t checkpoint_bytes(const Config& c) {
   return parameter_count(c.model) * (weight + 2 * bytes_per_element(c.precision.moments));
 }
 
-Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Copies copies) {
+Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Copies copies,
+                         int rank) {
   TrainingConfig config = training_config(c);
   if (config.mesh.size(Axis::shard) == 1 || config.sharding != Sharding::full) return {};
-  const auto gathered = gathered_bytes(config, room.device, threads_of(c));
+  const auto gathered = gathered_bytes(config, room.device, threads_of(c), rank);
   Keepable found;
   auto most = config.model.layers;
   for (auto least = config.keep_gathered + 1; least <= most;) {
     config.keep_gathered = (least + most) / 2;
-    const auto bytes = measure_run(c, config, room.device, copies).sum();
+    const auto bytes = measure_run(c, config, room.device, rank, copies).sum();
     // NCCL, and the system's cache of files, need some too.
     if (room.has({bytes.device + bytes.device / 16, bytes.pinned})) {
-      found = {config.keep_gathered, bytes, gathered_bytes(config, room.device, threads_of(c)),
-               gathered};
+      found = {config.keep_gathered, bytes,
+               gathered_bytes(config, room.device, threads_of(c), rank), gathered};
       least = config.keep_gathered + 1;
     } else {
       most = config.keep_gathered - 1;

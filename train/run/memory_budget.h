@@ -17,11 +17,13 @@ struct RunBytes {
   HostState::Copies copies = HostState::Copies::none;
   Arenas::Bytes sum() const { return {training.device, training.pinned + batches + host_state}; }
 };
-// What a rank of a run takes, with copies for checkpoints where there is room for them and
+// What rank `rank` of a run takes, with copies for checkpoints where there is room for them and
 // `may_copy`.
-RunBytes run_bytes(const Config& config, const MemoryRoom& room, bool may_copy = true);
+RunBytes run_bytes(const Config& config, const MemoryRoom& room, bool may_copy = true,
+                   int rank = 0);
 // Throws ConfigError, with the mildest change that would do, where there is no room for it.
-void require_room(const Config& config, const RunBytes& bytes, const MemoryRoom& room);
+void require_room(const Config& config, const RunBytes& bytes, const MemoryRoom& room,
+                  int rank = 0);
 
 // Of all ranks together: each element of weights (in fp32, where there are masters) and moments
 // once.
@@ -34,6 +36,7 @@ struct Keepable {
   Arenas::Bytes bytes;                                         // that a rank takes then
   std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // that it receives in a step
 };
-Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostState::Copies copies);
+Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostState::Copies copies,
+                         int rank = 0);
 
 }  // namespace lockstep

@@ -53,8 +53,9 @@ struct ModelRanks {
   Comms comms() const { return make_comms(world, mesh, topology); }
 };
 
-// The bytes that a rank of them peaks at in `work`, which gets an Inference on a measuring stream.
-Arenas::Bytes measure_inference(const Inference::Config& config, const Mesh& mesh,
+// The bytes that rank `rank` of a mesh peaks at in `work`, which gets an Inference on a measuring
+// stream.
+Arenas::Bytes measure_inference(const Inference::Config& config, const Mesh& mesh, int rank,
                                 const Stream& compute, FunctionRef<void(Inference& model)> work);
 
 }  // namespace lockstep

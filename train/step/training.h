@@ -149,8 +149,9 @@ class Training {
 // sample.
 void measure_beside_steps(Training& training, Stream& compute);
 
-// The bytes that a rank of a run with this configuration peaks at, its loaders' buffers and
+// The bytes that rank `rank` of a run with this configuration peaks at, its loaders' buffers and
 // HostState left out: a step, an evaluation and a sample are run on a measuring stream.
-Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads);
+Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads,
+                               int rank = 0);
 
 }  // namespace lockstep
