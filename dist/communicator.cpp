@@ -13,7 +13,8 @@ const char* name(Collective kind) {
     case Collective::all_gather: return "all_gather";
     case Collective::all_to_all: return "all_to_all";
     case Collective::broadcast: return "broadcast";
-    case Collective::send_receive: return "send_receive";
+    case Collective::send: return "send";
+    case Collective::receive: return "receive";
     case Collective::barrier: return "barrier";
   }
   return "?";
@@ -78,6 +79,11 @@ void Communicator::check_rank(const char* what, int rank) const {
   LOCKSTEP_CHECK(0 <= rank && rank < size_, what, " rank ", rank, " of a group of ", size_);
 }
 
+void Communicator::check_other(const char* what, int rank) const {
+  check_rank(what, rank);
+  LOCKSTEP_CHECK(rank != rank_, what, " rank ", rank, " itself");
+}
+
 void Communicator::all_reduce(Tensor inout, ReduceOp op, Stream& stream) {
   LOCKSTEP_CHECK(
       inout.dtype == DType::fp32 || inout.dtype == DType::bf16 || inout.dtype == DType::int32,
@@ -112,16 +118,14 @@ void Communicator::broadcast(Tensor inout, int root, Stream& stream) {
        [&] { do_broadcast(inout, root, stream); });
 }
 
-void Communicator::send_receive(Tensor received, int from, ConstTensor sent, int to,
-                                Stream& stream) {
-  check_rank("a message from", from);
-  check_rank("a message to", to);
-  LOCKSTEP_CHECK(received.dtype == sent.dtype && received.elements() == sent.elements(),
-                 "send_receive of ", lockstep::name(sent.dtype), " ", sent.shape, " to ",
-                 lockstep::name(received.dtype), " ", received.shape);
-  const bool made = make(Collective::send_receive, from == rank_ ? 0 : received.bytes(), stream,
-                         [&] { do_send_receive(received, from, sent, to, stream); });
-  if (!made) stream.copy(received, sent);
+void Communicator::send(ConstTensor sent, int to, Stream& stream) {
+  check_other("a message to", to);
+  make(Collective::send, 0, stream, [&] { do_send(sent, to, stream); });
+}
+
+void Communicator::receive(Tensor received, int from, Stream& stream) {
+  check_other("a message from", from);
+  make(Collective::receive, received.bytes(), stream, [&] { do_receive(received, from, stream); });
 }
 
 void Communicator::barrier(Stream& stream) {

@@ -1,5 +1,6 @@
 // Communicator: the collectives of one group of ranks. Each call enqueues on a stream and returns;
-// every rank of the group makes the same calls in the same order, and always on one stream.
+// every rank of the group makes the same calls in the same order, but for messages, and always on
+// one stream.
 // Each World has a backend of its own (comms.h). A measuring stream runs nothing, and counts.
 #pragma once
 
@@ -26,17 +27,18 @@ enum class Collective : std::uint8_t {
   all_gather,
   all_to_all,
   broadcast,
-  send_receive,
+  send,
+  receive,
   barrier
 };
-inline constexpr std::size_t kCollectives = 6;
+inline constexpr std::size_t kCollectives = 7;
 const char* name(Collective kind);
 
 class Communicator {
  public:
   // Calls, and the bytes of other ranks that this one must receive for them:
   //   all_reduce 2 (d-1)/d n    all_gather (d-1) n of `in`    all_to_all (d-1)/d n
-  //   broadcast n, but 0 at the root    send_receive n, but 0 from itself
+  //   broadcast n, but 0 at the root    send 0    receive n
   struct Traffic {
     std::int64_t calls = 0, bytes = 0;
     friend bool operator==(const Traffic&, const Traffic&) = default;
@@ -70,8 +72,11 @@ class Communicator {
   // Of `in`, cut into size() pieces, piece r goes to rank r; out: what came, in the order of ranks.
   void all_to_all(Tensor out, ConstTensor in, Stream& stream);
   void broadcast(Tensor inout, int root, Stream& stream);
-  // Every rank of the group sends to one and receives from one, as all of them say.
-  void send_receive(Tensor received, int from, ConstTensor sent, int to, Stream& stream);
+  // A message to another rank, which receives what this one sends in that order. Ranks that both
+  // send and receive do so together(), and send first. The numbers of a CollectiveRing agree where
+  // every rank of the group calls together(), if for nothing.
+  void send(ConstTensor sent, int to, Stream& stream);
+  void receive(Tensor received, int from, Stream& stream);
   void barrier(Stream& stream);
 
   // body(): calls that do not depend on one another, and may travel together.
@@ -91,8 +96,8 @@ class Communicator {
   virtual void do_all_gather(Tensor out, ConstTensor in, Stream& stream) = 0;
   virtual void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) = 0;
   virtual void do_broadcast(Tensor inout, int root, Stream& stream) = 0;
-  virtual void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
-                               Stream& stream) = 0;
+  virtual void do_send(ConstTensor sent, int to, Stream& stream) = 0;
+  virtual void do_receive(Tensor received, int from, Stream& stream) = 0;
   virtual void do_barrier(Stream& stream) = 0;
   virtual void begin_group() {}
   virtual void end_group() {}
@@ -102,6 +107,7 @@ class Communicator {
   bool make(Collective kind, std::int64_t bytes, Stream& stream, FunctionRef<void()> call);
   void end_entry();
   void check_rank(const char* what, int rank) const;
+  void check_other(const char* what, int rank) const;
 
   std::string name_;
   int rank_, size_;
@@ -127,7 +133,8 @@ class LoneCommunicator final : public Communicator {
   void do_all_gather(Tensor, ConstTensor, Stream&) override { fail(); }
   void do_all_to_all(Tensor, ConstTensor, Stream&) override { fail(); }
   void do_broadcast(Tensor, int, Stream&) override { fail(); }
-  void do_send_receive(Tensor, int, ConstTensor, int, Stream&) override { fail(); }
+  void do_send(ConstTensor, int, Stream&) override { fail(); }
+  void do_receive(Tensor, int, Stream&) override { fail(); }
   void do_barrier(Stream&) override { fail(); }
   [[noreturn]] void fail() const;
 };

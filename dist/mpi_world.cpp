@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <mpi.h>
@@ -99,8 +100,8 @@ class MpiCommunicator final : public Communicator {
       const auto bytes = in.bytes();
       for (int i = 1; i < size(); ++i) {
         const int from = (rank() + size() - i) % size(), to = (rank() + i) % size();
-        receive(out.data + from * bytes, bytes, from);
-        send(in.data, bytes, to);
+        receive_part(out.data + from * bytes, bytes, from);
+        send_part(in.data, bytes, to);
       }
       auto* mine = out.data + rank() * bytes;
       if (in.data != mine) std::copy_n(in.data, bytes, mine);
@@ -113,8 +114,8 @@ class MpiCommunicator final : public Communicator {
       const auto piece = in.bytes() / size();
       for (int i = 1; i < size(); ++i) {
         const int from = (rank() + size() - i) % size(), to = (rank() + i) % size();
-        receive(out.data + from * piece, piece, from);
-        send(in.data + to * piece, piece, to);
+        receive_part(out.data + from * piece, piece, from);
+        send_part(in.data + to * piece, piece, to);
       }
       std::copy_n(in.data + rank() * piece, piece, out.data + rank() * piece);
       requests_.wait();
@@ -129,13 +130,34 @@ class MpiCommunicator final : public Communicator {
     });
   }
 
-  void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
-                       Stream& stream) override {
-    stream.enqueue([this, received, from, sent, to](Stream&) {
-      receive(received.data, received.bytes(), from);
-      send(sent.data, sent.bytes(), to);
-      requests_.wait();
+  void do_send(ConstTensor sent, int to, Stream& stream) override {
+    stream.enqueue([this, sent, to](Stream&) {
+      const Bytes bytes(sent.bytes());
+      MPI_CHECK(
+          MPI_Isend(sent.data, bytes.count, bytes.type, to, kMessage, comm_, messages_.add()));
     });
+    wait_behind(stream);
+  }
+
+  void do_receive(Tensor received, int from, Stream& stream) override {
+    stream.enqueue([this, received, from](Stream&) {
+      const Bytes bytes(received.bytes());
+      MPI_CHECK(MPI_Irecv(received.data, bytes.count, bytes.type, from, kMessage, comm_,
+                          messages_.add()));
+    });
+    wait_behind(stream);
+  }
+
+  // Messages of a group are waited for at its end.
+  void begin_group() override { in_group_ = true; }
+  void end_group() override {
+    in_group_ = false;
+    if (auto* stream = std::exchange(messages_on_, nullptr))
+      stream->enqueue([this](Stream&) { messages_.wait(); });
+  }
+  void wait_behind(Stream& stream) {
+    messages_on_ = &stream;
+    if (!in_group_) end_group();
   }
 
   void do_barrier(Stream& stream) override {
@@ -161,32 +183,37 @@ class MpiCommunicator final : public Communicator {
       auto* theirs = received_.data() + r * part * element;
       all.push_back(r == rank() ? inout.data : theirs - begin * element);
       if (r == rank()) continue;
-      receive(theirs, (end - begin) * element, r);
-      send(inout.data + begin_of(r) * element, (end_of(r) - begin_of(r)) * element, r);
+      receive_part(theirs, (end - begin) * element, r);
+      send_part(inout.data + begin_of(r) * element, (end_of(r) - begin_of(r)) * element, r);
     }
     requests_.wait();
     reduce_range(inout, op, all, begin, end);
     if (small) return;
     for (int r = 0; r < d; ++r) {
       if (r == rank()) continue;
-      receive(inout.data + begin_of(r) * element, (end_of(r) - begin_of(r)) * element, r);
-      send(inout.data + begin * element, (end - begin) * element, r);
+      receive_part(inout.data + begin_of(r) * element, (end_of(r) - begin_of(r)) * element, r);
+      send_part(inout.data + begin * element, (end - begin) * element, r);
     }
     requests_.wait();
   }
 
-  void send(const std::byte* data, std::int64_t n, int to) {
+  void send_part(const std::byte* data, std::int64_t n, int to) {
     const Bytes bytes(n);
-    MPI_CHECK(MPI_Isend(data, bytes.count, bytes.type, to, 0, comm_, requests_.add()));
+    MPI_CHECK(MPI_Isend(data, bytes.count, bytes.type, to, kPart, comm_, requests_.add()));
   }
-  void receive(std::byte* data, std::int64_t n, int from) {
+  void receive_part(std::byte* data, std::int64_t n, int from) {
     const Bytes bytes(n);
-    MPI_CHECK(MPI_Irecv(data, bytes.count, bytes.type, from, 0, comm_, requests_.add()));
+    MPI_CHECK(MPI_Irecv(data, bytes.count, bytes.type, from, kPart, comm_, requests_.add()));
   }
+
+  // Tags: what a collective is made of, and messages.
+  static constexpr int kPart = 0, kMessage = 1;
 
   MPI_Comm comm_;
   std::vector<std::byte> received_;
-  Requests requests_;
+  Requests requests_, messages_;
+  bool in_group_ = false;
+  Stream* messages_on_ = nullptr;  // that are not waited for yet
 };
 
 // Ends this process some seconds after the one that started it has gone. Mostly Open MPI does that

@@ -94,17 +94,16 @@ class NcclCommunicator final : public Communicator {
                            comm, stream.native());
     });
   }
-  void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
-                       Stream& stream) override {
-    begin_group();
+  void do_send(ConstTensor sent, int to, Stream& stream) override {
     call("ncclSend", [&](ncclComm_t comm) {
       return ncclSend(sent.data, elements(sent), type_of(sent.dtype), to, comm, stream.native());
     });
+  }
+  void do_receive(Tensor received, int from, Stream& stream) override {
     call("ncclRecv", [&](ncclComm_t comm) {
       return ncclRecv(received.data, elements(received), type_of(received.dtype), from, comm,
                       stream.native());
     });
-    end_group();
   }
   void do_barrier(Stream& stream) override { do_all_reduce(word_, ReduceOp::max, stream); }
   void begin_group() override {

@@ -175,12 +175,13 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
   const std::span<const Prompt> prompts = encoded.prompts;
   warn_of_fewer(options, encoded, source.model.max_positions);
   const Inference::Config config{.model = source.model};
-  const auto bytes = measure_inference(config, ranks.mesh, stream, [&](Inference& model) {
-    for_each_batch(prompts, options.batch, [&](std::size_t, std::span<const Prompt> some) {
-      generate(model.context(), model.transformer(), model.arenas().pinned, some, options.sampling,
-               [](std::size_t, std::int32_t) { return true; });
-    });
-  });
+  const auto bytes =
+      measure_inference(config, ranks.mesh, /*rank=*/0, stream, [&](Inference& model) {
+        for_each_batch(prompts, options.batch, [&](std::size_t, std::span<const Prompt> some) {
+          generate(model.context(), model.transformer(), model.arenas().pinned, some,
+                   options.sampling, [](std::size_t, std::int32_t) { return true; });
+        });
+      });
   room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
       .require(bytes, "use a smaller model, fewer --tokens or a smaller --batch");
   Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));

@@ -202,7 +202,8 @@ double Prices::received_per_second(const CollectiveCall& call) const {
       const double own = inside > 1 ? (1 - across) / (kAllToAllShare * nvlink) : 0;
       return 1 / std::max(own, across / (adapter * engine_.network));
     }
-    case Collective::send_receive:
+    case Collective::send:
+    case Collective::receive:
       return call.inside >= call.ranks ? nvlink : adapter * std::max(engine_.network, kSendShare);
   }
   LOCKSTEP_FAIL("a collective has no kind");
@@ -293,7 +294,8 @@ double Prices::collective_seconds(const CollectiveCall& call) const {
       const double whole = call.bytes * call.ranks / (2.0 * (call.ranks - 1));
       return all_reduce_seconds(whole, call.ranks, call.inside, std::max(whole, 1.0));
     }
-    case Collective::send_receive:
+    case Collective::send:
+    case Collective::receive:
       return (call.inside >= call.ranks ? kSendSeconds : kSendAcrossSeconds) + moving;
     case Collective::barrier: return 2 * latency;
   }

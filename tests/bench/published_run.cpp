@@ -284,7 +284,7 @@ double Pricer::send_seconds() const {
   const int t = layout_.tensor, p = layout_.pipeline, v = layout_.chunks;
   if (p == 1) return 0;
   const bool is_inside = t * layout_.data_ranks() * p <= hardware_.domain_ranks;
-  const double one = prices_.collective_seconds({.kind = Collective::send_receive,
+  const double one = prices_.collective_seconds({.kind = Collective::receive,
                                                  .bytes = 2 * tokens_ * real(model_.width) / t,
                                                  .ranks = 2,
                                                  .inside = is_inside ? 2 : 1});

@@ -103,11 +103,27 @@ TEST_P(CollectivesCuda, move_what_they_say_also_in_place) {
       group.broadcast(in, 1, m.stream);
       m.expect(in, [&](std::int64_t i) { return value(1, i); });
       const auto received = m.empty(d * kN, dtype);
-      group.send_receive(received, (me + 1) % d, pieces, (me + d - 1) % d, m.stream);
+      group.together([&] {
+        group.send(pieces, (me + d - 1) % d, m.stream);
+        group.receive(received, (me + 1) % d, m.stream);
+      });
       m.expect(received, [&](std::int64_t i) { return value((me + 1) % d, i); });
       group.all_gather(m.empty(0, dtype), m.empty(0, dtype), m.stream);  // nothing
     }
     group.barrier(m.stream);
+  });
+}
+
+// Only two ranks take part in each.
+TEST_P(CollectivesCuda, messages_from_rank_to_rank_keep_their_order) {
+  on_ranks([](Communicator& group, Member& m) {
+    const int d = group.size(), me = group.rank();
+    for (const std::int64_t n : {1, 77, 3}) {
+      const auto t = m.filled(n, DType::fp32, [&](std::int64_t i) { return value(me, i); });
+      if (me > 0) group.receive(t, me - 1, m.stream);
+      if (me + 1 < d) group.send(t, me + 1, m.stream);
+      m.expect(t, [&](std::int64_t i) { return value(0, i); });
+    }
   });
 }
 

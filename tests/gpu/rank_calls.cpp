@@ -50,10 +50,13 @@ class NotedCommunicator final : public Communicator {
     note("broadcast", inout, root, stream);
     real_->broadcast(inout, root, stream);
   }
-  void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
-                       Stream& stream) override {
-    note("send_receive", sent, to, stream);
-    real_->send_receive(received, from, sent, to, stream);
+  void do_send(ConstTensor sent, int to, Stream& stream) override {
+    note("send", sent, to, stream);
+    real_->send(sent, to, stream);
+  }
+  void do_receive(Tensor received, int from, Stream& stream) override {
+    note("receive", received, from, stream);
+    real_->receive(received, from, stream);
   }
   void do_barrier(Stream& stream) override { real_->barrier(stream); }
   void begin_group() override { note("begin"); }

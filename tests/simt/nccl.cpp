@@ -1,5 +1,6 @@
-// NCCL for ranks that are threads of one process, on the simulated GPU. A group of calls is done
-// when all ranks of its communicator have made theirs (nccl_calls.h).
+// NCCL for ranks that are threads of one process, on the simulated GPU. A group of collectives is
+// done when all ranks of its communicator have made theirs, a message when it is received, or sent
+// (nccl_calls.h).
 #include "tests/simt/nccl.h"
 
 #include <algorithm>
@@ -56,8 +57,9 @@ struct Shared {
   int here = 0;  // of those that make it
   bool aborted = false;
   int arrived = 0, round = 0;
-  std::vector<const std::vector<Call>*> calls;         // of the round, by rank
-  std::string error;                                   // of the last round
+  std::vector<const std::vector<Call>*> calls;                        // of the round, by rank
+  std::string error;                                                  // of the last round
+  std::map<std::pair<int, int>, std::deque<simt::Message>> messages;  // by from, to
   std::vector<std::deque<ncclWindow_vidmem>> windows;  // by rank, in the order of their making
   int splitting = 0, splits_done = 0;
   std::vector<SplitEntry> splits;
@@ -87,7 +89,6 @@ std::string check_places(const Shared& s) {
   for (std::size_t i = 0; i < s.calls[0]->size(); ++i)
     for (std::size_t rank = 0; rank < s.calls.size(); ++rank) {
       const auto &first = s.calls[0]->at(i), &call = s.calls[rank]->at(i);
-      if (call.is_message() || first.is_message()) continue;
       if (place_of(s, rank, call.out) != place_of(s, 0, first.out))
         return "what a rank receives into lies at another place of its memory than rank 0's";
       const bool in_place = call.kind == Kind::all_gather && call.in >= call.out &&
@@ -98,8 +99,9 @@ std::string check_places(const Shared& s) {
   return "";
 }
 
-ncclResult_t make(ncclComm_t comm, const std::vector<Call>& calls) {
-  constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kPatience = std::chrono::seconds(120);
+
+ncclResult_t collect(ncclComm_t comm, const std::vector<Call>& calls) {
   Shared& s = *comm->shared;
   std::unique_lock lock(s.mutex);
   s.calls[static_cast<std::size_t>(comm->rank)] = &calls;
@@ -124,6 +126,41 @@ ncclResult_t make(ncclComm_t comm, const std::vector<Call>& calls) {
   }
   last_error = s.error;
   return s.error.empty() ? ncclSuccess : ncclInvalidUsage;
+}
+
+// What is sent is on its way before this rank waits for what it receives.
+ncclResult_t exchange(ncclComm_t comm, const std::vector<Call>& messages) {
+  Shared& s = *comm->shared;
+  std::unique_lock lock(s.mutex);
+  for (const auto& call : messages)
+    if (call.kind == Kind::send) s.messages[{comm->rank, call.other}].push_back(simt::send(call));
+  s.changed.notify_all();
+  for (const auto& call : messages) {
+    if (call.kind != Kind::receive) continue;
+    auto& sent = s.messages[{call.other, comm->rank}];
+    if (!s.changed.wait_for(lock, kPatience, [&] { return !sent.empty() || s.aborted; })) {
+      last_error = "a message is expected that nobody sent";
+      return ncclSystemError;
+    }
+    if (sent.empty()) {
+      last_error = "another rank is gone";
+      return ncclRemoteError;
+    }
+    last_error = simt::receive(call, sent.front());
+    sent.pop_front();
+    if (!last_error.empty()) return ncclInvalidUsage;
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t make(ncclComm_t comm, std::vector<Call> calls) {
+  const auto messages = std::stable_partition(calls.begin(), calls.end(),
+                                              [](const Call& call) { return !call.is_message(); });
+  const std::vector<Call> exchanged(messages, calls.end());
+  calls.erase(messages, calls.end());
+  if (!calls.empty())
+    if (const auto code = collect(comm, calls); code != ncclSuccess) return code;
+  return exchange(comm, exchanged);
 }
 
 thread_local int depth = 0;

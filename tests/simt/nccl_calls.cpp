@@ -1,7 +1,6 @@
 #include "tests/simt/nccl_calls.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "core/tensor.h"
 #include "dist/host_reduce.h"
 #include "tests/simt/device_memory.h"
-#include "tests/simt/order.h"
 #include "tests/simt/simt.h"
 
 namespace simt {
@@ -100,58 +98,41 @@ void collect(const std::vector<const Call*>& calls) {
   meet(streams);
 }
 
-// The messages of a group, which may all be on their way at once. Returns what does not match.
-std::string exchange_messages(const std::vector<const std::vector<Call>*>& calls) {
-  std::map<std::pair<int, int>, std::vector<const Call*>> sent, received;  // by from, to
-  std::vector<const void*> streams;
-  for (std::size_t rank = 0; rank < calls.size(); ++rank)
-    for (const auto& call : *calls[rank]) {
-      const auto me = static_cast<int>(rank);
-      if (call.kind == Kind::send) sent[{me, call.other}].push_back(&call);
-      if (call.kind == Kind::receive) received[{call.other, me}].push_back(&call);
-      if (call.is_message()) streams.push_back(call.stream);
-    }
-  std::vector<std::pair<const Call*, std::unique_ptr<Staged>>> on_their_way;
-  for (const auto& [pair, messages] : sent) {
-    const auto& expected = received[pair];
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-      const auto& m = *messages[i];
-      if (i >= expected.size() || expected[i]->count != m.count || expected[i]->type != m.type)
-        return "a message of rank " + std::to_string(pair.first) + " to rank " +
-               std::to_string(pair.second) + " is not expected so";
-      const auto bytes = m.count * bytes_of(m.type);
-      on_their_way.emplace_back(expected[i], std::make_unique<Staged>(bytes));
-      Work(m.stream).copy(on_their_way.back().second->data(), m.in, bytes);
-    }
-  }
-  for (const auto& [pair, messages] : received)
-    if (messages.size() != sent[pair].size()) return "a message is expected that no rank sent";
-  meet(streams);
-  for (const auto& [into, staged] : on_their_way)
-    Work(into->stream).copy(into->out, staged->data(), into->count * bytes_of(into->type));
-  meet(streams);
-  return "";
-}
-
 }  // namespace
 
 std::string perform(const std::vector<const std::vector<Call>*>& calls) {
   const std::lock_guard lock(simt::device_mutex());
-  std::vector<std::vector<const Call*>> collectives(calls.size());
-  for (std::size_t r = 0; r < calls.size(); ++r)
-    for (const auto& call : *calls[r])
-      if (!call.is_message()) collectives[r].push_back(&call);
-  for (const auto& other : collectives)
-    if (!std::equal(other.begin(), other.end(), collectives[0].begin(), collectives[0].end(),
-                    [](const Call* a, const Call* b) { return a->what() == b->what(); }))
+  const auto& first = *calls[0];
+  for (const auto* other : calls)
+    if (!std::equal(other->begin(), other->end(), first.begin(), first.end(),
+                    [](const Call& a, const Call& b) { return a.what() == b.what(); }))
       return "ranks make different calls";
-  for (std::size_t i = 0; i < collectives[0].size(); ++i) {
+  for (std::size_t i = 0; i < first.size(); ++i) {
     std::vector<const Call*> one;
-    for (const auto& of_rank : collectives)
-      one.push_back(of_rank[i]);
+    for (const auto* of_rank : calls)
+      one.push_back(&of_rank->at(i));
     collect(one);
   }
-  return exchange_messages(calls);
+  return "";
+}
+
+Message send(const Call& call) {
+  const std::lock_guard lock(simt::device_mutex());
+  const auto bytes = call.count * bytes_of(call.type);
+  const auto staged = std::make_shared<Staged>(bytes);
+  Work(call.stream).copy(staged->data(), call.in, bytes);
+  return {call.count, call.type, {staged, staged->data()}, simt::order().of(call.stream)};
+}
+
+std::string receive(const Call& call, const Message& message) {
+  if (call.count != message.count || call.type != message.type)
+    return "a message of " + std::to_string(message.count) + " elements of type " +
+           std::to_string(message.type) + ", but " + std::to_string(call.count) + " of type " +
+           std::to_string(call.type) + " are expected";
+  const std::lock_guard lock(simt::device_mutex());
+  simt::order().wait(call.stream, message.sent);
+  Work(call.stream).copy(call.out, message.data.get(), call.count * bytes_of(call.type));
+  return "";
 }
 
 }  // namespace simt

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include "tests/simt/order.h"
 
 namespace simt {
 
@@ -23,9 +26,21 @@ struct Call {
   auto what() const { return std::tuple(kind, count, type, other); }
 };
 
-// Does what every rank's group of calls asks for: the same collectives on each, and messages that
-// match. For the order of streams (order.h) that is a point at which the streams of all ranks meet.
-// Returns what is wrong with them, "" for nothing.
+// Does what every rank's group of collectives asks for: the same on each. For the order of streams
+// (order.h) that is a point at which the streams of all ranks meet. Returns what is wrong with
+// them,
+// "" for nothing.
 std::string perform(const std::vector<const std::vector<Call>*>& calls);
+
+// What was sent, in pinned memory; it comes behind what the sender's stream did before.
+struct Message {
+  std::size_t count;
+  int type;
+  std::shared_ptr<std::byte> data;
+  Clock sent;
+};
+Message send(const Call& call);
+// Returns what is wrong, "" for nothing.
+std::string receive(const Call& call, const Message& message);
 
 }  // namespace simt

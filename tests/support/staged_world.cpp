@@ -46,28 +46,31 @@ class StagedCommunicator final : public Communicator {
   void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) override {
     const auto staged = fetched(inout, stream);
     host_->all_reduce(staged, op, cpu_);
-    send(inout, staged, stream);
+    bring(inout, staged, stream);
   }
   void do_all_gather(Tensor out, ConstTensor in, Stream& stream) override {
     const auto staged = fetched(in, stream), all = received_.for_tensor(out);
     host_->all_gather(all, staged, cpu_);
-    send(out, all, stream);
+    bring(out, all, stream);
   }
   void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
     const auto staged = fetched(in, stream), swapped = received_.for_tensor(out);
     host_->all_to_all(swapped, staged, cpu_);
-    send(out, swapped, stream);
+    bring(out, swapped, stream);
   }
   void do_broadcast(Tensor inout, int root, Stream& stream) override {
     const auto staged = fetched(inout, stream);
     host_->broadcast(staged, root, cpu_);
-    send(inout, staged, stream);
+    bring(inout, staged, stream);
   }
-  void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
-                       Stream& stream) override {
-    const auto staged = fetched(sent, stream), came = received_.for_tensor(received);
-    host_->send_receive(came, from, staged, to, cpu_);
-    send(received, came, stream);
+  // The host's world keeps what was sent, so that no message waits for another.
+  void do_send(ConstTensor sent, int to, Stream& stream) override {
+    host_->send(fetched(sent, stream), to, cpu_);
+  }
+  void do_receive(Tensor received, int from, Stream& stream) override {
+    const auto staged = received_.for_tensor(received);
+    host_->receive(staged, from, cpu_);
+    bring(received, staged, stream);
   }
   void do_barrier(Stream& stream) override {
     stream.synchronize();
@@ -80,7 +83,7 @@ class StagedCommunicator final : public Communicator {
     stream.synchronize();
     return staged;
   }
-  static void send(Tensor to, ConstTensor staged, Stream& stream) {
+  static void bring(Tensor to, ConstTensor staged, Stream& stream) {
     stream.copy(to, staged);
     stream.synchronize();  // the memory is written again
   }

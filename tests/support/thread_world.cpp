@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <exception>
+#include <map>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -26,6 +28,24 @@ class ThreadRanks::Meeting {
   void meet() {
     std::unique_lock lock(mutex_);
     meet(lock);
+  }
+  // A message waits until its receiver comes; of two ranks they are received in their order.
+  void send(int from, int to, ConstTensor sent) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!aborted_.empty()) throw Error(aborted_);
+      messages_[{from, to}].emplace_back(sent.data, sent.data + sent.bytes());
+    }
+    came_.notify_all();
+  }
+  std::vector<std::byte> receive(int from, int to) {
+    std::unique_lock lock(mutex_);
+    auto& messages = messages_[{from, to}];
+    came_.wait(lock, [&] { return !messages.empty() || !aborted_.empty(); });
+    if (messages.empty()) throw Error(aborted_);
+    auto message = std::move(messages.front());
+    messages.pop_front();
+    return message;
   }
   template <class T>
   T* shown(int rank) const {
@@ -59,6 +79,7 @@ class ThreadRanks::Meeting {
   std::vector<const void*> shown_;
   int here_ = 0;
   std::int64_t round_ = 0;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages_;  // by from, to
   std::string aborted_;
 };
 
@@ -70,7 +91,7 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-// Each call ends with a barrier: no rank changes what others still read.
+// Each collective ends with a barrier: no rank changes what others still read.
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(const std::string& name, int rank, int size, std::shared_ptr<Meeting> meeting)
@@ -124,17 +145,16 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
-  void do_send_receive(Tensor received, int from, ConstTensor sent, int to,
-                       Stream& stream) override {
-    stream.enqueue([this, received, from, sent, to](Stream&) {
-      const Message message{to, sent};
-      meeting_->meet(rank(), &message);
-      const auto& other = *meeting_->shown<const Message>(from);
-      const bool agreed = other.to == rank() && other.sent.bytes() == received.bytes();
-      if (agreed) copy_bytes(received.data, other.sent.data, received.bytes());
-      meeting_->meet();
-      LOCKSTEP_CHECK(agreed, "rank ", rank(), " expects a message of rank ", from,
-                     ", which sends to rank ", other.to);
+  void do_send(ConstTensor sent, int to, Stream& stream) override {
+    stream.enqueue([this, sent, to](Stream&) { meeting_->send(rank(), to, sent); });
+  }
+
+  void do_receive(Tensor received, int from, Stream& stream) override {
+    stream.enqueue([this, received, from](Stream&) {
+      const auto message = meeting_->receive(from, rank());
+      LOCKSTEP_CHECK(std::ssize(message) == received.bytes(), "rank ", rank(), " expects ",
+                     received.bytes(), " bytes of rank ", from, ", which sent ", message.size());
+      copy_bytes(received.data, message.data(), received.bytes());
     });
   }
 
@@ -142,10 +162,6 @@ class ThreadCommunicator final : public Communicator {
     stream.enqueue([this](Stream&) { meeting_->meet(); });
   }
 
-  struct Message {
-    int to;
-    ConstTensor sent;
-  };
   std::shared_ptr<Meeting> meeting_;
 };
 

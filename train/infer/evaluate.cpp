@@ -92,9 +92,11 @@ Evaluation evaluate(const ModelSource& source, const EvaluateRequest& request,
   const Inference::Config config{.model = source.model,
                                  .sequences = request.micro_batch,
                                  .sequence_length = request.sequence_length};
-  const auto bytes = measure_inference(config, ranks.mesh, stream, [&](Inference& model) {
-    Evaluator(request, model).enqueue(batch_shape(request.micro_batch, request.sequence_length));
-  });
+  const auto bytes =
+      measure_inference(config, ranks.mesh, /*rank=*/0, stream, [&](Inference& model) {
+        Evaluator(request, model)
+            .enqueue(batch_shape(request.micro_batch, request.sequence_length));
+      });
   room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
       .require(
           bytes,

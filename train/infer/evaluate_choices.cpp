@@ -120,9 +120,9 @@ ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesReque
                                    .tokens_at_once = stream.is_cuda() ? kTokensOnGpu : kTokensOnCpu,
                                    .most_texts = request.batch > 0 ? request.batch : kMostTexts};
   const Inference::Config config{.model = source.model};
-  const auto bytes = measure_inference(config, ranks.mesh, stream, [&](Inference& model) {
-    score(model, score_request, [](double) {});
-  });
+  const auto bytes =
+      measure_inference(config, ranks.mesh, /*rank=*/0, stream,
+                        [&](Inference& model) { score(model, score_request, [](double) {}); });
   room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
       .require(bytes,
                "evaluate a smaller model, use a smaller --batch, or divide the model over ranks "

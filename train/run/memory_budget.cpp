@@ -48,32 +48,33 @@ std::int64_t pinned_bytes(const Config& c, std::int64_t micro_batch) {
   return c.data.validation.empty() ? bytes : 2 * bytes;
 }
 
-// Returns tell(training) for a Training on a measuring stream.
+// Returns tell(training) for a Training of rank `rank` on a measuring stream.
 template <class Tell>
-std::int64_t told_by(const TrainingConfig& config, Device device, int threads, const Tell& tell) {
+std::int64_t told_by(const TrainingConfig& config, Device device, int threads, int rank,
+                     const Tell& tell) {
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
-  LoneWorld one_of_all(0, config.mesh.world());
+  LoneWorld one_of_all(rank, config.mesh.world());
   Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
   return tell(training);
 }
 
 // Measures a run with `config`, a variant of the configuration `c` that changes the memory.
-RunBytes measure_run(const Config& c, const TrainingConfig& config, Device device,
+RunBytes measure_run(const Config& c, const TrainingConfig& config, Device device, int rank,
                      HostState::Copies copies = HostState::Copies::none) {
   const int threads = threads_of(c);
-  const auto host_state = told_by(config, device, threads, [&](Training& training) {
+  const auto host_state = told_by(config, device, threads, rank, [&](Training& training) {
     return HostState::bytes(state_slices(training.params(), training.optimizer()), device, copies);
   });
-  return {.training = measure_training(config, device, threads),
+  return {.training = measure_training(config, device, threads, rank),
           .batches = pinned_bytes(c, config.micro_batch_sequences),
           .host_state = host_state,
           .copies = copies};
 }
 
 // Bytes of weights that a rank receives in the all-gathers of a step.
-std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads) {
-  return told_by(config, device, threads, [](Training& training) {
+std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads, int rank) {
+  return told_by(config, device, threads, rank, [](Training& training) {
     return sum_of(step_volume(step_shape(training)), Group::gathers, Collective::all_gather).bytes;
   });
 }
@@ -85,7 +86,7 @@ std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int thr
 // - offloading a GPU's activations to the host, which costs more; then its optimizer state, then
 // both
 // - less offloading, if host memory is too small
-std::string what_would_fit(const Config& c, const MemoryRoom& room) {
+std::string what_would_fit(const Config& c, const MemoryRoom& room, int rank) {
   const Device device = room.device;
   TrainingConfig config = training_config(c);
   config.keep_gathered = 0;
@@ -94,7 +95,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
       if (!has_fp8_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
-      const auto bytes = measure_run(c, config, device).sum();
+      const auto bytes = measure_run(c, config, device, rank).sum();
       if (room.has(bytes))
         return str("with ", changes(config, c), " it needs ", in_words(device, bytes));
     }
@@ -140,17 +141,17 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
 
 }  // namespace
 
-RunBytes run_bytes(const Config& c, const MemoryRoom& room, bool may_copy) {
+RunBytes run_bytes(const Config& c, const MemoryRoom& room, bool may_copy, int rank) {
   const auto config = training_config(c);
   if (may_copy) {
-    const auto most = measure_run(c, config, room.device, HostState::Copies::owned);
+    const auto most = measure_run(c, config, room.device, rank, HostState::Copies::owned);
     if (room.has(most.sum())) return most;
   }
-  return measure_run(c, config, room.device);
+  return measure_run(c, config, room.device, rank);
 }
 
-void require_room(const Config& c, const RunBytes& bytes, const MemoryRoom& room) {
-  if (!room.has(bytes.sum())) room.require(bytes.sum(), what_would_fit(c, room));
+void require_room(const Config& c, const RunBytes& bytes, const MemoryRoom& room, int rank) {
+  if (!room.has(bytes.sum())) room.require(bytes.sum(), what_would_fit(c, room, rank));
 }
 
 std::int64_t checkpoint_bytes(const Config& c) {
@@ -159,19 +160,20 @@ std::int64_t checkpoint_bytes(const Config& c) {
   return parameter_count(c.model) * (weight + 2 * bytes_per_element(c.precision.moments));
 }
 
-Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Copies copies) {
+Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Copies copies,
+                         int rank) {
   TrainingConfig config = training_config(c);
   if (config.mesh.size(Axis::shard) == 1 || config.sharding != Sharding::full) return {};
-  const auto gathered = gathered_bytes(config, room.device, threads_of(c));
+  const auto gathered = gathered_bytes(config, room.device, threads_of(c), rank);
   Keepable found;
   auto most = config.model.layers;
   for (auto least = config.keep_gathered + 1; least <= most;) {
     config.keep_gathered = (least + most) / 2;
-    const auto bytes = measure_run(c, config, room.device, copies).sum();
+    const auto bytes = measure_run(c, config, room.device, rank, copies).sum();
     // Leaves memory for NCCL and for the page cache.
     if (room.has({bytes.device + bytes.device / 16, bytes.pinned})) {
-      found = {config.keep_gathered, bytes, gathered_bytes(config, room.device, threads_of(c)),
-               gathered};
+      found = {config.keep_gathered, bytes,
+               gathered_bytes(config, room.device, threads_of(c), rank), gathered};
       least = config.keep_gathered + 1;
     } else {
       most = config.keep_gathered - 1;

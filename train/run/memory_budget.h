@@ -17,10 +17,13 @@ struct RunBytes {
   HostState::Copies copies = HostState::Copies::none;
   Arenas::Bytes sum() const { return {training.device, training.pinned + batches + host_state}; }
 };
-// The memory that a rank needs. It includes checkpoint staging copies if they fit and `may_copy`.
-RunBytes run_bytes(const Config& config, const MemoryRoom& room, bool may_copy = true);
+// The memory that rank `rank` needs. It includes checkpoint staging copies if they fit and
+// `may_copy`.
+RunBytes run_bytes(const Config& config, const MemoryRoom& room, bool may_copy = true,
+                   int rank = 0);
 // Throws ConfigError if `bytes` do not fit, with the mildest change of the configuration that fits.
-void require_room(const Config& config, const RunBytes& bytes, const MemoryRoom& room);
+void require_room(const Config& config, const RunBytes& bytes, const MemoryRoom& room,
+                  int rank = 0);
 
 // Bytes of a checkpoint of all ranks: each element of weights and moments once. Weights are in fp32
 // if there are master weights.
@@ -33,6 +36,7 @@ struct Keepable {
   Arenas::Bytes bytes;                                         // memory of a rank then
   std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // received in a step
 };
-Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostState::Copies copies);
+Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostState::Copies copies,
+                         int rank = 0);
 
 }  // namespace lockstep

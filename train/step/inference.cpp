@@ -27,11 +27,11 @@ StepContext Inference::context(const Batch& batch) {
           .rope_table = {}};
 }
 
-Arenas::Bytes measure_inference(const Inference::Config& config, const Mesh& mesh,
+Arenas::Bytes measure_inference(const Inference::Config& config, const Mesh& mesh, int rank,
                                 const Stream& compute, FunctionRef<void(Inference& model)> work) {
   Stream stream(compute.device(), "measure", Stream::Mode::measuring, compute.threads());
   Arenas arenas = Arenas::measure(compute.device());
-  LoneWorld one_of_all(0, mesh.world());
+  LoneWorld one_of_all(rank, mesh.world());
   Inference model(config, stream, arenas, make_comms(one_of_all, mesh));
   work(model);
   return arenas.peak();

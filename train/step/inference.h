@@ -53,8 +53,8 @@ struct ModelRanks {
   Comms comms() const { return make_comms(world, mesh, topology); }
 };
 
-// Peak bytes of a rank in `work`, which gets an Inference on a measuring stream.
-Arenas::Bytes measure_inference(const Inference::Config& config, const Mesh& mesh,
+// Peak bytes of rank `rank` of a mesh in `work`, which gets an Inference on a measuring stream.
+Arenas::Bytes measure_inference(const Inference::Config& config, const Mesh& mesh, int rank,
                                 const Stream& compute, FunctionRef<void(Inference& model)> work);
 
 }  // namespace lockstep

@@ -254,10 +254,10 @@ void measure_beside_steps(Training& training, Stream& compute) {
                     {});
 }
 
-Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads) {
+Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads, int rank) {
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
-  LoneWorld one_of_all(0, config.mesh.world());
+  LoneWorld one_of_all(rank, config.mesh.world());
   Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
   const Batch batch = batch_shape(config.micro_batch_sequences, config.sequence_length);
   training.begin_step(1, 0);

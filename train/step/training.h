@@ -153,8 +153,9 @@ class Training {
 // sample.
 void measure_beside_steps(Training& training, Stream& compute);
 
-// Peak bytes of a rank of a run with this configuration, without loader buffers and HostState. It
-// runs a step, an evaluation and a sample on a measuring stream.
-Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads);
+// Peak bytes of rank `rank` of a run with this configuration, without loader buffers and HostState.
+// It runs a step, an evaluation and a sample on a measuring stream.
+Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads,
+                               int rank = 0);
 
 }  // namespace lockstep

@@ -2,11 +2,14 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <regex>
 
 #include "tests/train/training_rig.h"
 #include "tests/wording.h"
 #include "train/run/memory_budget.h"
+#include "train/run/run_config.h"
+#include "train/step/inference.h"
 
 namespace lockstep::testing::memory_test {
 
@@ -108,6 +111,39 @@ TEST(Memory, blocks_that_are_never_gathered_cannot_stay) {
   config.layout.sharding = Sharding::optimizer;
   EXPECT_EQ(kept(config).blocks, 0);
   EXPECT_EQ(kept(sharded(1)).blocks, 0);
+}
+
+// Ranks share the saving of what several of them have: together they copy each element once.
+TEST(Memory, each_rank_of_a_run_is_measured_as_itself) {
+  Config config = sharded(4);
+  config.layout.shard = 1;
+  config.layout.replicate = config.layout.tensor = 2;
+  const auto copies = [&](int rank) {
+    const auto bytes = run_bytes(config, kRoom, /*may_copy=*/true, rank);
+    EXPECT_EQ(bytes.copies, HostState::Copies::owned);
+    return bytes.host_state;
+  };
+  std::int64_t sum = 0;
+  for (int rank = 0; rank < 4; ++rank)
+    sum += copies(rank);
+  EXPECT_NE(copies(0), copies(2));
+  EXPECT_GE(sum, checkpoint_bytes(config));
+  EXPECT_LT(sum, checkpoint_bytes(config) + 4096);
+  const auto training = training_config(config);
+  EXPECT_GT(measure_training(training, Device{}, 1, 3).device, 0);
+  EXPECT_THROW(measure_training(training, Device{}, 1, 4), Error);
+}
+
+TEST(Memory, a_rank_that_shares_a_model_is_measured_as_itself) {
+  const Stream stream(Device{}, "test");
+  const Mesh mesh{.shard = 2, .tensor = 2};
+  for (const int rank : {0, 3}) {
+    std::optional<int> measured;
+    measure_inference({.model = sharded(4).model}, mesh, rank, stream, [&](Inference& model) {
+      measured = mesh.coordinate(Axis::shard, model.comms().world->rank());
+    });
+    EXPECT_EQ(measured, rank / 2);
+  }
 }
 
 // Of a GPU that is not here, whose host has little.
