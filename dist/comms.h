@@ -151,7 +151,7 @@ class PlacedWorld final : public World {
 struct Levels {
   std::string name;
   CollectiveRing* ring = nullptr;
-  std::unique_ptr<Communicator> whole;  // absent where nobody gathers the sums
+  std::unique_ptr<Communicator> whole;  // absent if no rank gathers the sums
   std::unique_ptr<Communicator> inside, across;
 
   int size() const { return inside->size() * across->size(); }

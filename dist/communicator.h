@@ -36,7 +36,7 @@ const char* name(Collective kind);
 
 class Communicator {
  public:
-  // Calls, and the bytes of other ranks that this one must receive for them:
+  // Number of calls, and the bytes that this rank must receive from others for them:
   //   all_reduce 2 (d-1)/d n    all_gather (d-1) n of `in`    all_to_all (d-1)/d n
   //   broadcast n, but 0 at the root    send 0    receive n
   struct Traffic {
@@ -44,7 +44,7 @@ class Communicator {
     friend bool operator==(const Traffic&, const Traffic&) = default;
   };
 
-  // name: what it carries, as logs and errors say it
+  // name: its purpose, for logs and errors
   Communicator(std::string name, int rank, int size);
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
@@ -54,9 +54,9 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Traffic& traffic(Collective kind) const { return traffic_[static_cast<std::size_t>(kind)]; }
-  // Each call from now on, where streams run; the ring outlives this.
+  // Records each later call in the ring, which outlives this.
   void record_in(CollectiveRing* ring) { ring_ = ring; }
-  // Of a group of the mesh: what the time of its calls counts as, and its ranks of the world.
+  // For a group of the mesh: the component of its calls' time, and its ranks of the world.
   void belongs_to(Component component, std::vector<int> ranks) {
     component_ = component;
     ranks_ = std::move(ranks);
@@ -69,17 +69,18 @@ class Communicator {
   // out [size() n] = the `in` [n] of each rank, in their order. `in` may be this rank's part of
   // out.
   void all_gather(Tensor out, ConstTensor in, Stream& stream);
-  // Of `in`, cut into size() pieces, piece r goes to rank r; out: what came, in the order of ranks.
+  // Sends piece r of the size() pieces of `in` to rank r. `out` gets the received pieces in rank
+  // order.
   void all_to_all(Tensor out, ConstTensor in, Stream& stream);
   void broadcast(Tensor inout, int root, Stream& stream);
-  // A message to another rank, which receives what this one sends in that order. Ranks that both
-  // send and receive do so together(), and send first. The numbers of a CollectiveRing agree where
-  // every rank of the group calls together(), if for nothing.
+  // Sends a message to another rank, which receives the messages of this one in order. Ranks that
+  // both send and receive do so in together(), and send first. All ranks of the group call
+  // together(), even with an empty body: else the numbers of a CollectiveRing differ.
   void send(ConstTensor sent, int to, Stream& stream);
   void receive(Tensor received, int from, Stream& stream);
   void barrier(Stream& stream);
 
-  // body(): calls that do not depend on one another, and may travel together.
+  // body() makes independent calls, which may be transferred together.
   template <class Body>
   void together(Body&& body) {
     begin_group();
@@ -118,7 +119,7 @@ class Communicator {
   std::uint64_t number_ = 0;            // in the ring, of the call or calls under way
   Stream* begun_in_ = nullptr;          // the stream of the first of them
   std::optional<Trace::Span> traced_;   // of them
-  std::optional<Timeline::Span> span_;  // likewise
+  std::optional<Timeline::Span> span_;  // of the same calls
   bool grouped_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Open MPI makes no progress while nobody is in a call of it, so calls here block: a queued
+// Open MPI makes no progress while no thread is in one of its calls, so calls here block: a queued
 // stream's thread makes them, while the compute stream computes. Every rank sends to every other at
 // once. MPI's own collectives are faster alone (bench/mpi_bench), but spin while they wait, and
 // MPI_Allreduce adds in an order that depends on the algorithm that it picks.

@@ -354,7 +354,7 @@ Tensor ParamStore::stacked_grad(ParamId first) {
   return layout_.group(grads_of(first.unit).memory, first);
 }
 
-// While the sums over ranks are made, the compute stream goes on with the next unit.
+// The compute stream continues with the next unit during the reductions.
 void ParamStore::reduce(int unit, Stream& compute, bool last) {
   auto& is_reduced = unit_of(unit).is_reduced;
   LOCKSTEP_CHECK(!is_reduced || !scatters_, "a micro-batch behind the last one of its step");

@@ -5,11 +5,11 @@
 // weights, gradients and moments.
 //
 // Who holds what of the n elements of a unit, on each of d ranks of the shard axis; all have the
-// optimizer's state of n/d:
+// optimizer state of n/d:
 //              weights                gradients
 //   optimizer  n                      n, summed over ranks once a step
 //   gradients  n                      n/d; n of a micro-batch, while its backward runs
-//   full       n/d; n while in use    likewise
+//   full       n/d; n while in use    n/d; n of a micro-batch, while its backward runs
 #pragma once
 
 #include <optional>
@@ -40,7 +40,7 @@ class ParamStore {
  public:
   struct Options {
     Sharding sharding = Sharding::full;
-    std::int64_t keep_gathered = 0;      // of Keep::layers, the first so many stay whole in `full`
+    std::int64_t keep_gathered = 0;      // number of first Keep::layers that stay whole in `full`
     DType compute_dtype = DType::fp32;   // fp32 or bf16
     bool stochastic_rounding = false;    // train bf16 weights without an fp32 master
     Fp8Products fp8 = Fp8Products::off;  // with bf16 alone
@@ -142,7 +142,7 @@ class ParamStore {
   // Memory for a whole unit; several may share it.
   struct Buffer {
     Tensor memory;
-    int unit = -1;             // whose values are in it; -1: nobody's
+    int unit = -1;             // the unit whose values it has; -1: none
     std::int64_t version = 0;  // of those weights
     int users = 0;
     Event done;  // what read it, or emptied it

@@ -26,7 +26,7 @@ class Carver {
   std::int64_t used_ = 0;
 };
 
-// Of chunks of so many columns of each piece.
+// Bytes of chunks of `columns` columns of each piece.
 std::int64_t bytes_of(DType wire, std::int64_t inside, std::int64_t domains, std::int64_t columns) {
   const auto fp32 = bytes_per_element(DType::fp32);
   const auto piece = columns * (inside > 1 ? bytes_per_element(wire) : fp32);
@@ -106,7 +106,7 @@ void ReduceRing::reduce_scatter(Stream& stream, const Levels& levels, Tensor sum
 }
 
 void ReduceRing::all_reduce(Stream& stream, const Levels& levels, Tensor inout) const {
-  LOCKSTEP_CHECK(levels.whole, "sums that nobody gathers");
+  LOCKSTEP_CHECK(levels.whole, "reductions without a group that gathers");
   const auto n = inout.elements() / levels.size();
   const auto part = inout.rows(levels.whole->rank() * n, n);
   reduce_scatter(stream, levels, part, inout);

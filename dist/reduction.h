@@ -25,7 +25,7 @@ class ReduceRing {
   ReduceRing(Arena& arena, DType wire, std::initializer_list<const Levels*> levels,
              std::int64_t elements, std::int64_t most_bytes = kMostBytes);
 
-  // The ring's memory, for sums over so many ranks.
+  // Bytes of the ring for sums over `ranks` ranks.
   static std::int64_t memory_bytes(std::int64_t ranks, std::int64_t elements,
                                    std::int64_t most_bytes = kMostBytes);
   // How many of n elements a rank are summed at once, over domains of `inside` ranks each.

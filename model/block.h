@@ -21,7 +21,7 @@ class Block {
     Tensor norm1, norm2, middle;  // [N/t, D]; middle = x + attention branch
     Tensor stats1, stats2;        // of the norms, fp32
     Tensor raw_qkv;               // [N, (H+2G)/t, K]: before qk-norm, for families that have it
-    Tensor qk_rstd;               // [N, (H+G)/t] fp32, likewise
+    Tensor qk_rstd;               // [N, (H+G)/t] fp32: for qk-norm
     Tensor qkv;                   // [N, (H+2G)/t, K]: q heads, k heads, v heads, rotated
     Tensor attention;             // [N, H/t, K]
     Tensor lse;                   // [B, H/t, T] fp32
@@ -33,7 +33,7 @@ class Block {
   Block(ParamStore& params, const ModelConfig& config, std::int64_t layer);
 
   Saved allocate_saved(Arena& arena, const StepContext& step, Recompute recompute) const;
-  std::vector<Tensor> tensors_of(Saved saved, const StepContext& step) const;  // what is there
+  std::vector<Tensor> tensors_of(Saved saved, const StepContext& step) const;  // those that exist
 
   // y [N/t, D] may be x where nothing is saved. With a cache, attention is to the cache, to which
   // the keys and values of these tokens are appended.

@@ -56,8 +56,8 @@ class Transformer {
   void predict(const StepContext& step, Tensor logits, ConstTensor inputs,
                const Cache* cache = nullptr);
 
-  // inputs [B n], appended to the cache as predict does: the front of texts whose logits nobody
-  // asks for.
+  // inputs [B n], appended to the cache as predict does: the beginning of texts, without their
+  // logits.
   void prefill(const StepContext& step, ConstTensor inputs, const Cache& cache);
 
   // losses [B n] fp32 = -log p(target) behind each of n new tokens a sequence, 0 where targets [B

@@ -271,7 +271,7 @@ TEST(ThreadWorld, a_rank_that_fails_leaves_nobody_waiting) {
           stream.synchronize();
         }
       });
-      FAIL() << "nobody threw";
+      FAIL() << "no rank threw";
     } catch (const DataError& error) {
       EXPECT_STREQ(error.what(), "a bad shard");
     }
@@ -297,7 +297,7 @@ TEST(Communicator, bad_arguments_are_refused_by_every_group) {
   EXPECT_THROW(group.receive(four, 1, measure), Error);
   group.all_gather(sixteen, four, measure);  // measured, and counted
   EXPECT_EQ(group.traffic(Collective::all_gather), (Communicator::Traffic{1, 48}));
-  EXPECT_THROW(group.all_gather(sixteen, four, b.stream), Error);  // nobody is there
+  EXPECT_THROW(group.all_gather(sixteen, four, b.stream), Error);  // there is no other rank
 }
 
 }  // namespace lockstep::testing::communicator_test

@@ -943,7 +943,7 @@ TEST_F(PackTest, a_full_disk_is_reported_and_the_same_call_resumes) {
   EXPECT_TRUE(fs::exists(work_of(o)));
   disk.resize(std::int64_t{64} << 20);
   std::vector<PackedDataset> packed;
-  expect_goes_on("goes on with more room", logged([&] { packed = pack(o); }));
+  expect_goes_on("resumes with more space", logged([&] { packed = pack(o); }));
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(packed[i].manifest.dump(), whole[i].manifest.dump());
     EXPECT_TRUE(verify(packed[i].path).damages.empty());

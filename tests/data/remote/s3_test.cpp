@@ -149,7 +149,7 @@ TEST_F(S3Test, reads_profiles) {
   serve({kId, kSecret, kToken});
   std::filesystem::create_directory(directory_ / ".aws");
   spit(directory_ / ".aws/credentials",
-       str("[default]\naws_access_key_id = nobody\n"
+       str("[default]\naws_access_key_id = somebody\n"
            "aws_secret_access_key = nothing\n# a comment\n"
            "[ lab ]\r\naws_access_key_id=",
            kId, "\r\naws_secret_access_key = ", kSecret, "\naws_session_token=", kToken, "\n"));
@@ -162,8 +162,8 @@ TEST_F(S3Test, reads_profiles) {
   Remote remote(environment, quick_patience());
   EXPECT_EQ(RemoteReader(remote, stop_).read_all("s3://plain/plain.bin", 1000), "tokens");
   EXPECT_EQ(remote.request("s3://bucket/key").region, "eu-south-1");
-  environment["AWS_PROFILE"] = "nobody";
-  expect_refusal<DataError>("data/aws_credentials", "no such profile", {"AWS_PROFILE", "nobody"},
+  environment["AWS_PROFILE"] = "absent";
+  expect_refusal<DataError>("data/aws_credentials", "no such profile", {"AWS_PROFILE", "absent"},
                             [&] { AwsCredentials{environment}; });
   environment["AWS_PROFILE"] = "roles";
   expect_refusal<DataError>("data/aws_credentials", "a profile of a role", {"roles", "role_arn"},

@@ -1,4 +1,4 @@
-// What a checkpoint says of a run, and what may go on from it.
+// The record of a run in a checkpoint, and which configurations may resume from it.
 #include "train/run/resume.h"
 
 #include <array>
