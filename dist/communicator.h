@@ -1,5 +1,5 @@
 // Communicator: the collectives of one group of ranks. Each call enqueues on a stream and returns;
-// every rank of the group makes the same calls in the same order, but for messages, and always on
+// every rank of the group makes the same calls in the same order, except messages, and always on
 // one stream.
 // Each World has a backend of its own (comms.h). A measuring stream runs nothing, and counts.
 #pragma once

@@ -139,7 +139,7 @@ ncclResult_t exchange(ncclComm_t comm, const std::vector<Call>& messages) {
     if (call.kind != Kind::receive) continue;
     auto& sent = s.messages[{call.other, comm->rank}];
     if (!s.changed.wait_for(lock, kPatience, [&] { return !sent.empty() || s.aborted; })) {
-      last_error = "a message is expected that nobody sent";
+      last_error = "a message is expected that no rank sent";
       return ncclSystemError;
     }
     if (sent.empty()) {
