@@ -86,9 +86,9 @@ TEST(DataHistory, other_data_of_a_source_are_an_error_unless_allowed) {
 TEST(DataHistory, data_without_a_previous_source_are_an_error_unless_allowed) {
   const auto one = start({source("a", 1)}), two = start({source("a", 3), source("b", 1)});
   const Sources c{source("c", 1)}, now{source("c", 1), source("d", 1)};
-  expect_refused("one source, then two others", {"sample 100 ", " a, ", " c, d;"},
+  expect_refused("one source, then two others", {"sample 100:", " a, ", " c, d;"},
                  [&] { continued(one, 100, now, false); });
-  expect_refused("two sources, then two others", {"sample 100 ", " a, b, ", " c, d;"},
+  expect_refused("two sources, then two others", {"sample 100:", " a, b, ", " c, d;"},
                  [&] { continued(two, 100, now, false); });
   expect_refused("two sources, then another", {" a, b, ", " c;"},
                  [&] { continued(two, 100, c, false); });

@@ -114,10 +114,10 @@ TEST(Manifest, each_wrong_value_is_an_error_with_its_name) {
   };
   const Edit edits[] = {
       {R"("lockstep_dataset": 1)", R"("lockstep_dataset": 2)", "\"lockstep_dataset\" is 2"},
-      {R"("dtype": "u16")", R"("dtype": "u8")", "dtype \"u8\""},
+      {R"("dtype": "u16")", R"("dtype": "u8")", "dtype is \"u8\""},
       {R"("vocabulary": 257)", R"("vocabulary": 65537)", "\"vocabulary\" is 65537"},
       {R"("vocabulary": 257)", R"("vocabulary": "257")", "\"vocabulary\" is \"257\""},
-      {R"("boundary": "front")", R"("boundary": "around")", "boundary \"around\""},
+      {R"("boundary": "front")", R"("boundary": "around")", "boundary is \"around\""},
       {R"("boundary": "front")", R"("boundary": 3)", "\"boundary\" is 3"},
       {R"("boundary_token": 256)", R"("boundary_token": 257)", "\"boundary_token\" is 257"},
       {R"("tokenizer_xxh3_128": "a)", R"("tokenizer_xxh3_128": "g)", "\"tokenizer_xxh3_128\" is"},
@@ -129,7 +129,7 @@ TEST(Manifest, each_wrong_value_is_an_error_with_its_name) {
       {"train_000001.bin", "../x.bin", "shard file \"../x.bin\""},
       {"train_000001.bin", "x\\u0000.bin", "shard file \"x"},
       {"train_000001.bin", "x.txt", "shard file \"x.txt\""},
-      {"train_000001.bin", "train_000000.bin", "\"train_000000.bin\" is there twice"},
+      {"train_000001.bin", "train_000000.bin", "\"train_000000.bin\" is listed twice"},
       {R"("vocabulary")", R"("vocab")", "\"vocabulary\" is missing"},
       {R"("shards")", R"("pieces")", "\"shards\" is missing"},
   };

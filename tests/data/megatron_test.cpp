@@ -105,7 +105,7 @@ TEST_F(MegatronTest, documents_that_decrease_or_are_out_of_range_are_an_error) {
   expect_refused("last document", edited(kDocuments + 24, 3, 8), {"sequence 3"});
   expect_refused("documents that fall", edited(kDocuments + 16, 1, 8),
                  {second, "document 1 ", "sequence 1"});
-  expect_refused("document outside", edited(kDocuments + 8, 5, 8), {"document 0 ", "sequence 5 "});
+  expect_refused("document outside", edited(kDocuments + 8, 5, 8), {"document 0 ", "sequence 5,"});
   expect_refused("negative document", edited(kDocuments + 8, -1, 8),
                  {"document 0 ", "sequence -1"});
 }

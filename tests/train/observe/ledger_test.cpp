@@ -249,7 +249,7 @@ TEST(Ledger, impossible_lines_are_errors_that_name_the_line_and_keep_the_file) {
   const std::pair<std::string, const char*> files[] = {
       {good + "nonsense\n" + end, "line 2"},
       {good + steps(R"("first":1,"last":2,"step_seconds":-1)"), "line 2: step_seconds is -1"},
-      {good + steps(R"("first":5,"last":3)"), "line 2: steps 5 to 3"},
+      {good + steps(R"("first":5,"last":3)"), "line 2: last is 3"},
       {good + steps(R"("first":0,"last":3)"), "first"},
       {good + steps(R"("first":1,"last":2,"step_seconds":null)"), "line 2"},
       {good + steps(R"("first":1,"last":2,"step_seconds":1,"data_seconds":2,)"
