@@ -68,7 +68,7 @@ TEST_P(ResumeOf, a_stopped_run_goes_on_bitwise_and_watching_it_changes_nothing) 
   ASSERT_EQ(stopped.wait(), 75) << stopped.err();
   const auto said = stopped.err();
   std::smatch match;
-  ASSERT_TRUE(std::regex_search(said, match, std::regex("after step ([0-9]+); the same")));
+  ASSERT_TRUE(std::regex_search(said, match, std::regex("after step ([0-9]+); rerun")));
   const auto last = std::stoll(match[1]) + 15;
   auto ending = watched;
   ending.push_back("train.steps=" + std::to_string(last));
@@ -146,7 +146,7 @@ TEST_F(Resume, a_mixture_that_changes_at_a_step_is_read_alike_however_often_the_
   write_tokens(directory_ / "small.bin", 200);
   auto allowed = mixture(two + ", " + source("small.bin", "2"), "60", "run");
   allowed.emplace_back("--allow-dataset-change");
-  expect_contains(run(allowed, 0), "data.source " + path("small.bin") + " is read ");
+  expect_contains(run(allowed, 0), "data.source " + path("small.bin") + " is repeated for ");
 }
 
 // Those that were recorded behind the newest checkpoint, with the data that were read then.
