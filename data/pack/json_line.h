@@ -1,7 +1,7 @@
-// JsonLine reads the texts of named fields of a line of JSON (RFC 8259), or of each object of a list
-// in it, and checks the whole line. It is several times as fast as core/json, which builds values.
-// It accepts and counts two things that are not JSON, but that programs write: NaN, Infinity and
-// -Infinity outside of the fields, and text that is not Unicode.
+// JsonLine reads the texts of named fields of a line of JSON (RFC 8259), or of each object of a
+// list in it, and checks the whole line. It is several times as fast as core/json, which builds
+// values. It accepts and counts two things that are not JSON, but that programs write: NaN,
+// Infinity and -Infinity outside of the fields, and text that is not Unicode.
 #pragma once
 
 #include <cstddef>

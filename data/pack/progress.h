@@ -15,7 +15,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // clears the line of a terminal
 
-  void advance(std::int64_t bytes);  // from one thread
+  void advance(std::int64_t bytes);                           // from one thread
   void skip(std::int64_t bytes) { skipped_bytes_ += bytes; }  // done before; not in rates
 
  private:

@@ -54,7 +54,7 @@ struct BpeDefinition {
   std::vector<AddedToken> added;
 
   std::vector<Normalizer> decoded;  // with byte_tokens: changes of a token's text in decoding
-  bool drops_first_space = false;  // decoding drops a space at the start of a text
+  bool drops_first_space = false;   // decoding drops a space at the start of a text
 
   // Names of the tokens that start and end a text, if the kind of file defines them; else "".
   std::string begin_token, end_token;
