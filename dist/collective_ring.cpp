@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t kShown = 64;  // of those that are left
+constexpr std::uint64_t kShown = 64;  // of the collectives left
 
 }  // namespace
 
@@ -50,7 +50,7 @@ CollectiveRing::Aside::~Aside() {
 std::uint64_t CollectiveRing::begin(std::string_view collective, std::string_view group,
                                     std::int64_t bytes, Event before) {
   const std::lock_guard lock(mutex_);
-  advance();  // events go back to their streams, so that steps soon need no new ones
+  advance();  // returns events to their streams, so that after a few steps no new events are needed
   auto& entry = at(++begun_);
   entry = {};
   entry.number = begun_;
@@ -60,7 +60,7 @@ std::uint64_t CollectiveRing::begin(std::string_view collective, std::string_vie
   entry.group = Activity::name(group);
   entry.unit = unit_;
   entry.before = std::move(before);
-  // One that is overwritten is no longer known: the host is far ahead of its device.
+  // An overwritten entry is lost: the host is far ahead of its device.
   first_open_ = std::max(first_open_, begun_ < kEntries ? 1 : begun_ - kEntries + 1);
   return begun_;
 }

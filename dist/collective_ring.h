@@ -1,6 +1,6 @@
-// CollectiveRing: the last collectives of this rank, in the order in which its program enqueued
-// them, which is the same on all ranks. Its heartbeat says from it what the rank does; a rank that
-// is ended by others leaves it in the run's directory.
+// CollectiveRing records the last collectives of this rank in the order in which its program
+// enqueued them. The order is the same on all ranks. The heartbeat reports from it what the rank is
+// doing. A rank that is aborted by others writes it to the run's directory.
 #pragma once
 
 #include <array>
@@ -13,15 +13,15 @@
 
 namespace lockstep {
 
-// What a rank does now. Collectives are numbered from 1 in the order in which every rank of the job
-// enters them. Texts longer than their arrays are cut: nothing is allocated.
+// Activity is what a rank is doing now. Collectives are numbered from 1 in the order in which every
+// rank of the job enters them. Texts longer than their arrays are truncated: nothing is allocated.
 struct Activity {
   using Name = std::array<char, 48>;
   std::int64_t step = 0;
-  std::uint64_t collectives = 0;  // how many were entered
-  bool inside = false;            // the last of them has not ended
-  std::uint64_t progress = 0;     // any change shows that the rank is alive
-  Name collective{}, unit{};      // of the last one
+  std::uint64_t collectives = 0;  // number of collectives entered
+  bool inside = false;            // whether the last one entered is still unfinished
+  std::uint64_t progress = 0;     // counter: any change shows that the rank is alive
+  Name collective{}, unit{};      // of the last collective entered
 
   static Name name(std::string_view text);
   static std::string text(const Name& name);
@@ -31,10 +31,10 @@ class CollectiveRing {
  public:
   static constexpr std::size_t kEntries = 1024;
 
-  // What the collectives that follow are for.
+  // Set the step and the FSDP unit of the collectives that follow.
   void begin_step(std::int64_t step);
   void about(std::string_view unit);
-  class Aside {  // while it lives they are for another unit; `ring` may be absent
+  class Aside {  // sets another unit during its lifetime; `ring` may be null
    public:
     Aside(CollectiveRing* ring, std::string_view unit);
     Aside(const Aside&) = delete;
@@ -46,19 +46,20 @@ class CollectiveRing {
     Activity::Name before_{};
   };
 
-  // Around what enqueues one; its number, from 1. It is entered when `before` is done, and left
-  // when `after` is.
+  // begin() and end() enclose the call that enqueues a collective. begin() returns its number, from
+  // 1. The collective is entered when `before` is done, and left when `after` is done.
   std::uint64_t begin(std::string_view collective, std::string_view group, std::int64_t bytes,
                       Event before);
   void add_bytes(std::uint64_t number, std::int64_t bytes);
   void end(std::uint64_t number, Event after);
 
-  // Before streams go that events are of: what they are of counts as left.
+  // Call this before the streams of recorded events are destroyed. It drops the events; their
+  // collectives count as left.
   void forget_events();
 
-  // What this rank does now: it is at the first collective that it has not left.
+  // Returns what this rank is doing now: it is at the first collective that it has not left.
   Activity activity();
-  // A table of those that are not left and the last that are, newest last.
+  // Returns a table of the collectives not left yet and the last ones left, newest last.
   std::string in_words();
 
  private:
@@ -71,13 +72,13 @@ class CollectiveRing {
   };
 
   Entry& at(std::uint64_t number) { return entries_[number % kEntries]; }
-  static void look(Entry& entry);  // whether it is entered and left now
-  void advance();                  // to the first that is not left
+  static void look(Entry& entry);  // updates `entered` and `left`
+  void advance();                  // moves first_open_ to the first collective not left
 
   std::mutex mutex_;
   std::array<Entry, kEntries> entries_;
-  std::uint64_t begun_ = 0;       // the last one
-  std::uint64_t first_open_ = 1;  // all before it are left
+  std::uint64_t begun_ = 0;       // number of the last collective begun
+  std::uint64_t first_open_ = 1;  // all before this number are left
   std::int64_t step_ = 0;
   Activity::Name unit_{};
 };

@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// Rows of `ranks`, one a domain, that together are `ranks` in their order: a reduction finds the
-// piece of a rank by its place.
+// Rows of `ranks`, one per domain, which together are `ranks` in order: a reduction finds the piece
+// of a rank by its place.
 TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
   if (topology == nullptr) return {{ranks}};
   auto levels = two_levels(*topology, ranks);
@@ -32,7 +32,7 @@ std::unique_ptr<Communicator> connect(World& world, Component component, const G
   return communicator;
 }
 
-// One whose calls are entries of the world's ring.
+// Connects a group whose calls are entries of the world's ring.
 std::unique_ptr<Communicator> connect_recorded(World& world, Component component,
                                                const GroupConfig& group) {
   auto communicator = connect(world, component, group);
@@ -40,7 +40,7 @@ std::unique_ptr<Communicator> connect_recorded(World& world, Component component
   return communicator;
 }
 
-// Without `whole`. A sum is one entry of the ring, whatever its levels do.
+// Makes the levels without `whole`. A sum is one entry of the ring, whatever its levels do.
 Levels make_levels(World& world, Component component, const std::string& name,
                    const std::vector<int>& ranks, const Topology* topology) {
   const auto table = levels_of(topology, ranks);

@@ -1,5 +1,5 @@
-// Comms: the groups that one rank talks in, each for one purpose and one stream. World: how a rank
-// reaches all others, which groups are made from.
+// Comms holds the groups of one rank: each serves one purpose and one stream. World connects a rank
+// to all others; groups are made from it.
 #pragma once
 
 #include <functional>
@@ -13,55 +13,58 @@
 
 namespace lockstep {
 
-// What moves in a group, by which a backend may choose how.
+// Kind of data that a group transfers. A backend may choose its method by it.
 enum class Carries : std::uint8_t {
-  numbers,      // a few
-  activations,  // compute waits for them
-  parameters    // and gradients: beside compute, whose processors they should leave alone
+  numbers,      // a few values
+  activations,  // compute waits for these transfers
+  parameters    // and gradients: should leave the SMs to concurrent compute
 };
 
-// Some ranks of a world, in an order of their own.
+// Some ranks of a world, in the group's own order.
 struct GroupConfig {
   std::string name;  // see Communicator::name()
   std::vector<int> ranks;
   Carries carries = Carries::numbers;
 };
 
-// All ranks, in the order of the mesh, as one of them sees them.
+// World is one rank's view of all ranks, in the order of the mesh.
 class World {
  public:
   virtual ~World() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // This rank is in the group. Every rank of the world calls it at the same place of its program,
-  // each naming its own group.
+  // Makes the communicator of a group that contains this rank. Every rank of the world calls it at
+  // the same place in its program, each with its own group.
   virtual std::unique_ptr<Communicator> connect(const GroupConfig& group) = 0;
-  // Memory of this rank's GPU from which groups that are made later send, and into which they
-  // receive, without copies in between; nullptr: they need none of their own. Every rank of the
-  // world calls it at the same place of its program, with the same bytes, and gives it back before
-  // the world ends. What a group sends from and receives into lies at the same place of it on each
-  // rank.
+  // Allocates memory on this rank's GPU. Groups made later send from it and receive into it without
+  // intermediate copies. nullptr: the groups need no memory of their own. Every rank of the world
+  // calls it at the same place in its program with the same number of bytes, and frees the memory
+  // before the world ends. The buffers of a collective lie at the same offset in it on each rank.
   virtual std::shared_ptr<std::byte> allocate(std::int64_t /*bytes*/) { return nullptr; }
-  // What each rank says, in their order: a few bytes, before the first step.
+  // Returns the text of each rank, in rank order. Texts have a few bytes. Call it before the first
+  // step.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
-  // Beside training, from any thread; ranks make the same calls of a tag in the same order. What
-  // each says, in their order, at rank 0, and elsewhere nothing; rank 0's word, at all.
+  // gather() and broadcast() run beside training, from any thread. Ranks make the same calls of a
+  // tag in the same order. gather() returns each rank's text in rank order at rank 0, and nothing
+  // elsewhere. broadcast() returns the text of rank 0 at every rank.
   virtual std::vector<std::string> gather(const std::string& tag, const std::string& mine);
   virtual std::string broadcast(const std::string& tag, const std::string& text);
-  // Where other ranks may reach this one's machine.
+  // Addresses under which other ranks may reach this rank's host.
   virtual std::vector<std::string> addresses() const;
-  // What is left to do, in another thread and within two seconds, where the ranks' watch ends this
-  // process (watched_world.h); {}: nothing. Returns when the one before is not under way.
+  // Sets a handler that runs in another thread, within two seconds, before the failure detector
+  // (watched_world.h) exits this process; {} sets no handler. Waits until the previous handler has
+  // finished, if it is running.
   using LastAct = std::function<void(const std::string& why, int exit_code)>;
   virtual void set_last_act(const LastAct& /*act*/) {}
-  // This rank cannot go on: the others shall not wait for it. With MPI it does not return.
+  // Aborts all other ranks, because this rank cannot continue. With MPI it does not return.
   virtual void abort(const std::string& why, int exit_code) noexcept = 0;
-  // Of the collectives of this rank, where they are watched (watched_world.h).
+  // Returns the record of this rank's collectives; nullptr unless they are watched
+  // (watched_world.h).
   virtual CollectiveRing* ring() { return nullptr; }
 
-  // act(); where it throws on one of several ranks, all end. Rank 0 speaks first, where an error is
-  // everybody's.
+  // Calls act(). If it throws on one of several ranks, all ranks abort. If all ranks have the same
+  // error, rank 0 reports it first.
   template <class Act>
   auto ends_all(Act&& act) {
     try {
@@ -79,7 +82,8 @@ class World {
   void end_all(const std::string& why, int exit_code);
 };
 
-// A world of one rank; or, for measuring streams, one rank of a world that is not there.
+// A world of one rank; for measuring streams also one rank of a world whose other ranks do not
+// exist.
 class LoneWorld final : public World {
  public:
   explicit LoneWorld(int rank = 0, int size = 1) : rank_(rank), size_(size) {}
@@ -93,7 +97,8 @@ class LoneWorld final : public World {
   int rank_, size_;
 };
 
-// The ranks of another world, which outlives it: what one over it does not do itself, that does.
+// WorldOver is a base for worlds on top of another one, which outlives it. It forwards to that
+// world every call that a subclass does not override.
 class WorldOver : public World {
  public:
   explicit WorldOver(World& under) : under_(under) {}
@@ -125,7 +130,7 @@ class WorldOver : public World {
   World& under_;
 };
 
-// A world with other numbers: its rank r is rank order[r] of `launched`, which outlives it.
+// A world with other rank numbers: its rank r is rank order[r] of `launched`, which outlives it.
 class PlacedWorld final : public World {
  public:
   PlacedWorld(World& launched, std::vector<int> order);
@@ -143,11 +148,11 @@ class PlacedWorld final : public World {
   int rank_ = 0;
 };
 
-// A group that sums what is large, on two levels: `inside` are the ranks of one NVLink domain,
-// `across` those at the same place of each domain. Member r of `whole` is, with I ranks in a
-// domain, number r % I of inside in domain r / I. Where domains hold unequal numbers of them all
-// are across. On uneven hosts groups of one kind differ in their levels: `ring` has one entry of a
-// sum, however many calls it takes.
+// Levels is a group for large sums, on two levels. `inside` has the ranks of one NVLink domain;
+// `across` has the ranks at the same place of each domain. With I ranks in a domain, member r of
+// `whole` is member r % I of `inside` in domain r / I. If domains hold unequal numbers of the
+// ranks, all ranks are in `across`. On uneven hosts, groups of one kind differ in their levels.
+// `ring` therefore has one entry per sum, however many calls it takes.
 struct Levels {
   std::string name;
   CollectiveRing* ring = nullptr;
@@ -158,19 +163,19 @@ struct Levels {
 };
 
 struct Comms {
-  std::unique_ptr<World> own_world;  // of a rank alone
+  std::unique_ptr<World> own_world;  // for a rank that runs alone
   World* world = nullptr;
   Mesh mesh;
   std::unique_ptr<Communicator> all;      // losses and norms          on the compute stream
   std::unique_ptr<Communicator> tensor;   // activations               on the compute stream
-  std::unique_ptr<Communicator> gathers;  // weights, along shard      on the stream of gathers
-  Levels shard, replicate;                // gradients                 on the stream of scatters
+  std::unique_ptr<Communicator> gathers;  // weights, along shard      on the all-gather stream
+  Levels shard, replicate;                // gradients                 on the reduce-scatter stream
 };
 
-// `topology`: of the ranks as the mesh numbers them; without it all are in one domain. `world`
-// outlives the result.
+// `topology` describes the ranks as the mesh numbers them; without it all ranks are in one domain.
+// `world` outlives the result.
 Comms make_comms(World& world, const Mesh& mesh, const Topology* topology = nullptr);
-// Of one rank alone.
+// Makes the groups of a single rank.
 Comms make_comms();
 
 }  // namespace lockstep

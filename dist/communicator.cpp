@@ -56,7 +56,7 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
     return true;
   }
   {
-    std::optional<OpLog::Call> made;  // with its seconds, for who logs the stream
+    std::optional<OpLog::Call> made;  // measures seconds for the stream's op log
     if (stream.op_log() != nullptr) made.emplace(stream, op);
     call();
   }
@@ -64,8 +64,8 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
   return true;
 }
 
-// Calls that travel together are one entry, and so are none: ranks that have nothing to send to
-// their peers count as those that have.
+// Calls that are transferred together are one entry, even if there are no calls: ranks that have
+// nothing to send to their peers count the same as those that have.
 void Communicator::end_entry() {
   span_.reset();
   traced_.reset();

@@ -1,7 +1,8 @@
-// Communicator: the collectives of one group of ranks. Each call enqueues on a stream and returns;
-// every rank of the group makes the same calls in the same order, except messages, and always on
-// one stream.
-// Each World has a backend of its own (comms.h). A measuring stream runs nothing, and counts.
+// Communicator provides the collectives of one group of ranks. Each call enqueues on a stream and
+// returns. Every rank of the group makes the same calls in the same order, except messages, and
+// always on one stream.
+// Each World has its own backend (comms.h). On a measuring stream nothing runs: calls are only
+// counted.
 #pragma once
 
 #include <array>
@@ -36,7 +37,7 @@ const char* name(Collective kind);
 
 class Communicator {
  public:
-  // Number of calls, and the bytes that this rank must receive from others for them:
+  // Traffic is the number of calls and the bytes that this rank must receive from others for them:
   //   all_reduce 2 (d-1)/d n    all_gather (d-1) n of `in`    all_to_all (d-1)/d n
   //   broadcast n, but 0 at the root    send 0    receive n
   struct Traffic {
@@ -44,7 +45,7 @@ class Communicator {
     friend bool operator==(const Traffic&, const Traffic&) = default;
   };
 
-  // name: its purpose, for logs and errors
+  // name: purpose of the group, for logs and errors
   Communicator(std::string name, int rank, int size);
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
@@ -54,28 +55,28 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Traffic& traffic(Collective kind) const { return traffic_[static_cast<std::size_t>(kind)]; }
-  // Records each later call in the ring, which outlives this.
+  // Records each later call in the ring, which outlives this communicator.
   void record_in(CollectiveRing* ring) { ring_ = ring; }
-  // For a group of the mesh: the component of its calls' time, and its ranks of the world.
+  // For a group of the mesh: sets the component that its time counts for, and its ranks in the
+  // world.
   void belongs_to(Component component, std::vector<int> ranks) {
     component_ = component;
     ranks_ = std::move(ranks);
   }
   const std::vector<int>& ranks() const { return ranks_; }
 
-  // inout = the sum, or maximum, of all ranks' inout: the same bits on each. fp32, bf16 (added in
-  // fp32) or int32.
+  // inout = the sum, or maximum, of all ranks' inout, with the same bits on each rank. Types: fp32,
+  // bf16 (added in fp32) and int32.
   void all_reduce(Tensor inout, ReduceOp op, Stream& stream);
-  // out [size() n] = the `in` [n] of each rank, in their order. `in` may be this rank's part of
-  // out.
+  // out [size() n] = the `in` [n] of each rank, in rank order. `in` may be this rank's part of out.
   void all_gather(Tensor out, ConstTensor in, Stream& stream);
   // Sends piece r of the size() pieces of `in` to rank r. `out` gets the received pieces in rank
   // order.
   void all_to_all(Tensor out, ConstTensor in, Stream& stream);
   void broadcast(Tensor inout, int root, Stream& stream);
-  // Sends a message to another rank, which receives the messages of this one in order. Ranks that
+  // Sends a message to another rank, which receives the messages of this rank in order. Ranks that
   // both send and receive do so in together(), and send first. All ranks of the group call
-  // together(), even with an empty body: else the numbers of a CollectiveRing differ.
+  // together(), even with an empty body: otherwise the numbers of a CollectiveRing differ.
   void send(ConstTensor sent, int to, Stream& stream);
   void receive(Tensor received, int from, Stream& stream);
   void barrier(Stream& stream);
@@ -92,7 +93,8 @@ class Communicator {
   }
 
  protected:
-  // Arguments are checked, the group has other ranks, the stream runs.
+  // When these are called, the arguments are checked, the group has other ranks, and the stream
+  // runs.
   virtual void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) = 0;
   virtual void do_all_gather(Tensor out, ConstTensor in, Stream& stream) = 0;
   virtual void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) = 0;
@@ -104,7 +106,7 @@ class Communicator {
   virtual void end_group() {}
 
  private:
-  // Counts a call, and makes it where the stream runs; false: this rank is alone.
+  // Counts a call, and makes it if the stream runs. Returns false if the group has only this rank.
   bool make(Collective kind, std::int64_t bytes, Stream& stream, FunctionRef<void()> call);
   void end_entry();
   void check_rank(const char* what, int rank) const;
@@ -116,15 +118,15 @@ class Communicator {
   Component component_ = Component::communication_ranks;
   std::vector<int> ranks_;
   CollectiveRing* ring_ = nullptr;
-  std::uint64_t number_ = 0;            // in the ring, of the call or calls under way
-  Stream* begun_in_ = nullptr;          // the stream of the first of them
-  std::optional<Trace::Span> traced_;   // of them
-  std::optional<Timeline::Span> span_;  // of the same calls
+  std::uint64_t number_ = 0;            // number in the ring of the call or calls in progress
+  Stream* begun_in_ = nullptr;          // stream of the first of these calls
+  std::optional<Trace::Span> traced_;   // trace span of these calls
+  std::optional<Timeline::Span> span_;  // timeline span of these calls
   bool grouped_ = false;
 };
 
-// A group whose other ranks, if it has any, are not there: for measuring streams, and for a rank
-// that is alone.
+// A group whose other ranks, if any, do not exist: for measuring streams and for a rank that runs
+// alone.
 class LoneCommunicator final : public Communicator {
  public:
   using Communicator::Communicator;

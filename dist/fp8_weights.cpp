@@ -16,7 +16,7 @@ std::vector<ParamId> Fp8Weights::quantized_groups(int unit) const {
   return found;
 }
 
-// Blocks are those of the whole matrix where each part of a group begins with one.
+// Blocks are those of the whole matrix if each part of a group starts at a block boundary.
 Shape Fp8Weights::checked_shape(ParamId first) const {
   const auto scaling = weight_scaling(fp8_);
   const auto multiple = size_multiple(scaling);
@@ -35,7 +35,7 @@ Shape Fp8Weights::checked_shape(ParamId first) const {
   return shape;
 }
 
-// Without memory, only the bytes.
+// Without memory it only counts the bytes.
 std::int64_t Fp8Weights::place(int unit, Tensor memory) {
   constexpr std::int64_t kAligned = 256;
   const auto scaling = weight_scaling(fp8_);
@@ -76,7 +76,7 @@ void Fp8Weights::allocate(Arena& arena, std::span<const std::size_t> buffers) {
     groups += static_cast<std::int64_t>(units_[unit].size());
   }
   if (fp8_ != Fp8Products::tensor) return;
-  // Side by side, so that one launch clears them and one collective joins them.
+  // Contiguous, so that one launch clears them and one collective combines them.
   absmax_ = arena.allocate("fp8 weights absmax", DType::fp32, {groups});
   std::int64_t g = 0;
   for (auto& unit : units_)

@@ -1,6 +1,7 @@
-// Fp8Weights: the copies in fp8 of a store's matrices, and the scales they share. A copy is made
-// from the whole matrix, as this tensor rank has it: with several ranks along the shard axis behind
-// each gather of its unit, in memory that units share as they share their buffers of weights.
+// Fp8Weights holds the fp8 copies of a store's matrices, and the scales they share. A copy is made
+// from the whole matrix, as this tensor rank has it. With several ranks along the shard axis, it is
+// made after each all-gather of its FSDP unit. Units share the memory of copies as they share their
+// weight buffers.
 #pragma once
 
 #include <span>
@@ -12,44 +13,45 @@
 
 namespace lockstep {
 
-// Whether the products of the layers' matrices are of fp8, and with which scales.
+// Whether the matmuls of the layers run in fp8, and with which scales.
 enum class Fp8Products : std::uint8_t {
   off,
-  tensor,  // one scale a tensor
-  block,   // one for 128 x 128 of weights, for 1 x 128 of all else
+  tensor,  // one scale per tensor
+  block,   // one scale per 128 x 128 block of weights, per 1 x 128 of everything else
 };
 
-// Of the weights.
+// Scaling of the weights.
 constexpr Scaling weight_scaling(Fp8Products fp8) {
   return fp8 == Fp8Products::tensor ? Scaling::tensor : Scaling::blocks;
 }
 
 class Fp8Weights {
  public:
-  struct Group {  // a stacked group, one matrix
+  struct Group {  // a stacked group: one matrix
     ParamId first;
-    Tensor absmax;  // [1] of absmax(), for one scale a tensor
+    Tensor absmax;  // [1] of absmax(), for one scale per tensor
     Fp8Matrix weight, transposed;
   };
 
-  // `layout` outlives it.
+  // `layout` must outlive this object.
   Fp8Weights(const ParamLayout& layout, Fp8Products fp8) : layout_(layout), fp8_(fp8) {}
 
-  // Takes memory for the copies, and for absmax. Throws Error where a matrix, or with blocks and
-  // several tensor ranks a part of a stacked one, has a size on this rank that has no products.
-  //   buffers: of each unit which buffer its weights are in
+  // Allocates the copies and absmax. Throws Error if a matrix has a size on this rank that the fp8
+  // matmuls do not support. With blocks and several tensor ranks, this includes each part of a
+  // stacked matrix.
+  //   buffers: for each unit, the index of its weight buffer
   void allocate(Arena& arena, std::span<const std::size_t> buffers);
 
-  // Of all groups [G] fp32: the largest magnitude on all ranks; of a parameter [1], its group's.
-  // Absent where there is not one scale a tensor.
+  // absmax() is [G] fp32: the largest magnitude of each group over all ranks. absmax(id) is [1],
+  // the value of the parameter's group. Both are absent unless there is one scale per tensor.
   Tensor absmax() const { return absmax_; }
   Tensor absmax(ParamId id) const;
-  // Sets a unit's to the largest magnitudes of what this rank's shard has of its groups.
+  // Sets a unit's values to the largest magnitudes of its groups in this rank's shard.
   void find_absmax(Stream& stream, int unit, ConstTensor shard) const;
 
-  // The copies of a unit of the whole, bf16 weights.
+  // Makes the fp8 copies of a unit from its whole bf16 weights.
   void quantize(Stream& stream, int unit, ConstTensor weights) const;
-  const Group* find(ParamId first) const;  // of a unit that has its copies; null without fp8
+  const Group* find(ParamId first) const;  // group of a unit that has its copies; null without fp8
 
  private:
   std::vector<ParamId> quantized_groups(int unit) const;

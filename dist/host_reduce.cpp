@@ -27,7 +27,7 @@ template <class T>
 void reduce(T* out, ReduceOp op, const std::vector<const std::byte*>& all, std::int64_t begin,
             std::int64_t end) {
   using Sum = decltype(widen(T{}));
-  constexpr std::int64_t kBlock = 512;  // sums that stay in the first cache
+  constexpr std::int64_t kBlock = 512;  // sums that stay in the L1 cache
   std::array<Sum, kBlock> sums;
   for (; begin < end; begin += kBlock) {
     const auto n = std::min(kBlock, end - begin);

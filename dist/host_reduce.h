@@ -1,4 +1,4 @@
-// What communicators of the CPU add up themselves: small tensors.
+// Sums of small tensors that CPU communicators compute themselves.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// Elements [begin, end) of inout = the sum, or maximum, of those of `all`, tensors like inout
-// (which may be one of them), in their order; bf16 is added in fp32 and rounded once.
+// Elements [begin, end) of inout = the sum, or maximum, of the same elements of `all`, in order.
+// `all` holds tensors like inout, which may be one of them. bf16 is added in fp32 and rounded once.
 void reduce_range(Tensor inout, ReduceOp op, const std::vector<const std::byte*>& all,
                   std::int64_t begin, std::int64_t end);
 

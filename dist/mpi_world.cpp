@@ -1,7 +1,7 @@
-// Open MPI makes no progress while no thread is in one of its calls, so calls here block: a queued
-// stream's thread makes them, while the compute stream computes. Every rank sends to every other at
-// once. MPI's own collectives are faster alone (bench/mpi_bench), but spin while they wait, and
-// MPI_Allreduce adds in an order that depends on the algorithm that it picks.
+// Open MPI makes no progress while no thread is in one of its calls. Calls here therefore block: a
+// queued stream's thread makes them while the compute stream computes. Every rank sends to all
+// others at once. MPI's own collectives are faster alone (bench/mpi_bench), but they spin while
+// they wait, and MPI_Allreduce adds in an order that depends on the algorithm that it picks.
 #include "dist/mpi_world.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void check(int code, const char* call, const char* file, int line) {
 }
 #define MPI_CHECK(call) check(call, #call, __FILE__, __LINE__)
 
-// A number of bytes as MPI counts: an int of something.
+// A number of bytes as an MPI count, which is an int, and a datatype.
 struct Bytes {
   static constexpr std::int64_t kBlock = 512;
 
@@ -61,12 +61,12 @@ struct Bytes {
   bool is_made = false;
 };
 
-// Messages under way.
+// Requests are messages in progress.
 class Requests {
  public:
   MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
 
-  // Ranks may share a processor: who waits for long leaves it to those that work.
+  // Ranks may share a CPU core: a rank that waits for long leaves the core to ranks that work.
   void wait() {
     using Clock = std::chrono::steady_clock;
     constexpr auto kSpin = std::chrono::microseconds(100), kSleep = std::chrono::microseconds(20);
@@ -148,7 +148,7 @@ class MpiCommunicator final : public Communicator {
     wait_behind(stream);
   }
 
-  // Messages of a group are waited for at its end.
+  // Messages of a group are waited for at the group's end.
   void begin_group() override { in_group_ = true; }
   void end_group() override {
     in_group_ = false;
@@ -167,18 +167,18 @@ class MpiCommunicator final : public Communicator {
     });
   }
 
-  // Small ones: everyone adds up everything. Others: everyone a part of it.
+  // For small tensors every rank adds up everything; otherwise each rank adds up one part.
   void reduce(Tensor inout, ReduceOp op) {
     constexpr std::int64_t kSmallBytes = 16 << 10;
     const auto d = size();
     const auto n = inout.elements(), element = bytes_per_element(inout.dtype);
     const bool small = inout.bytes() <= kSmallBytes;
-    const auto part = small ? n : (n + d - 1) / d;  // the last ones may be shorter, or empty
+    const auto part = small ? n : (n + d - 1) / d;  // the last parts may be shorter, or empty
     const auto begin_of = [&](int r) { return small ? 0 : std::min(n, r * part); };
     const auto end_of = [&](int r) { return small ? n : begin_of(r + 1); };
     const auto begin = begin_of(rank()), end = end_of(rank());
     received_.resize(static_cast<std::size_t>(d * part * element));
-    std::vector<const std::byte*> all;  // as if each held the whole
+    std::vector<const std::byte*> all;  // pointers as if each held the whole tensor
     for (int r = 0; r < d; ++r) {
       auto* theirs = received_.data() + r * part * element;
       all.push_back(r == rank() ? inout.data : theirs - begin * element);
@@ -206,18 +206,18 @@ class MpiCommunicator final : public Communicator {
     MPI_CHECK(MPI_Irecv(data, bytes.count, bytes.type, from, kPart, comm_, requests_.add()));
   }
 
-  // Tags: what a collective is made of, and messages.
+  // Tags: parts of collectives, and messages.
   static constexpr int kPart = 0, kMessage = 1;
 
   MPI_Comm comm_;
   std::vector<std::byte> received_;
   Requests requests_, messages_;
   bool in_group_ = false;
-  Stream* messages_on_ = nullptr;  // that are not waited for yet
+  Stream* messages_on_ = nullptr;  // stream of messages not waited for yet
 };
 
-// Ends this process some seconds after the one that started it has gone. Mostly Open MPI does that
-// itself; but a rank that still waits in MPI_Init may wait there for ever.
+// Exits this process some seconds after the process that started it has ended. Usually Open MPI
+// does so itself, but a rank in MPI_Init may wait there forever.
 class EndsWithLauncher {
  public:
   EndsWithLauncher() : thread_(start_thread([this] { watch(); })) {}
@@ -235,7 +235,7 @@ class EndsWithLauncher {
  private:
   void watch() {
     constexpr std::chrono::milliseconds kInterval{500};
-    constexpr int kPatience = 10;  // intervals in which Open MPI may do it
+    constexpr int kPatience = 10;  // number of intervals that Open MPI gets to do it
     std::unique_lock lock(mutex_);
     for (int gone = 0; !changed_.wait_for(lock, kInterval, [&] { return is_over_; });) {
       if (getppid() == launcher_ || ++gone < kPatience) continue;
@@ -254,7 +254,7 @@ class EndsWithLauncher {
 class MpiWorld final : public World {
  public:
   MpiWorld() {
-    // Ranks that share processors would spin on them while they wait.
+    // Otherwise ranks that share CPU cores would spin on them while they wait.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
     int provided = MPI_THREAD_SINGLE;
     MPI_CHECK(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
@@ -272,7 +272,7 @@ class MpiWorld final : public World {
   int size() const override { return size_; }
 
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
-    const int group_number = groups_++;  // also of a rank that is alone: others may not be
+    const int group_number = groups_++;  // counts lone ranks too: others may not be
     const auto& [name, ranks, carries] = group;
     if (ranks.size() == 1) return std::make_unique<LoneCommunicator>(name, 0, 1);
     MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
@@ -314,16 +314,16 @@ class MpiWorld final : public World {
 
   void abort(const std::string& why, int exit_code) noexcept override {
     try {
-      log_line(LogLevel::error, why);  // with the number that the mesh gave this rank
-    } catch (...) {                    // without memory for a line
+      log_line(LogLevel::error, why);  // with the rank number in the mesh
+    } catch (...) {                    // no memory for a line
     }
-    std::signal(SIGTERM, SIG_IGN);  // which mpirun sends all ranks now
+    std::signal(SIGTERM, SIG_IGN);  // mpirun now sends SIGTERM to all ranks
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
 
  private:
-  // A rank may be busy for long before it says something: others on its processor shall not take
-  // turns with it, as ranks do that wait in a call of MPI.
+  // A rank may be busy for long before it sends something. A rank that waits in an MPI call would
+  // take turns with it on a shared CPU core; this wait sleeps instead.
   static void sleep_until_done(MPI_Request request) {
     constexpr std::chrono::microseconds kPoll(200);
     for (int done = 0;;) {
@@ -335,7 +335,7 @@ class MpiWorld final : public World {
 
   const EndsWithLauncher ends_with_launcher_;
   int rank_ = 0, size_ = 1;
-  int groups_ = 0;  // made so far: tells them apart
+  int groups_ = 0;  // number of groups made, to tell them apart
 };
 
 }  // namespace

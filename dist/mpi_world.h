@@ -1,5 +1,5 @@
-// MpiWorld: ranks as processes, which MPI joins: for CPUs. What is summed is added in the order of
-// ranks, as ThreadWorld adds it: the same bits.
+// MpiWorld joins processes as ranks by MPI, for CPUs. Sums are added in rank order, as ThreadWorld
+// adds them: the results have the same bits.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-bool has_mpi();  // this build
+bool has_mpi();  // whether this build has MPI
 
-// Starts MPI, which ends with the result. Throws Error where this build has none, or MPI cannot be
-// used by several threads.
+// Starts MPI, which ends with the result. Throws Error if this build has no MPI, or if MPI does not
+// support calls from several threads.
 std::unique_ptr<World> start_mpi();
 
 }  // namespace lockstep

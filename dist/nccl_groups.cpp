@@ -1,7 +1,8 @@
-// Weights and gradients move beside compute. Inside a domain of NVLink NCCL then leaves them to the
-// copy engines (NCCL_CTA_POLICY_ZERO), if what is sent and received is memory of ncclMemAlloc that
-// all ranks know as a window, at the same place of it; between domains the window is memory that
-// the network card was told of. Where NCCL has neither, its calls copy through memory of their own.
+// Weights and gradients move while compute runs. Inside an NVLink domain NCCL then leaves them to
+// the copy engines (NCCL_CTA_POLICY_ZERO). This requires send and receive buffers in memory of
+// ncclMemAlloc that all ranks registered as a window, at the same offset in it. Between domains the
+// window is memory registered with the NIC. If NCCL supports neither, its calls copy through memory
+// of their own.
 #include "dist/nccl_groups.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ std::string why(ncclResult_t code, ncclComm_t comm, const std::string& group, co
              ", on host ", host_name());
 }
 
-// What only travels is bytes; fp8 cannot be summed anyway.
+// Types that are only transferred go as bytes; fp8 cannot be summed anyway.
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
     case DType::fp32: return ncclFloat32;
@@ -49,7 +50,7 @@ void check_nccl(int result, ncclComm* comm, const std::string& group, const char
   throw Error(why(code, comm, group, call));
 }
 
-// act(comm), a call of NCCL.
+// Calls act(comm), which makes a call of NCCL.
 template <class Act>
 void NcclGroups::call(const Group& group, const char* name, Act&& act) {
   const std::lock_guard lock(calls_);
@@ -68,7 +69,7 @@ class NcclCommunicator final : public Communicator {
         word_(memory_.allocate("barrier", DType::int32, {1})) {}
 
  private:
-  static constexpr std::int64_t kWordBytes = 1024;  // of one word, and what an arena puts around it
+  static constexpr std::int64_t kWordBytes = 1024;  // one word, and an arena's overhead for it
 
   void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) override {
     call("ncclAllReduce", [&](ncclComm_t comm) {
@@ -145,7 +146,7 @@ std::unique_ptr<Communicator> NcclGroups::add(const GroupConfig& config, ncclCom
   }
   if (config.carries != Carries::numbers)
     for (auto& block : blocks_) {
-      ncclWindow_t window = nullptr;  // remains so where NCCL_WIN_ENABLE=0
+      ncclWindow_t window = nullptr;  // stays null if NCCL_WIN_ENABLE=0
       call(*group, "ncclCommWindowRegister", [&](ncclComm_t c) {
         return ncclCommWindowRegister(c, block.base, static_cast<std::size_t>(block.bytes), &window,
                                       NCCL_WIN_COLL_SYMMETRIC);
@@ -172,7 +173,7 @@ void NcclGroups::release(std::byte* base) noexcept {
   const std::lock_guard lock(calls_);
   const auto block = std::find_if(blocks_.begin(), blocks_.end(),
                                   [&](const Block& other) { return other.base == base; });
-  // GPUs of other ranks may still be at it.
+  // GPUs of other ranks may still use it.
   if (aborted_ || std::uncaught_exceptions() > 0) return;
   for (auto window = block->windows.rbegin(); window != block->windows.rend(); ++window)
     ncclCommWindowDeregister(window->first, window->second);

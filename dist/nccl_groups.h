@@ -1,5 +1,5 @@
-// NcclGroups: the groups of NCCL that one rank is in, the memory that they send from and receive
-// into, and a thread that watches them for errors that NCCL finds later.
+// NcclGroups owns the NCCL groups of one rank and the memory that they send from and receive into.
+// A thread watches the groups for errors that NCCL detects later.
 #pragma once
 
 #include <condition_variable>
@@ -29,16 +29,16 @@ class NcclGroups {
   NcclGroups& operator=(const NcclGroups&) = delete;
   ~NcclGroups();
 
-  // A group, of which `comm`, a blocking communicator, is this one's from now on. All its ranks add
-  // it at once.
+  // Adds a group and takes ownership of `comm`, a blocking communicator. All ranks of the group add
+  // it at the same time.
   std::unique_ptr<Communicator> add(const GroupConfig& config, ncclComm* comm, int rank);
 
   // See World::allocate().
   std::shared_ptr<std::byte> allocate(std::int64_t bytes);
 
-  // What GPUs wait for in them ends. A call that hangs is not waited for.
+  // Ends what the GPUs wait for in the groups. It does not wait for a call that hangs.
   void abort() noexcept;
-  // All ranks: what they were given is done first.
+  // All ranks call it. Enqueued work is done first.
   void destroy() noexcept;
 
  private:
@@ -61,7 +61,7 @@ class NcclGroups {
 
   Device device_;
   OnError on_error_;
-  std::timed_mutex calls_;  // of the next three; one call at a time: none is on its way in an abort
+  std::timed_mutex calls_;  // guards the next three and NCCL calls; abort() finds none in progress
   std::deque<Group> groups_;
   std::vector<Block> blocks_;
   bool aborted_ = false;
@@ -71,8 +71,8 @@ class NcclGroups {
   std::thread watcher_;
 };
 
-// Throws what a result of NCCL's, an ncclResult_t, means: `call` made in a group of that name;
-// nothing where it was a success.
+// Throws the error that `result`, an ncclResult_t, stands for; returns on success. `call` was made
+// in the group of that name.
 void check_nccl(int result, ncclComm* comm, const std::string& group, const char* call);
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
-// All groups are split from one communicator of all ranks. That one is non-blocking, so that this
-// rank can give up waiting for others that do not come. The groups are blocking: on others NCCL
-// starts a thread for each call. Calls of several groups, on several streams, must reach every GPU
-// in one order: the program's, which NCCL_LAUNCH_ORDER_IMPLICIT makes it keep.
+// All groups are split from one communicator of all ranks. That communicator is non-blocking, so
+// that this rank can stop waiting for ranks that do not arrive. The groups are blocking: with
+// non-blocking ones NCCL starts a thread for each call. Calls of several groups, on several
+// streams, must reach every GPU in the same order. NCCL_LAUNCH_ORDER_IMPLICIT makes NCCL keep the
+// order of the program.
 #include "dist/nccl_world.h"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-// The first with NCCL_CTA_POLICY_ZERO and ncclAlltoAll; NCCL_LAUNCH_ORDER_IMPLICIT is of 2.26.
+// First version with NCCL_CTA_POLICY_ZERO and ncclAlltoAll; NCCL_LAUNCH_ORDER_IMPLICIT came in
+// 2.26.
 constexpr int kOldestVersion = 22800;
 
 std::string in_words(int version) {
@@ -41,7 +43,7 @@ class NcclWorld final : public WorldOver {
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
   ~NcclWorld() override {
-    if (std::uncaught_exceptions() > exceptions_) {  // the others may not come
+    if (std::uncaught_exceptions() > exceptions_) {  // the others may not arrive
       groups_.abort();
       if (all_ != nullptr) ncclCommAbort(all_);
       return;
@@ -73,7 +75,7 @@ class NcclWorld final : public WorldOver {
     const auto place =
         static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
     const auto count = static_cast<int>(ranks.size());
-    // All ranks take part in a split, those that are alone too.
+    // All ranks take part in a split, including ranks that are alone in their group.
     const int color =
         count == 1 ? NCCL_SPLIT_NOCOLOR : *std::min_element(ranks.begin(), ranks.end());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -105,7 +107,7 @@ class NcclWorld final : public WorldOver {
  private:
   static constexpr const char* kAll = "all";
 
-  // What was begun on the communicator of all ranks.
+  // Waits for a call that was started on the communicator of all ranks.
   void await(ncclResult_t code, const std::string& group, const char* call) {
     const auto deadline = Clock::now() + patience_;
     while (code == ncclInProgress) {
@@ -116,7 +118,7 @@ class NcclWorld final : public WorldOver {
                                  " s; does each of them run, and reach the others' network? "
                                  "NCCL_DEBUG=INFO says more"));
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      made_progress();  // `patience` is what ends this
+      made_progress();  // `patience` limits this wait, not the failure detector
       check_nccl(ncclCommGetAsyncError(all_, &code), all_, group, "ncclCommGetAsyncError");
     }
     check_nccl(code, all_, group, call);
@@ -137,9 +139,9 @@ class NcclWorld final : public WorldOver {
 
   Device device_;
   std::chrono::milliseconds patience_;
-  int exceptions_;  // under way when the world was made
+  int exceptions_;  // exceptions in flight when the world was made
   ncclComm_t all_ = nullptr;
-  std::deque<ncclComm_t> made_;  // NCCL writes into it until a split is over
+  std::deque<ncclComm_t> made_;  // NCCL writes to an element until its split is complete
   NcclGroups groups_;
 };
 
@@ -188,7 +190,7 @@ std::string nccl_in_words() {
 
 std::unique_ptr<World> make_nccl_world(World& host, Device device,
                                        std::chrono::milliseconds patience) {
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);  // read once
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);  // NCCL reads it once
   int version = 0;
   check_nccl(ncclGetVersion(&version), nullptr, "all", "ncclGetVersion");
   if (version < kOldestVersion)

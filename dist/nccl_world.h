@@ -1,6 +1,7 @@
-// NcclWorld: ranks that have a GPU each, and talk by NCCL. Another world brings them together, over
-// which they tell each other how. all_reduce gives every rank the same bits; which ones depends on
-// what NCCL chooses (nccl_in_words): sums of gradients do not go that way (dist/reduction.h).
+// NcclWorld connects ranks that have one GPU each, by NCCL. Another world brings the ranks together
+// and carries the exchange that sets NCCL up. all_reduce gives every rank the same bits, but the
+// bits depend on what NCCL chooses (nccl_in_words). Sums of gradients therefore do not use it
+// (dist/reduction.h).
 #pragma once
 
 #include <chrono>
@@ -10,17 +11,17 @@
 
 namespace lockstep {
 
-bool has_nccl();  // this build
+bool has_nccl();  // whether this build has NCCL
 
-// What NCCL's sums depend on beside the machines: its version, and the variables that set what it
-// would choose itself: "2.28.9", "2.28.9 NCCL_ALGO=Ring". Of a build with NCCL.
+// The settings, besides the hosts, that NCCL's sums depend on: its version, and the variables that
+// override its own choices, as in "2.28.9", "2.28.9 NCCL_ALGO=Ring". Requires a build with NCCL.
 std::string nccl_in_words();
 
-// Every rank of `host` calls it; `host` outlives the result. `device` is this rank's alone.
-//   patience: for all ranks of a group to come when it is made
-// Throws ConfigError where ranks have other versions of NCCL, one that is too old, or this build
-// has none; TransientError where they do not come together. What NCCL finds later ends the job: its
-// group and NCCL's words are what `host` is told.
+// Every rank of `host` calls it; `host` outlives the result. No other rank uses `device`.
+//   patience: timeout for all ranks of a group to arrive when it is made
+// Throws ConfigError if ranks have different versions of NCCL, if the version is too old, or if
+// this build has no NCCL. Throws TransientError if the ranks do not come together. An error that
+// NCCL detects later aborts the job: `host` gets the name of the group and NCCL's message.
 std::unique_ptr<World> make_nccl_world(
     World& host, Device device, std::chrono::milliseconds patience = std::chrono::minutes(5));
 

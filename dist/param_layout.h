@@ -1,9 +1,10 @@
-// ParamLayout: which parameters there are, and where each lies in the flat buffer of its unit.
+// ParamLayout lists the parameters and their places in the flat buffers of their FSDP units.
 //
-// A unit's buffer holds one tensor rank's part of it: first the parameters that are split over the
-// tensor axis, then those that every tensor rank holds. Each parameter, or stacked group, starts at
-// a multiple of kAlignedElements; what is between them, rows that pad a vocabulary, and the end, up
-// to a size that divides, are padding, which belongs to no parameter. The buffer is split evenly
+// A unit's buffer holds one tensor rank's part of the unit: first the parameters that are split
+// over the tensor axis, then those that every tensor rank holds. Each parameter, or stacked group,
+// starts at a multiple of kAlignedElements. Padding belongs to no parameter: the gaps between
+// parameters, the rows that pad a vocabulary, and the end, up to a size that divides evenly. The
+// buffer is split evenly over the shard axis, regardless of where parameters begin.
 // over the shard axis, wherever that cuts.
 #pragma once
 
@@ -15,19 +16,19 @@
 namespace lockstep {
 
 enum class Init : std::uint8_t { zeros, ones, normal };
-// What an optimizer may treat differently.
+// Kind of parameter, which an optimizer may treat differently.
 enum class Role : std::uint8_t { matrix, embedding, head, vector };
 
 struct ParamSpec {
-  std::string name;     // "model.layers.3.self_attn.q_proj.weight": key of checkpoint and of Init
+  std::string name;     // "model.layers.3.self_attn.q_proj.weight": key in checkpoints and for Init
   Shape shape;          // the whole parameter, unpadded
   int tensor_dim = -1;  // 0 or 1: split over the tensor axis, evenly as stored; -1: every tensor
                         // rank holds all of it, and its gradient is summed over them
   Role role = Role::matrix;
   Init init = Init::normal;
   float init_std = 0.0f;
-  std::int64_t stored_rows = 0;  // rows on all tensor ranks, padding included; 0: those of shape
-  bool quantized = false;        // its products are of fp8, where the store's option says so
+  std::int64_t stored_rows = 0;  // rows on all tensor ranks, padding included; 0: the rows of shape
+  bool quantized = false;        // whether its matmuls run in fp8, if the store's option says so
 };
 
 struct ParamId {
@@ -35,7 +36,7 @@ struct ParamId {
   friend bool operator==(ParamId, ParamId) = default;
 };
 
-// A run of elements of one parameter inside a shard.
+// A contiguous run of elements of one parameter inside a shard.
 struct Segment {
   ParamId id;
   std::int64_t shard_begin = 0;    // in the shard
@@ -43,10 +44,10 @@ struct Segment {
   std::int64_t count = 0;
 };
 
-// Which units share memory for what is whole for a while only.
+// Which units share memory for data that is whole only temporarily.
 enum class Keep : std::uint8_t {
-  own,     // none: a unit that is used twice in a micro-batch, or a small one
-  layers,  // two buffers by turns: units that are used one after the other
+  own,     // no sharing: a unit that is used twice in a micro-batch, or a small one
+  layers,  // two alternating buffers: units that are used one after the other
   ends,    // one buffer: units that are never used at the same time
 };
 
@@ -54,16 +55,17 @@ class ParamLayout {
  public:
   static constexpr std::int64_t kAlignedElements = 128;  // 256 bytes of bf16
 
-  // A rank's places on the axes that parameters are split over, and of how many.
+  // A rank's position on the axes that parameters are split over, and the size of each axis.
   struct Place {
     std::int64_t shard = 0, shards = 1, tensor = 0, tensors = 1;
     std::int64_t copies = 1;  // ranks of the replicate axis, which divide each shard's sums
   };
   explicit ParamLayout(const Place& place) : place_(place) {}
 
-  // Declare all, then lay_out(); what follows is for afterwards. A stacked group (q, k, v; gate,
-  // up) lies back to back, so that it is one matrix; its parts differ in dimension 0 only. Throws
-  // ConfigError where the tensor axis does not divide a dimension it splits.
+  // Declare all parameters, then call lay_out(); the functions after it are valid only then. A
+  // stacked group (q, k, v; gate, up) lies back to back, so that it is one matrix. Its parts differ
+  // in dimension 0 only. Throws ConfigError if the tensor axis does not divide a dimension that it
+  // splits.
   int add_unit(std::string name, Keep keep);
   std::vector<ParamId> declare_stacked(int unit, std::vector<ParamSpec> specs);
   void lay_out();
@@ -79,13 +81,13 @@ class ParamLayout {
 
   std::int64_t elements(int unit) const { return at(unit).elements; }  // of the buffer
   std::int64_t shard_elements(int unit) const { return at(unit).elements / place_.shards; }
-  // Those in front, of parameters that the tensor ranks divide.
+  // Number of elements at the front, of parameters that are split over the tensor ranks.
   std::int64_t split_elements(int unit) const { return at(unit).split; }
-  // Of this rank's shard: where the elements begin whose parameters every tensor rank holds.
+  // Offset in this rank's shard where the parameters begin that every tensor rank holds.
   std::int64_t replicated_from(int unit) const;
   std::vector<Segment> segments(int unit) const;  // of this rank's shard
 
-  // A parameter, or the whole group that starts with `first`, in its unit's buffer: as stored.
+  // A parameter, or the whole group that starts with `first`, in its unit's buffer, as stored.
   template <class View>
   View part(View flat, ParamId id) const {
     const Part& p = part_of(id);
@@ -97,7 +99,7 @@ class ParamLayout {
     return flat.rows(part_of(first).begin, whole.elements()).view(whole);
   }
   Shape group_shape(ParamId first) const;
-  // What this rank's shard has of a group [n]: neighbours, or nothing.
+  // The part of a group in this rank's shard, [n]: contiguous elements, or nothing.
   template <class View>
   View group_in_shard(View shard, ParamId first) const {
     const Range range = range_in_shard(first);
@@ -105,25 +107,25 @@ class ParamLayout {
   }
 
   // Element j of this tensor rank's part of a parameter is element
-  //   first + j / columns * stride + j % columns   of the whole, unpadded one.
+  //   first + j / columns * stride + j % columns   of the whole, unpadded parameter.
   struct Indices {
     std::int64_t first, columns, stride;
   };
   Indices indices(ParamId id) const;
 
-  // This tensor rank's part: dimension dim, cut into `parts` of which it has number `part`.
+  // This tensor rank's part: dimension `dim` is cut into `parts`, and this rank has number `part`.
   struct TensorPart {
-    int dim = -1;                                       // -1: all of it
+    int dim = -1;                                       // -1: the whole parameter
     std::int64_t parts = 1, part = 0, stored_size = 0;  // stored_size of a part along dim
   };
   TensorPart tensor_part(ParamId id) const;
 
  private:
-  struct Part {  // of one parameter in its unit
+  struct Part {  // one parameter in its unit
     std::int64_t begin = 0;
     Shape stored;               // on this tensor rank
-    std::int64_t elements = 0;  // of those, without rows of padding
-    int group_parts = 0;        // in the first parameter of a stacked group: how many it has
+    std::int64_t elements = 0;  // elements of `stored` without padding rows
+    int group_parts = 0;  // in the first parameter of a stacked group: number of its parameters
   };
   struct Unit {
     std::string name;

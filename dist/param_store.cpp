@@ -46,7 +46,7 @@ ParamStore::ParamStore(Comms& comms, const Options& options)
 
 ParamStore::~ParamStore() {
   if (auto* ring = comms_.world->ring()) ring->forget_events();
-  // Where an error ends this rank, what its streams wait for will not come.
+  // If an error ends this rank, the work that its streams wait for will not arrive.
   const auto waits = [](std::optional<Stream>& stream) {
     return stream && stream->is_queued() && !stream->record().is_done();
   };
@@ -118,7 +118,7 @@ void ParamStore::allocate_grads(Arena& arena, Stream& stream) {
   ring_ = ReduceRing(arena, options_.compute_dtype, {&comms_.shard, &comms_.replicate}, most);
 }
 
-// How units share what is whole for a while; else each has its own.
+// Returns how units share temporary whole buffers; without `shared` each unit has its own.
 std::vector<Keep> ParamStore::keeps(bool shared) const {
   std::vector<Keep> keeps;
   for (int unit = 0; unit < units(); ++unit)
@@ -134,7 +134,8 @@ std::vector<Keep> ParamStore::weight_keeps() const {
   return weights;
 }
 
-// One for each unit of its own, and those that are shared, of the largest that shares them.
+// Adds one buffer for each unit with its own, and the shared buffers, each sized for the largest
+// unit that shares them.
 void ParamStore::add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
                              Stream& stream, const char* what, DType dtype,
                              const std::vector<Keep>& keeps) {
@@ -212,7 +213,7 @@ void ParamStore::draw(Stream& stream, std::uint64_t seed, const ParamShard& shar
            s.init == Init::ones ? 1.0f : 0.0f);
       continue;
     }
-    // By runs that are neighbours in the whole parameter too.
+    // Segments split into runs that are contiguous in the whole parameter too.
     const auto at = layout_.indices(segment.id);
     const auto end = segment.logical_begin + segment.count;
     for (auto j = segment.logical_begin; j < end;) {
@@ -234,12 +235,13 @@ void ParamStore::refresh_weights(Stream& stream) {
   weights_changed(stream);
 }
 
-// One scale a tensor is that of all ranks' parts: any layout has the codes that one rank would.
+// One scale per tensor covers the parts of all ranks: every layout gives the fp8 values that one
+// rank would give.
 void ParamStore::weights_changed(Stream& stream) {
   if (weight_absmax()) comms_.all->all_reduce(weight_absmax(), ReduceOp::max, stream);
   ++version_;
   changed_ = stream.record();
-  if (shard_ranks_ > 1) return;  // they are made of what is gathered
+  if (shard_ranks_ > 1) return;  // with several ranks, fp8 copies are made after each all-gather
   for (const auto& shard : shards_)
     fp8_.quantize(stream, shard.unit, shard.weight);
 }
@@ -253,7 +255,7 @@ void ParamStore::begin_step(Stream& compute) {
   saw_last_ = false;
   for (int unit = 0; unit < units(); ++unit)
     unit_of(unit).is_reduced = false;
-  if (scatters_) compute.wait(scatters_->record());  // a step that was given up may have left work
+  if (scatters_) compute.wait(scatters_->record());  // an aborted step may have left work
   for (const auto& shard : shards_) {
     LOCKSTEP_CHECK(bool(shard.grad), "a store of weights alone cannot be trained");
     fill(compute, reduces_each_micro_batch() ? shard.grad : grads_of(shard.unit).memory, 0.0f);
@@ -343,7 +345,7 @@ void ParamStore::begin_gradients(int unit, Stream& compute) {
   buffer.unit = unit;
   if (!reduces_each_micro_batch()) return;
   const Trace::Span span(compute, Component::communication_shard);
-  compute.wait(buffer.done);  // as it was emptied
+  compute.wait(buffer.done);  // until it is emptied
 }
 
 Tensor ParamStore::grad(ParamId id) {
@@ -354,7 +356,7 @@ Tensor ParamStore::stacked_grad(ParamId first) {
   return layout_.group(grads_of(first.unit).memory, first);
 }
 
-// The compute stream continues with the next unit during the reductions.
+// During the reductions the compute stream continues with the next unit.
 void ParamStore::reduce(int unit, Stream& compute, bool last) {
   auto& is_reduced = unit_of(unit).is_reduced;
   LOCKSTEP_CHECK(!is_reduced || !scatters_, "a micro-batch behind the last one of its step");
@@ -384,7 +386,7 @@ void ParamStore::finish_backward(Stream& compute) {
     const Trace::Span span(compute, comms_.replicate.size() > 1 ? Component::communication_replicate
                                                                 : Component::communication_shard);
     compute.wait(scatters_->record());
-    compute.wait(gathers_->record());  // the weights may change from now on
+    compute.wait(gathers_->record());  // after this the weights may change
   }
   if (auto* ring = comms_.world->ring()) ring->about("");
   if (comms_.tensor->size() == 1) return;

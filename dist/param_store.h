@@ -1,11 +1,11 @@
-// ParamStore: the memory of every parameter, and its way between ranks. Parameters form units
-// (embedding, each block, head); a unit is one flat buffer (param_layout.h), split evenly over the
-// shard axis, so that one gather and one reduction serve all its parameters. With one rank along it
-// the shard is the whole unit, and there is nothing to gather or reduce. Padding stays zero in
-// weights, gradients and moments.
+// ParamStore owns the memory of every parameter and its transfers between ranks (data parallel:
+// FSDP, ZeRO stages 1 to 3). Parameters form FSDP units (embedding, each block, head). A unit is
+// one flat buffer (param_layout.h), split evenly over the shard axis, so that one all-gather and
+// one reduce-scatter serve all its parameters. With one rank along the axis, the shard is the whole
+// unit, and nothing is gathered or reduced. Padding stays zero in weights, gradients and moments.
 //
-// Who holds what of the n elements of a unit, on each of d ranks of the shard axis; all have the
-// optimizer state of n/d:
+// Each of d ranks of the shard axis holds the optimizer state of n/d of the n elements of a unit.
+// By Sharding it holds:
 //              weights                gradients
 //   optimizer  n                      n, summed over ranks once a step
 //   gradients  n                      n/d; n of a micro-batch, while its backward runs
@@ -25,14 +25,13 @@
 
 namespace lockstep {
 
-// This rank's piece of a unit and its states.
+// This rank's shard of a unit and its states.
 struct ParamShard {
   int unit = 0;
   Tensor weight;  // compute type [n]
-  Tensor master;  // fp32 [n]; absent when the weight itself is trained: in fp32, or in bf16 by
+  Tensor master;  // fp32 [n]; absent if the weight itself is trained, in fp32 or in bf16 by
                   // stochastic rounding
-  Tensor grad;    // fp32 [n], summed over all data ranks after finish_backward; absent without
-                  // training
+  Tensor grad;    // fp32 [n]: sum over all data ranks after finish_backward; only in training
   std::vector<Segment> segments;
 };
 
@@ -40,10 +39,10 @@ class ParamStore {
  public:
   struct Options {
     Sharding sharding = Sharding::full;
-    std::int64_t keep_gathered = 0;      // number of first Keep::layers that stay whole in `full`
+    std::int64_t keep_gathered = 0;  // number of first Keep::layers units that stay whole in `full`
     DType compute_dtype = DType::fp32;   // fp32 or bf16
     bool stochastic_rounding = false;    // train bf16 weights without an fp32 master
-    Fp8Products fp8 = Fp8Products::off;  // with bf16 alone
+    Fp8Products fp8 = Fp8Products::off;  // only with bf16
     DType fp8_gradients = DType::fp8_e5m2;
   };
   static constexpr std::int64_t kAlignedElements = ParamLayout::kAlignedElements;
@@ -54,7 +53,7 @@ class ParamStore {
   ParamStore& operator=(const ParamStore&) = delete;
   ~ParamStore();
 
-  // Build: declare all, see ParamLayout, then allocate once.
+  // To build a store: declare all parameters (see ParamLayout), then allocate once.
   int add_unit(std::string name, Keep keep = Keep::own) {
     return layout_.add_unit(std::move(name), keep);
   }
@@ -66,33 +65,35 @@ class ParamStore {
   }
   const ParamLayout& layout() const { return layout_; }
 
-  // Weights, master weights and gradients; or the weights alone, which cannot be trained and have
-  // no fp8 copies. All are zero afterwards, padding included.
-  //   masters: another arena for the masters, of pinned memory; see train/step/optimizer_ring.h
+  // allocate() allocates weights, master weights and gradients. allocate_weights() allocates
+  // weights only; they cannot be trained and have no fp8 copies. All memory is zero afterwards,
+  // padding included.
+  //   masters: another arena, of pinned memory, for the master weights; see
+  //   train/step/optimizer_ring.h
   void allocate(Arena& arena, Stream& stream, Arena* masters = nullptr);
   void allocate_weights(Arena& arena, Stream& stream);
 
-  // Every parameter by its spec, a function of (seed, its name) only.
+  // Initializes every parameter by its spec, as a function of (seed, its name) only.
   void initialize(Stream& stream, std::uint64_t seed);
-  // The same for the weights alone, of the compute type: masters stay as they are.
+  // The same for the weights of the compute type only: master weights stay unchanged.
   void draw_weights(Stream& stream, std::uint64_t seed);
-  // weight = round(master), where there is a master: after something wrote the masters, or the
-  // weights where there are none.
+  // Sets weight = round(master) wherever there is a master weight. Call it after writing the master
+  // weights, or the weights where no master weights exist.
   void refresh_weights(Stream& stream);
-  // After something wrote the shards' weights and, for fp8 with one scale a tensor, what
-  // weight_absmax() is of: finds the largest magnitudes of all ranks, makes the fp8 copies, and
-  // what was gathered is old.
+  // Call this after writing the shards' weights and, for fp8 with one scale per tensor, the values
+  // of weight_absmax(). It finds the largest magnitudes over all ranks, makes the fp8 copies, and
+  // marks gathered weights as stale.
   void weights_changed(Stream& stream);
-  // Largest magnitudes of the weights that have fp8 copies with one scale a tensor, which whoever
-  // writes weights sets to those of its shard: [G] fp32, one a stacked group. Of a parameter: [1],
-  // its group's. Else absent.
+  // Largest magnitudes of the weights that have fp8 copies with one scale per tensor: [G] fp32, one
+  // per stacked group. The code that writes weights sets them to the values of its shard.
+  // weight_absmax(id) is [1], the value of the parameter's group. Both are absent otherwise.
   Tensor weight_absmax() const { return fp8_.absmax(); }
   Tensor weight_absmax(ParamId id) const { return fp8_.absmax(id); }
 
-  void begin_step(Stream& compute);  // gradients start at zero
+  void begin_step(Stream& compute);  // sets gradients to zero
   // Prefetch early, use late, drop soon.
   void prefetch(int unit);
-  class Use {  // full weights of a unit, valid while it lives
+  class Use {  // whole weights of a unit, valid during its lifetime
    public:
     Use(Use&& other) noexcept;
     Use(const Use&) = delete;
@@ -111,24 +112,26 @@ class ParamStore {
     ParamStore* store_;
     int unit_;
     Stream* compute_;
-    std::unique_ptr<Timeline::Span> span_;  // where the compute stream has a timeline
+    std::unique_ptr<Timeline::Span> span_;  // if the compute stream has a timeline
   };
   [[nodiscard]] Use use(int unit, Stream& compute);
 
-  // Between the two a micro-batch adds its gradients of a unit, in fp32 as stored.
+  // Between begin_gradients() and reduce(), a micro-batch adds its gradients of a unit, in fp32 as
+  // stored.
   void begin_gradients(int unit, Stream& compute);
   Tensor grad(ParamId id);
   Tensor stacked_grad(ParamId first);
-  // They are complete. last: of the step's micro-batches.
+  // The unit's gradients are complete. last: this is the last micro-batch of the step.
   void reduce(int unit, Stream& compute, bool last);
-  // Those of the step are: shards have their sums over all ranks.
+  // All gradients of the step are complete: afterwards shards have their sums over all ranks.
   void finish_backward(Stream& compute);
 
-  void set_timeline(Timeline* timeline);  // of its streams
+  void set_timeline(Timeline* timeline);  // of the store's own streams
 
   Comms& comms() { return comms_; }
 
-  // How units share memory for whole weights: Keep::own for all that are gathered once a step.
+  // How units share memory for whole weights: Keep::own for all units that are gathered once a
+  // step.
   std::vector<Keep> weight_keeps() const;
 
   int units() const { return layout_.units(); }
@@ -142,23 +145,23 @@ class ParamStore {
   // Memory for a whole unit; several may share it.
   struct Buffer {
     Tensor memory;
-    int unit = -1;             // the unit whose values it has; -1: none
-    std::int64_t version = 0;  // of those weights
+    int unit = -1;             // unit whose values it holds; -1: none
+    std::int64_t version = 0;  // version of those weights
     int users = 0;
-    Event done;  // what read it, or emptied it
+    Event done;  // end of what last read or emptied the buffer
   };
   struct Unit {
-    std::size_t weights = 0, grads = 0;  // its buffers
+    std::size_t weights = 0, grads = 0;  // indices of its buffers
     Event gathered;
-    bool is_reduced = false;  // of the step's last micro-batch
+    bool is_reduced = false;  // whether the step's last micro-batch is reduced
   };
 
-  const ParamShard& shard_of(int unit) const;  // after allocate
+  const ParamShard& shard_of(int unit) const;  // only after allocate
   Unit& unit_of(int unit);
   Buffer& weights_of(int unit) { return weight_buffers_[unit_of(unit).weights]; }
   Buffer& grads_of(int unit) { return grad_buffers_[unit_of(unit).grads]; }
   Tensor my_part(Tensor whole) const;
-  // Whether gradients are whole for the micro-batch only.
+  // Whether gradients are whole only during a micro-batch.
   bool reduces_each_micro_batch() const {
     return shard_ranks_ > 1 && options_.sharding >= Sharding::gradients;
   }
@@ -178,15 +181,15 @@ class ParamStore {
   ParamLayout layout_;
   Fp8Weights fp8_;  // outlives the stream that writes it
   int shard_ranks_;
-  int exceptions_;                            // under way when the store was made
-  std::optional<Stream> gathers_, scatters_;  // beside the compute stream; outlive events of theirs
+  int exceptions_;                            // exceptions in flight when the store was made
+  std::optional<Stream> gathers_, scatters_;  // beside the compute stream; outlive their events
   std::vector<Unit> units_;
   std::vector<ParamShard> shards_;
   std::vector<Buffer> weight_buffers_, grad_buffers_;
   ReduceRing ring_;
-  Event changed_;  // the shards' weights
+  Event changed_;  // recorded after the last change of the shards' weights
   std::int64_t version_ = 0;
-  bool saw_last_ = false;  // of the micro-batches of a step
+  bool saw_last_ = false;  // whether the step's last micro-batch was reduced
 };
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Hands out views of a block of memory.
+// Carver hands out views of a block of memory.
 class Carver {
  public:
   explicit Carver(Tensor memory) : memory_(memory) {}
@@ -26,7 +26,7 @@ class Carver {
   std::int64_t used_ = 0;
 };
 
-// Bytes of chunks of `columns` columns of each piece.
+// Bytes of chunks with `columns` columns of each piece.
 std::int64_t bytes_of(DType wire, std::int64_t inside, std::int64_t domains, std::int64_t columns) {
   const auto fp32 = bytes_per_element(DType::fp32);
   const auto piece = columns * (inside > 1 ? bytes_per_element(wire) : fp32);
@@ -35,7 +35,7 @@ std::int64_t bytes_of(DType wire, std::int64_t inside, std::int64_t domains, std
   return 2 * (pieces + sums);
 }
 
-// With pieces in fp32, and sums of domains of two ranks each.
+// Upper bound: pieces in fp32, and sums of domains of two ranks each.
 std::int64_t most_bytes_of(std::int64_t ranks, std::int64_t columns) {
   const auto element = bytes_per_element(DType::fp32);
   return 2 *

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// The values of ranks joined by commas: one, where all are equal.
+// The values of ranks, joined by commas; a single value if all are equal.
 template <class Value, class Of>
 std::string joined(const std::vector<Value>& values, const Of& of) {
   const bool alike = std::all_of(values.begin(), values.end(), [&](const Value& value) {
@@ -27,7 +27,8 @@ std::string joined(const std::vector<Value>& values, const Of& of) {
   return text;
 }
 
-// What CUDA says of links; unknown where it shows this process no other GPU.
+// Devices with a link to this one as CUDA reports them; unknown if CUDA shows this process no other
+// GPU.
 std::optional<std::vector<std::string>> linked_devices(Device device) {
   const int count = gpu::devices().count;
   if (count < 2) return std::nullopt;
@@ -83,7 +84,7 @@ MachineShares machine_shares(const Topology& topology, int rank,
   }
   machine.shares = divide_processors(sysfs, tenants);
   for (std::size_t i = 0; i < places.size(); ++i) {
-    // Ranks of one container (of one host name) that are granted as much share the grant.
+    // Ranks of one container (same host name) with equal grants share the grant.
     const auto sharers = std::count_if(places.begin(), places.end(), [&](const RankPlace& other) {
       return other.host == places[i].host &&
              other.processors_granted == places[i].processors_granted;
@@ -132,7 +133,7 @@ std::string in_words(const Topology& topology, const MachineShares& machine) {
 
 std::vector<std::string> in_words(const Topology& topology, const std::vector<std::string>& said) {
   constexpr std::size_t kMostNamed = 4;
-  std::map<std::string, std::vector<std::string>> machines;  // by what is said of them
+  std::map<std::string, std::vector<std::string>> machines;  // hosts by their text
   std::vector<std::string> order;
   for (int rank = 0; rank < std::ssize(said); ++rank) {
     const auto ranks = machine_ranks(topology, rank);

@@ -12,7 +12,7 @@ constexpr std::int64_t kFp32Bytes = 4;
 
 // The symbols of docs/parallelism.md.
 struct Symbols {
-  std::int64_t r, d, t, W;  // ranks of replicate, shard, tensor; all
+  std::int64_t r, d, t, W;  // ranks of replicate, shard, tensor; all ranks
   std::int64_t m, L;        // micro-batches, layers
   std::int64_t x;           // bytes of a tensor rank's slice of the residual stream
   std::int64_t e;           // bytes of an element of the weights
@@ -33,7 +33,7 @@ Symbols symbols_of(const StepShape& s) {
 
 class Terms {
  public:
-  // `calls` calls with `bytes` received for each.
+  // Adds `calls` calls with `bytes` received in each.
   void add(const char* name, Group group, Collective kind, std::int64_t calls, std::int64_t bytes) {
     add(name, group, kind, Communicator::Traffic{calls, calls * bytes});
   }
@@ -44,7 +44,7 @@ class Terms {
   std::vector<VolumeTerm> terms;
 };
 
-// Of an all-reduce of `bytes` over p ranks.
+// Bytes received in an all-reduce of `bytes` over p ranks.
 std::int64_t reduced(std::int64_t p, std::int64_t bytes) {
   return 2 * (p - 1) * bytes / p;
 }
@@ -69,10 +69,10 @@ void add_tokens(Terms& terms, const StepShape& s) {
               q.m * q.L * (s.recomputes_blocks ? 15 : 12), reduced(q.t, kFp32Bytes));
 }
 
-// How often a step with sharding `full` gathers layer l of those n of which two are whole at a
-// time.
+// Number of times that a step with sharding `full` gathers layer l of n layers, of which two are
+// whole at a time.
 std::int64_t gathers_of_layer(std::int64_t l, std::int64_t n, std::int64_t m) {
-  const auto forward = l < 2 ? 1 : m;  // the first two are there from the backward before
+  const auto forward = l < 2 ? 1 : m;  // the first two remain from the previous backward
   const auto backward = l < n - 2 ? m : 0;
   return forward + backward;
 }
@@ -98,7 +98,7 @@ void add_weights(Terms& terms, const StepShape& s) {
   terms.add("weights once a step", Group::gathers, Collective::all_gather, kept);
 }
 
-// Sums of n elements a rank over I ranks of each of A domains, `times` times.
+// Sums of n elements per rank over I ranks in each of A domains, made `times` times.
 struct Sums {
   const StepShape& step;
   std::int64_t I, A;
