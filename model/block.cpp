@@ -26,7 +26,7 @@ Linear::Spec out_spec(const ModelConfig& c, const LayerNames& names) {
           .init_std = c.residual_init_std()};
 }
 
-// The places of Block::Saved::absmax.
+// Indices into Block::Saved::absmax.
 enum class Of : std::uint8_t { norm1, attention, norm2, hidden };
 Tensor absmax_of(const Block::Saved& a, Of of) {
   return a.absmax ? a.absmax.rows(static_cast<std::int64_t>(of), 1) : Tensor{};
@@ -59,7 +59,8 @@ Block::Block(ParamStore& params, const ModelConfig& config, std::int64_t layer,
   k_norm_ = declare_head_norm(params, unit_, names.k_norm, config);
 }
 
-// Calls visit(tensor, name, type, shape, most) for each in `a`: kept up to recompute `most`.
+// Calls visit(tensor, name, type, shape, most) for each tensor in `a`, which is kept up to
+// recompute `most`.
 template <class Visit>
 void Block::for_each_activation(const StepContext& step, Saved& a, Visit&& visit) const {
   const auto t = step.comms.tensor->size();
@@ -106,7 +107,7 @@ std::vector<Tensor> Block::tensors_of(Saved saved, const StepContext& step) cons
   return tensors;
 }
 
-// What was not kept lives in scratch.
+// Tensors that were not kept are allocated in scratch.
 Block::Saved Block::complete(const Saved& saved, const StepContext& step) const {
   Saved a = saved;
   const Arena::For use(step.scratch, Purpose::activations);
@@ -126,7 +127,7 @@ void Block::forward(const StepContext& step, Tensor y, ConstTensor x, const Save
   mlp_.project(step, w, y, a.mlp, a.middle, absmax_of(a, Of::hidden));
 }
 
-// Everything in front of the mlp's last matrix.
+// Computes everything before the mlp's last matrix.
 void Block::compute(const StepContext& step, const ParamStore::Use& w, const Saved& a,
                     ConstTensor x, const KvCache* cache) const {
   const auto most = [&](Of of) { return absmax_of(a, of); };
@@ -140,7 +141,7 @@ void Block::compute(const StepContext& step, const ParamStore::Use& w, const Sav
   mlp_.compute_hidden(step, w, a.mlp, {a.norm2, most(Of::norm2)}, most(Of::hidden));
 }
 
-// The norms and activations alone, from what Recompute::cheap keeps.
+// Computes only norms and activation functions, from the tensors that Recompute::cheap keeps.
 void Block::compute_cheap(const StepContext& step, const ParamStore::Use& w, const Saved& a,
                           ConstTensor x) const {
   norm1_.forward(step, w, a.norm1, a.stats1, x);  // their absmax was kept
@@ -149,7 +150,7 @@ void Block::compute_cheap(const StepContext& step, const ParamStore::Use& w, con
   mlp_.recompute_hidden(step, a.mlp);
 }
 
-// qk-norm and RoPE, where the layer has them; with both, in one pass.
+// Applies qk-norm and RoPE if the layer has them; if it has both, in one pass.
 void Block::rotate(const StepContext& step, const ParamStore::Use& w, const Saved& a) const {
   const auto heads = static_cast<int>(a.attention.shape[1]);
   const auto kv_heads = static_cast<int>(a.qkv.shape[1] - heads) / 2;

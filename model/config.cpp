@@ -47,8 +47,8 @@ void check_rope(const ModelConfig& c) {
           ", expected at least 1");
 }
 
-// What a family's Hugging Face architecture cannot say is refused, so that every model that trains
-// can be exported.
+// Rejects settings that a family's Hugging Face architecture cannot express, so that every model
+// that trains can be exported.
 void check_family(const ModelConfig& c) {
   const auto defaults = family_defaults(c.family);
   const auto as_in_family = [&](bool same, const char* key) {
@@ -82,7 +82,7 @@ std::int64_t norm_parameters(const ModelConfig& c) {
   return c.norm == ModelConfig::Norm::layer ? 2 * c.width : c.width;
 }
 
-// The matrices of one layer: q, k, v, out; gate, up, down or up, down.
+// Number of weights in the matrices of one layer: q, k, v, out; gate, up, down or up, down.
 std::int64_t layer_matmul_parameters(const ModelConfig& c) {
   const auto attention = c.width * c.head_size * (c.qkv_heads() + c.heads);
   return attention + (c.is_gated() ? 3 : 2) * c.width * c.mlp_width;

@@ -1,4 +1,5 @@
-// ModelConfig: a model is data. One decoder covers five families; what differs is said here.
+// ModelConfig describes a model as data. One decoder covers five families; the members state their
+// differences.
 //
 // Dimensions: L layers, D width, H query heads, G key/value heads, K head size, F mlp width,
 // V vocabulary, T sequence length.
@@ -12,7 +13,7 @@
 
 namespace lockstep {
 
-// Bounds of sizes, far beyond any model: they keep every product of sizes within 64 bits.
+// Upper bounds of sizes, far above any model: they keep every product of sizes within 64 bits.
 constexpr std::int64_t kMostLayers = 1 << 12, kMostWidth = 1 << 20, kMostHeads = 1 << 12,
                        kMostHeadSize = 1 << 12, kMostMlpWidth = 1 << 22, kMostVocabulary = 1 << 26,
                        kMostPositions = 1 << 30;
@@ -24,13 +25,13 @@ Family family_of(std::string_view name);  // throws ConfigError that lists the n
 
 struct ModelConfig {
   enum class Norm : std::uint8_t { layer, rms };
-  // gelu: the tanh form, in a two-matrix mlp.
+  // gelu is the tanh form, in an mlp of two matrices.
   enum class Activation : std::uint8_t { gelu, swiglu };
 
   Family family = Family::llama3;
   std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_size = 0, mlp_width = 0;
   std::int64_t vocabulary = 0;
-  std::int64_t max_positions = 0;  // the longest sequence; rows of a learned position table
+  std::int64_t max_positions = 0;  // maximum sequence length; rows of a learned position table
 
   Norm norm = Norm::rms;
   float norm_epsilon = 1e-5f;
@@ -38,7 +39,7 @@ struct ModelConfig {
   bool learned_positions = false;  // GPT-2's table, added to the embedding; otherwise RoPE
   float rope_theta = 10000.0f;
   std::optional<RopeScaling> rope_scaling = std::nullopt;
-  std::int64_t no_rope_every = 0;  // layer l has no RoPE where (l + 1) % this == 0; 0: all have it
+  std::int64_t no_rope_every = 0;  // layer l has no RoPE if (l + 1) % this == 0; 0: all have it
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool qk_norm = false;
   bool tied_head = false;
@@ -63,25 +64,25 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const;
 };
 
-// Throws ConfigError with the sizes that work where the tensor axis does not divide heads, kv heads
-// or mlp width.
+// Throws ConfigError if the tensor axis does not divide heads, kv heads or mlp width. The error
+// lists the sizes that work.
 void require_divisible(const ModelConfig& config, std::int64_t tensor_ranks);
 
-// What the published models of a family have in common: every member that is not a size.
+// The values that all published models of a family share: every member that is not a size.
 ModelConfig family_defaults(Family family);
 
-// Trained numbers; a tied head counts once.
+// Number of trained values; a tied head counts once.
 std::int64_t parameter_count(const ModelConfig& config);
 
-// Weights that are used in matrix products: the head is, lookup tables are not.
+// Number of weights used in matmuls: the head counts, lookup tables do not.
 std::int64_t matmul_parameters(const ModelConfig& config);
 
-// FLOPs of a token in training: 6 for each weight of matmul_parameters, and attention's 6 L H K T
-// where a token attends to half of T on average (causal), or 12 L H K T over the full square, as
-// PaLM counts (Chowdhery et al. 2022, arXiv:2204.02311, appendix B).
+// Training FLOPs of one token: 6 for each weight of matmul_parameters, plus attention. Attention
+// takes 6 L H K T (causal), because a token attends to half of T on average. Over the full square
+// it takes 12 L H K T, as PaLM counts (Chowdhery et al. 2022, arXiv:2204.02311, appendix B).
 struct FlopsPerToken {
   double causal = 0, square = 0;
-  double layer_products = 0;  // part of both: products with the matrices of the layers
+  double layer_products = 0;  // part of both: matmuls with the matrices of the layers
 };
 FlopsPerToken flops_per_token(const ModelConfig& config, std::int64_t sequence_length);
 

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// A member that must have one of the values `accepted` (a JSON array) where it is present.
+// A member that must have one of the values `accepted` (a JSON array) if it is present.
 struct FixedMember {
   const char* key;
   unsigned families;

@@ -1,5 +1,5 @@
-// Members of Hugging Face's config.json: typed access, and the check of those that must have one
-// value. families_config.cpp reads with it.
+// Access to members of Hugging Face's config.json by type, and the check of members that must have
+// a fixed value. families_config.cpp uses it to read the file.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ constexpr char kKeepOne[] = "Keep the right one of the two.";
 constexpr char kSetRight[] =
     "Set the value that the weights were made with, or choose another model.";
 
-// Reads members of an object. A message names the file, the member, what is expected and what is
-// there. null is a value like any other: only given() takes it for an absent member.
+// Keys reads members of an object. A message names the file, the member, the expected value and the
+// value found. null is a value like any other: only given() treats it as an absent member.
 class Keys {
  public:
   Keys(const Json& json, std::string file) : json_(json), file_(std::move(file)) {
@@ -26,10 +26,10 @@ class Keys {
     const Json* value = find(key);
     return value == nullptr || value->is_null() ? nullptr : value;
   }
-  // "FILE: KEY: expected EXPECTED, got VALUE. ADVICE"; nullptr is "nothing".
+  // Message: "FILE: KEY: expected EXPECTED, got VALUE. ADVICE"; nullptr is printed as "nothing".
   [[noreturn]] void refuse(const char* key, const std::string& expected, const Json* got,
                            const std::string& advice = "") const;
-  std::int64_t integer(const char* key) const;  // or a whole number such as 64.0
+  std::int64_t integer(const char* key) const;  // accepts whole numbers such as 64.0
   std::int64_t integer(const char* key, std::int64_t otherwise) const {
     return find(key) == nullptr ? otherwise : integer(key);
   }
@@ -47,13 +47,13 @@ class Keys {
     if (!value->is_bool()) refuse(key, "true or false", value);
     return value->as_bool();
   }
-  // 1 to `most`.
+  // A value from 1 to `most`.
   std::int64_t size(const char* key, std::int64_t most) const {
     const auto value = integer(key);
     if (value < 1 || value > most) refuse(key, str("1 to ", most), find(key), kSetRight);
     return value;
   }
-  // A size that stands under one of two names; both may be there when they are equal.
+  // A size stored under one of two names. Both may be present if they are equal.
   std::int64_t size_of(const char* key, const char* alias, std::int64_t most) const {
     if (find(alias) == nullptr) return size(key, most);
     const auto value = size(alias, most);
@@ -73,8 +73,8 @@ class Keys {
 // Whether two values are equal; 1 equals 1.0.
 bool is_same(const Json& a, const Json& b);
 
-// Throws DataError if a member that must have one of some values in this family has another one.
-// These are the members that change what `transformers` computes to what Lockstep cannot compute.
+// Throws DataError if a member with a fixed set of values in this family has another value. With
+// another value of such a member, `transformers` computes something that Lockstep cannot compute.
 void check_fixed_members(const Keys& keys, Family family);
 
 }  // namespace lockstep

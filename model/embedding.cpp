@@ -16,7 +16,7 @@ std::int64_t stored_vocabulary(const ModelConfig& config, std::int64_t tensor_ra
 
 Embedding::Embedding(ParamStore& params, const ModelConfig& config)
     : stored_vocabulary_(stored_vocabulary(config, params.comms().tensor->size())) {
-  // A head that is tied uses the unit too.
+  // A tied head uses the unit too.
   const int unit = params.add_unit("embedding", config.tied_head ? Keep::own : Keep::ends);
   const auto names = model_names(config.family);
   tokens_ = params.declare(unit, {.name = names.embedding + ".weight",

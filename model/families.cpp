@@ -6,13 +6,14 @@
 namespace lockstep {
 namespace {
 
-// Tensors of one model in order; weights and biases of a name are added as the family has them.
+// TensorList lists the tensors of one model in order; it adds weights and biases of a name as the
+// family has them.
 class TensorList {
  public:
   void add(const std::string& name, const Shape& shape) {
     list_.push_back({name, shape, false, {name}});
   }
-  // A matrix [outputs, inputs] and, where it has one, its bias.
+  // Adds a matrix [outputs, inputs] and its bias, if it has one.
   void add_linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, bool bias) {
     add(name + ".weight", {outputs, inputs});
     if (bias) add(name + ".bias", {outputs});
@@ -21,7 +22,7 @@ class TensorList {
     add(name + ".weight", {c.width});
     if (c.norm == ModelConfig::Norm::layer) add(name + ".bias", {c.width});
   }
-  // GPT-2's Conv1D: [inputs, outputs], several parameters side by side.
+  // Adds GPT-2's Conv1D: [inputs, outputs], several parameters side by side.
   void add_conv1d(const std::string& name, const std::vector<std::string>& parts,
                   std::int64_t outputs, std::int64_t inputs) {
     HuggingFaceTensor weight{name + ".weight", {inputs, outputs}, true, {}};

@@ -1,6 +1,6 @@
-// Hugging Face's config.json, read and written. A member that is absent has the value that the
-// family's configuration class in `transformers` gives it. docs/huggingface.md lists every member
-// that `transformers` reads.
+// Reads and writes Hugging Face's config.json. An absent member has the default of the family's
+// configuration class in `transformers`. docs/huggingface.md lists every member that `transformers`
+// reads.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -18,10 +18,10 @@ struct FamilyEntry {
   Family family;
   const char* model_type;
   const char* architecture;
-  // Where config.json has none:
+  // Defaults if config.json has no value:
   double rope_theta;
   bool tied_head;
-  std::int64_t kv_heads;  // 0: as many as heads, which null means in every family
+  std::int64_t kv_heads;  // 0: equal to heads, which null means in every family
 };
 constexpr FamilyEntry kEntries[] = {
     {Family::gpt2, "gpt2", "GPT2LMHeadModel", 10000, true, 0},
@@ -39,7 +39,7 @@ const FamilyEntry& entry_of(const Keys& keys) {
               "Choose a model of one of these families.");
 }
 
-// Returns `value`, the number of `key`, which must be right in fp32.
+// Returns `value`, the number of `key`. Throws unless it is valid in fp32.
 double checked(const Keys& keys, const char* key, double value, FunctionRef<bool(float)> is_right,
                const std::string& expected) {
   if (std::abs(value) > std::numeric_limits<float>::max() || !is_right(static_cast<float>(value)))
@@ -52,7 +52,7 @@ double positive(const Keys& keys, const char* key, double value) {
       keys, key, value, [](float x) { return x > 0; }, "a number above 0");
 }
 
-// Of a model whose file does not give it.
+// Returns width / heads, the head size if the file does not give it.
 std::int64_t even_head_size(const Keys& keys, const ModelConfig& c, const std::string& width,
                             const char* heads) {
   const auto size = c.width / c.heads;
@@ -100,7 +100,7 @@ Json without_nulls(const Json& table) {
 }
 
 // Returns the value of `key` in a table of RoPE settings or beside the table; nullptr if neither
-// has it. Two that differ are refused.
+// has it. Two different values are an error.
 const Json* one_of_both(const Keys& keys, const Keys& table, const char* key) {
   const Json *inner = table.given(key), *outer = keys.given(key);
   if (inner == nullptr || outer == nullptr) return inner != nullptr ? inner : outer;
@@ -108,7 +108,7 @@ const Json* one_of_both(const Keys& keys, const Keys& table, const char* key) {
   table.refuse(key, str(key, " beside the table (", outer->dump(), ")"), inner, kKeepOne);
 }
 
-// The one of the two that has the member; neither: `keys`.
+// Returns whichever of the two has the member, or `keys` if neither has it.
 const Keys& place_of(const Keys& keys, const Keys& table, const char* key) {
   const Json* value = one_of_both(keys, table, key);
   return value == nullptr || value == keys.find(key) ? keys : table;
@@ -120,8 +120,8 @@ double read_theta(const Keys& keys, double default_theta) {
       "a number above 1");
 }
 
-// Returns the type of a table: rope_type or, in older files, type. rope_parameters may lack it; a
-// table of scaling may not, because "default" scales nothing.
+// Returns the type of a table: rope_type or, in older files, type. It is optional in
+// rope_parameters. It is required in a table of scaling, because "default" scales nothing.
 std::string rope_type(const Keys& table, bool is_scaling) {
   const Json *type = table.find("rope_type"), *old_name = table.find("type");
   if (type != nullptr && old_name != nullptr && !is_same(*type, *old_name))
@@ -174,8 +174,8 @@ Rope read_rope_table(const Keys& keys, const char* name, const ModelConfig& c, d
   return rope;
 }
 
-// `transformers` 5 writes rope_parameters, earlier versions rope_theta and rope_scaling. A file may
-// have all of them if they are equal.
+// `transformers` 5 writes rope_parameters; earlier versions write rope_theta and rope_scaling. A
+// file may have all of them if they are equal.
 void read_rope(ModelConfig& c, const Keys& keys, double default_theta) {
   std::optional<Rope> rope;
   for (const char* place : {"rope_parameters", "rope_scaling"}) {
@@ -195,8 +195,8 @@ void read_rope(ModelConfig& c, const Keys& keys, double default_theta) {
 
 // ----------------------------------------------------------------------------------------- layers
 
-// SmolLM3 lists layers with RoPE (1 or true) and without (0 or false); here it is the rule behind
-// the list. The interval is the rule of files without a list.
+// SmolLM3 lists the layers with RoPE (1 or true) and without (0 or false); here the rule that
+// produces the list is stored. The interval is the rule of files without a list.
 std::int64_t read_no_rope_every(ModelConfig c, const Keys& keys) {
   constexpr const char *kList = "no_rope_layers", *kEvery = "no_rope_layer_interval";
   const Json* value = keys.given(kList);
@@ -228,7 +228,7 @@ std::int64_t read_no_rope_every(ModelConfig c, const Keys& keys) {
   return c.no_rope_every;
 }
 
-// Whether use_sliding_window gives a layer a window if there is no layer_types.
+// Whether use_sliding_window gives a layer a window in a file without layer_types.
 bool has_window(const Keys& keys, const ModelConfig& c) {
   const bool smollm3 = c.family == Family::smollm3;
   const bool has_member = smollm3 || c.family == Family::qwen2 || c.family == Family::qwen3;
@@ -262,7 +262,7 @@ ModelConfig read_llama(const Keys& keys, const FamilyEntry& entry) {
   c.layers = keys.size("num_hidden_layers", kMostLayers);
   c.width = keys.size("hidden_size", kMostWidth);
   c.heads = keys.size("num_attention_heads", kMostHeads);
-  // `transformers` loads no other Llama, whatever the head size.
+  // `transformers` rejects every other Llama, whatever the head size.
   if (entry.family == Family::llama3 && c.width % c.heads != 0)
     keys.refuse("num_attention_heads", str("a divisor of hidden_size (", c.width, ")"),
                 keys.find("num_attention_heads"), kSetRight);
@@ -293,7 +293,7 @@ ModelConfig read_llama(const Keys& keys, const FamilyEntry& entry) {
   return c;
 }
 
-// The shortest decimal that rounds to x, so that a file says 1e-05 and not 9.99999974e-06.
+// Returns the shortest decimal that rounds to x, so that a file has 1e-05 and not 9.99999974e-06.
 double decimal(float x) {
   char text[32];
   const auto written = std::to_chars(text, text + sizeof text, x);
@@ -389,7 +389,7 @@ Json config_to_huggingface(const ModelConfig& c) {
     write_llama(json, c);
   json.set("initializer_range", decimal(c.init_std));
   json.set("tie_word_embeddings", c.tied_head);
-  // Said, because the defaults of a family may lie beyond this vocabulary.
+  // Written explicitly, because the defaults of a family may lie beyond this vocabulary.
   for (const char* token : {"bos_token_id", "eos_token_id", "pad_token_id"})
     json.set(token, Json());
   return json;

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kPrefillTokens = 512;  // of the prompts at once: bounds the activations
+constexpr std::int64_t kPrefillTokens = 512;  // in one piece of all prompts: bounds the activations
 
 void check(const Prompt& prompt, const ModelConfig& config) {
   const auto length = std::ssize(prompt.ids);
@@ -25,7 +25,7 @@ void check(const Prompt& prompt, const ModelConfig& config) {
           str("prompt token ", token, " is not below the vocabulary of ", config.vocabulary));
 }
 
-// What all prompts need.
+// Lengths that cover all prompts.
 struct Lengths {
   explicit Lengths(std::span<const Prompt> prompts) {
     for (const Prompt& prompt : prompts) {
@@ -33,11 +33,11 @@ struct Lengths {
       front = std::max(front, std::ssize(prompt.ids) - 1);
     }
   }
-  std::int64_t capacity = 0;  // of the cache
-  std::int64_t front = 0;     // tokens in front of a prompt's last
+  std::int64_t capacity = 0;  // tokens per sequence in the cache
+  std::int64_t front = 0;     // tokens before a prompt's last token
 };
 
-// Sequences that grow in a cache.
+// Sequences grow in a cache.
 class Sequences {
  public:
   Sequences(const StepContext& step, Transformer& model, Arena& pinned, std::int64_t count,
@@ -51,8 +51,8 @@ class Sequences {
         positions_(mirror("new_positions", DType::int32, {count * piece_}, pinned)),
         logits_(mirror("next_logits", DType::fp32, {count, model.stored_vocabulary()}, pinned)) {}
 
-  // The front of all prompts. A shorter one is followed by tokens 0, whose places in the cache its
-  // own next tokens take before they see them.
+  // Runs all prompts up to their last tokens. A shorter prompt is padded with tokens 0. Its next
+  // tokens overwrite their places in the cache before they attend to them.
   void prefill(std::span<const Prompt> prompts, std::int64_t front) {
     for (std::int64_t first = 0; first < front; first += piece_) {
       const auto n = std::min(piece_, front - first);
@@ -62,7 +62,7 @@ class Sequences {
         return {at < std::ssize(ids) ? ids[static_cast<std::size_t>(at)] : 0, at};
       });
       model_.prefill(sent(n), tokens_.device().rows(0, count_ * n), cache_);
-      step_.compute.synchronize();  // the host's arrays are free again
+      step_.compute.synchronize();  // the host's arrays can be reused
     }
   }
 
@@ -70,7 +70,7 @@ class Sequences {
     std::int32_t id = 0;
     std::int64_t position = 0;
   };
-  // Appends one token to each; the logits behind it, [count, Vp].
+  // Appends one token to each sequence; returns the logits after it, [count, Vp].
   Tensor append(std::span<const Token> tokens) {
     set(1, [&](std::int64_t b, std::int64_t) { return tokens[static_cast<std::size_t>(b)]; });
     model_.predict(sent(1), logits_.device(), tokens_.device().rows(0, count_), &cache_);
@@ -124,7 +124,7 @@ void generate(const StepContext& step, Transformer& model, Arena& pinned,
   Sampler sampler(sampling, static_cast<int>(model.config().vocabulary));
 
   sequences.prefill(prompts, lengths.front);
-  std::vector<Sequences::Token> last;  // of each; one that has ended is run again, for nothing
+  std::vector<Sequences::Token> last;  // of each; an ended sequence is run again, unused
   std::vector<std::int64_t> left;
   for (const Prompt& prompt : prompts) {
     last.push_back({prompt.ids.back(), std::ssize(prompt.ids) - 1});

@@ -37,11 +37,11 @@ Head::Head(ParamStore& params, const ModelConfig& config, const Embedding& embed
       matrix_(declare_matrix(params, unit_, config, embedding, stored_vocabulary())) {}
 
 std::int64_t Head::chunk_rows(std::int64_t N, DType logits_dtype) const {
-  constexpr std::int64_t kRows = 64;  // whole tiles of the matrix product
+  constexpr std::int64_t kRows = 64;  // whole tiles of the matmul
   const auto row_bytes = columns_ * bytes_per_element(logits_dtype);
   const auto most = std::max(options_.logits_bytes / row_bytes / kRows * kRows, kRows);
   const auto chunks = std::max<std::int64_t>(divide_up(N, most), 1);
-  return round_up(divide_up(N, chunks), kRows);  // evenly, at most `most`
+  return round_up(divide_up(N, chunks), kRows);  // equal chunks of at most `most` rows
 }
 
 std::int64_t Head::chunks(std::int64_t N, DType logits_dtype) const {
@@ -91,7 +91,7 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
 
   norm_.forward(step, norm_use, y, stats, x);
   const auto all = gather_sequence(step, y);
-  const SequenceSum sum(step, y);  // y becomes its own gradient
+  const SequenceSum sum(step, y);  // y is overwritten by its gradient
   for_each_chunk(N, x.dtype, [&](std::int64_t first, std::int64_t rows) {
     const Arena::Scope chunk(step.scratch);
     const auto logits = allocate_logits(step, x.dtype, rows);
@@ -101,14 +101,14 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
     args.gradient_scale = targets.gradient_scale;
     args.z_loss = options_.z_loss;
     cross_entropy_gradient(step.compute, logits, args);
-    // The logits are their own gradient now. With one rank y's chunk takes the place of itself,
-    // after its last use.
+    // The logits now hold their own gradient. With one rank, the gradient of y overwrites the chunk
+    // of y after its last use.
     matrix_.backward(step, matrix_use, sum.partial().rows(first, rows), logits,
                      all.rows(first, rows));
   });
   sum.finish();
   sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, losses, targets.ids);
-  fill(step.compute, gradient.values, 0.0f);  // nothing arrives past the last norm
+  fill(step.compute, gradient.values, 0.0f);  // no gradient bypasses the last norm
   norm_.backward(step, norm_use, gradient, y, x, stats);
 }
 

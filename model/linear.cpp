@@ -9,13 +9,13 @@
 namespace lockstep {
 namespace {
 
-// [N, H, K] as [N, H K].
+// View of [N, H, K] as [N, H K].
 template <class View>
 View as_matrix(View t) {
   return t ? t.view({t.shape[0], t.elements() / t.shape[0]}) : t;
 }
 
-// Scratch for a matrix of activations or gradients beside weights of a scaling.
+// Scratch for a matrix of activations or gradients that is multiplied with weights of a scaling.
 Fp8Matrix allocate_fp8(Arena& scratch, const char* name, DType dtype, const Shape& shape,
                        Scaling weights) {
   const auto scaling = weights == Scaling::tensor ? Scaling::tensor : Scaling::rows;
@@ -116,7 +116,7 @@ void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tenso
                       {}, {});
     return sum.finish({}, {}, dx_absmax);
   }
-  // The bias's gradient is of this rank's tokens: the tensor axis adds them up.
+  // The bias's gradient covers this rank's tokens: the tensor axis sums it.
   if (dbias) sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
   multiply_backward(step, use, as_matrix(dx),
                     {gather_sequence(step, dy.values), largest_of_ranks(step, dy.absmax)},

@@ -1,9 +1,10 @@
-// Linear: y = x W^T + b, a matrix of the model. How numbers are multiplied (types, transposes,
-// epilogues) and how a matrix is split over tensor ranks stops here: nothing above this file knows,
-// but that makers of what products read may be asked for its largest magnitude.
+// Linear computes y = x W^T + b with a matrix of the model. It hides how numbers are multiplied
+// (types, transposes, epilogues) and how a matrix is split over tensor ranks. Callers above this
+// file do not know either, with one exception: code that makes the input of a matmul may be asked
+// for its largest magnitude.
 //
-// In fp8, forward multiplies x and W as E4M3, and backward x, W and dy as ParamStore's options say.
-// Each is quantized once for each product that reads it another way round: x in forward, its
+// In fp8, forward multiplies x and W as E4M3; backward multiplies x, W and dy as ParamStore's
+// options say. Each matrix is quantized once per orientation that a matmul reads: x in forward, its
 // transpose in backward, dy both ways in one pass, W both ways once a step.
 #pragma once
 
@@ -15,8 +16,9 @@
 
 namespace lockstep {
 
-// What a product reads: a matrix and, where products of fp8 have one scale a tensor, its maker's
-// absmax [1] = max |values| (else ignored, and may be absent).
+// Input of a matmul: a matrix and its absmax [1] = max |values|. If fp8 matmuls have one scale per
+// tensor, the code that makes the matrix sets absmax. Otherwise absmax is ignored and may be
+// absent.
 struct LinearInput {
   ConstTensor values;
   ConstTensor absmax;
@@ -28,19 +30,19 @@ struct LinearInput {
       : values(g.values), absmax(g.absmax) {}
 };
 
-// What happens to a product before it is stored; an absent tensor is left out.
+// Operations on the output of a matmul before it is stored; absent tensors are skipped.
 struct LinearEpilogue {
   Tensor pre_gelu = {};       // [N, O]: receives x W^T + b, and y its GELU
-  Tensor absmax = {};         // [1]: set to max |y|, behind a GELU
+  Tensor absmax = {};         // [1]: set to max |y|, after a GELU
   ConstTensor residual = {};  // [N, O]: added last
 };
 
 class Linear {
  public:
-  // How the matrix lies on t tensor ranks; with one all are y = x W^T + b:
+  // Layout of the matrix on t tensor ranks; with one rank all are y = x W^T + b:
   //   outputs: y [N, O/t] = gather(x [N/t, I]) W^T + b     gathers the sequence, splits the outputs
   //   inputs:  y [N/t, O] = scatter_sum(x [N, I/t] W^T) + b   sums over ranks, splits the sequence
-  //   local:   y [N, O/t] = x [N, I] W^T; who calls it gathers x, and sums dx
+  //   local:   y [N, O/t] = x [N, I] W^T; the caller gathers x, and sums dx
   enum class Split : std::uint8_t { outputs, inputs, local };
 
   struct Part {
@@ -48,7 +50,7 @@ class Linear {
     std::int64_t outputs = 0;
   };
   struct Spec {
-    std::vector<Part> parts;  // several that read the same x are stacked: one product serves all
+    std::vector<Part> parts;  // parts that read the same x are stacked: one matmul serves all
     std::int64_t inputs = 0;
     Split split = Split::outputs;
     bool bias = false;
@@ -57,15 +59,15 @@ class Linear {
 
   // Declares the parameters in `unit`.
   Linear(ParamStore& params, int unit, const Spec& spec);
-  // A matrix that is declared already: the head.
+  // Uses a matrix that is already declared: the head.
   explicit Linear(ParamId weight) : split_(Split::local), weight_(weight) {}
 
-  // y, x as Split says; further dimensions than two are joined. y may be fp32 where x is bf16.
+  // Split describes y and x; dimensions beyond two are flattened. y may be fp32 if x is bf16.
   void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, const LinearInput& x,
                const LinearEpilogue& epilogue = {}) const;
 
-  // Adds the gradients of W and b; dx = dy W, times gelu'(pre_gelu) where that is given, and then
-  // dx_absmax [1] is set to max |dx|. dx may be x.
+  // Adds the gradients of W and b, and sets dx = dy W. If pre_gelu is given, dx is multiplied by
+  // gelu'(pre_gelu), and dx_absmax [1] is then set to max |dx|. dx may be x.
   void backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
                 const LinearInput& dy, const LinearInput& x, ConstTensor pre_gelu = {},
                 Tensor dx_absmax = {}) const;
@@ -73,20 +75,20 @@ class Linear {
   int unit() const { return weight_.unit; }
 
  private:
-  // Of matrices of this rank alone.
+  // These multiply matrices of this rank only.
   void multiply(const StepContext& step, const ParamStore::Use& use, Tensor y, const LinearInput& x,
                 bool with_bias, const LinearEpilogue& epilogue) const;
   void multiply_backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
                          const LinearInput& dy, const LinearInput& x, Tensor dbias,
                          ConstTensor pre_gelu, Tensor dx_absmax) const;
-  bool is_fp8(const StepContext& step, const ParamStore::Use& use) const;  // the head is not
+  bool is_fp8(const StepContext& step, const ParamStore::Use& use) const;  // false for the head
   void multiply_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
                     const LinearInput& x, ConstTensor bias, const LinearEpilogue& epilogue) const;
   void multiply_backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,
                              const LinearInput& dy, const LinearInput& x, Tensor dbias) const;
 
   Split split_;
-  ParamId weight_;  // the first of its group
+  ParamId weight_;  // the first parameter of its stacked group
   std::optional<ParamId> bias_;
 };
 

@@ -65,7 +65,7 @@ Tensor Mlp::backward(const StepContext& step, const ParamStore::Use& w, const Gr
   auto din = dhidden;
   if (is_gated_) {
     down_.backward(step, w, dhidden, gradient, {a.hidden, most});
-    din = a.in;  // its values are not needed again
+    din = a.in;  // its values are no longer needed
     swiglu_backward(step.compute, din, dhidden, a.in, din_most);
   } else {
     down_.backward(step, w, din, gradient, {a.hidden, most}, a.in, din_most);

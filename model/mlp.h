@@ -1,4 +1,4 @@
-// Mlp: the feed-forward half of a block, y = residual + hidden W_down^T (+ bias), where
+// Mlp is the feed-forward half of a block, y = residual + hidden W_down^T (+ bias), where
 //   gated:  hidden = silu(gate) * up, with [gate; up] = x W_in^T
 //   else:   hidden = GELU(x W_in^T + bias)
 //
@@ -15,7 +15,7 @@ struct ModelConfig;
 
 class Mlp {
  public:
-  // What forward computes and backward reads.
+  // The activations that forward computes and backward reads.
   struct Saved {
     Tensor in;      // [N, 2F/t]: gate, up; or [N, F/t]: GELU's argument
     Tensor hidden;  // [N, F/t]
@@ -24,7 +24,8 @@ class Mlp {
   // Declares its parameters in `unit`.
   Mlp(ParamStore& params, int unit, const ModelConfig& config, const LayerNames& names);
 
-  // Calls visit(tensor, name, type, shape, most) for each in `a`: kept up to recompute `most`.
+  // Calls visit(tensor, name, type, shape, most) for each tensor in `a`, which is kept up to
+  // recompute `most`.
   template <class Visit>
   void for_each_activation(const StepContext& step, Saved& a, Visit&& visit) const {
     const auto N = step.tokens(), F = width_ / step.comms.tensor->size();
@@ -33,8 +34,8 @@ class Mlp {
     visit(a.hidden, "hidden", type, Shape{N, F}, Recompute::none);
   }
 
-  // compute_hidden makes `a` from x [N/t, D]; project makes y [N/t, D] of a.hidden.
-  //   most [1], where given: max |hidden|; compute_hidden sets it, project and backward read it
+  // compute_hidden computes `a` from x [N/t, D]; project computes y [N/t, D] from a.hidden.
+  //   most [1], if given: max |hidden|; compute_hidden sets it, project and backward read it
   void compute_hidden(const StepContext& step, const ParamStore::Use& w, const Saved& a,
                       const LinearInput& x, Tensor most) const;
   void project(const StepContext& step, const ParamStore::Use& w, Tensor y, const Saved& a,
@@ -42,8 +43,8 @@ class Mlp {
 
   void recompute_hidden(const StepContext& step, const Saved& a) const;  // from a.in
 
-  // backward returns dx [N/t, D], in the caller's scope of scratch, for the gradient of y. It adds
-  // the parameters' gradients, and uses up a.in.
+  // backward returns dx [N/t, D] for the gradient of y, allocated in the caller's scope of scratch.
+  // It adds the parameters' gradients, and overwrites a.in.
   Tensor backward(const StepContext& step, const ParamStore::Use& w, const Gradient& gradient,
                   const Saved& a, const LinearInput& x, ConstTensor most) const;
 

@@ -1,4 +1,4 @@
-// Norm: LayerNorm or RMSNorm over the width, as the family has it.
+// Norm is LayerNorm or RMSNorm over the width, depending on the family.
 #pragma once
 
 #include <optional>
@@ -17,17 +17,16 @@ class Norm {
   // Shape of the fp32 statistics of N rows that backward reads: rstd, or mean and rstd.
   Shape stats_shape(std::int64_t N) const;
 
-  // y = norm(x) [N, D].  absmax [1], where given: set to max |y|.
+  // y = norm(x) [N, D].  absmax [1], if given: set to max |y|.
   void forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
                ConstTensor x, Tensor absmax = {}) const;
 
-  // sum += x, then y = norm(sum): the residual stream takes up a branch and is normalised in one
-  // pass.
+  // sum += x, then y = norm(sum): adds a branch to the residual stream and normalizes in one pass.
   void add_forward(const StepContext& step, const ParamStore::Use& use, Tensor y, Tensor stats,
                    Tensor sum, ConstTensor x, Tensor absmax = {}) const;
 
-  // gradient += d(loss)/dx for the gradient dy of y: what arrives past the norm is in it already.
-  // Adds the gradients of weight and bias.
+  // gradient += d(loss)/dx for the gradient dy of y: the gradient that bypasses the norm is already
+  // in it. Adds the gradients of weight and bias.
   void backward(const StepContext& step, const ParamStore::Use& use, const Gradient& gradient,
                 ConstTensor dy, ConstTensor x, ConstTensor stats) const;
 
@@ -38,7 +37,7 @@ class Norm {
   bool is_layer_norm_;
   float epsilon_;
   ParamId weight_;
-  std::optional<ParamId> bias_;  // of LayerNorm
+  std::optional<ParamId> bias_;  // only for LayerNorm
 };
 
 }  // namespace lockstep

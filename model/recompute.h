@@ -1,5 +1,6 @@
-// Recompute: what is kept from forward for backward: everything; everything but what norms and
-// activations make; only each block's x. The rest is computed again: the same bits, later.
+// Recompute (activation checkpointing) selects the activations kept from forward for backward: all;
+// all except the outputs of norms and activation functions; only each block's x. The rest is
+// recomputed later with the same bits.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Sampler: the next token from logits.
+// Sampler draws the next token from logits.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace lockstep {
 
 struct Sampling {
-  float temperature = 1.0f;  // 0: always the likeliest token
-  int top_k = 0;             // keep the k likeliest; 0: all
-  float top_p = 1.0f;        // keep the likeliest until their probabilities reach p
+  float temperature = 1.0f;  // 0: always the most likely token
+  int top_k = 0;             // keep the k most likely tokens; 0: all
+  float top_p = 1.0f;        // keep the most likely tokens until their probabilities reach p
   std::uint64_t seed = 0;
 };
 
@@ -21,13 +21,13 @@ class Sampler {
   // Throws UsageError when a value is out of its range.
   Sampler(const Sampling& sampling, int vocabulary);
 
-  // Of several texts, text n has the indices from n kMostDraws on.
+  // With several texts, text n uses the indices from n kMostDraws on.
   static constexpr std::uint64_t kMostDraws = std::uint64_t{1} << 32;
 
-  // The token at `index` of the generated text, from its logits (at least `vocabulary` of them):
-  // softmax(logits / temperature), cut by top-k, then by top-p, drawn with the uniform number that
-  // philox gives for (seed, index). A function of its arguments alone. Throws DataError where a
-  // logit is not finite: then the weights are not those of a trained model.
+  // Draws the token at `index` of the generated text from its logits (at least `vocabulary` of
+  // them). The distribution is softmax(logits / temperature), cut by top-k, then by top-p; the
+  // uniform number is that of philox for (seed, index). The result depends only on the arguments.
+  // Throws DataError if a logit is not finite: such weights are not from a trained model.
   int draw(std::span<const float> logits, std::uint64_t index);
 
  private:

@@ -29,7 +29,7 @@ std::vector<int> units_of(const Embedding& embedding, const std::vector<Block>& 
   return units;
 }
 
-// UnitWalk takes a pass along its units, and gathers each while the module in front of it computes.
+// UnitWalk leads a pass along its FSDP units, and gathers each while the module before it computes.
 template <class Iterator>
 class UnitWalk {
  public:
@@ -38,7 +38,7 @@ class UnitWalk {
     params_.prefetch(*next_);
   }
 
-  // The pass comes to `module`, which owns the next unit.
+  // Moves the pass to `module`, which owns the next unit.
   template <class Module>
   const Module& to(const Module& module) {
     LOCKSTEP_CHECK(next_ != end_ && *next_ == module.unit(), "a pass comes to unit ", module.unit(),
@@ -155,7 +155,7 @@ void Transformer::evaluate(const StepContext& outer, ConstTensor inputs, const T
   head_.loss(step, run(step, inputs, nullptr), targets);
 }
 
-// The residual stream after the last block, in scratch: one tensor serves all blocks.
+// Returns the residual stream after the last block, in scratch: one tensor serves all blocks.
 Tensor Transformer::run(const StepContext& step, ConstTensor inputs, const Cache* cache) {
   const auto x = step.scratch.allocate("x", dtype_, {step.stream_tokens(), config_.width});
   UnitWalk walk(step.params, units_.begin(), units_.end());
@@ -176,10 +176,10 @@ Transformer::Cache Transformer::allocate_cache(Arena& arena, Stream& stream, std
   return cache;
 }
 
-// Without a cache: of a whole micro-batch.
+// The context for a cache; without a cache, for a whole micro-batch.
 StepContext Transformer::with_cache(const StepContext& step, const Cache* cache) const {
   auto with = with_table(step, cache == nullptr ? rope_table_ : cache->rope_table);
-  with.fp8 = Fp8Products::off;  // any number of tokens
+  with.fp8 = Fp8Products::off;  // because the number of tokens is arbitrary
   return with;
 }
 
