@@ -127,7 +127,7 @@ for preset in "${presets[@]}" "${cuda[@]}"; do
   else
     build "$preset"
   fi
-  # Tests of the preset cpu leave the CPU idle for a third of the time. The preset cuda is built then.
+  # The preset cuda is built, at low priority, while tests of the preset cpu wait.
   if [[ $preset == cpu ]] && ((${#cuda[@]})); then
     (renice -n 19 -p "$BASHPID" >/dev/null; build cuda) &
     cuda_build=$!
