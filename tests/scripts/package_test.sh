@@ -28,9 +28,11 @@ mkdir -p "$root/var/lib/dpkg/"{updates,info,triggers}
 touch "$root/var/lib/dpkg/"{status,available}
 dpkg=(dpkg --root="$root" --force-depends --force-not-root --force-script-chrootless --log="$work/dpkg.log")
 "${dpkg[@]}" -i "$deb" >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -i"; }
-"$root/usr/bin/lockstep" --version | grep -q "^lockstep 0" || fail "the installed program does not run"
-"$root/usr/bin/lockstep" config "$root/usr/share/lockstep/configs/quickstart.toml" | grep -q '^steps = ' ||
-  fail "the installed program does not read its configurations"
+# `grep -q` in a pipe would close it before the program has written everything.
+"$root/usr/bin/lockstep" --version >"$work/said" && grep -q "^lockstep 0" "$work/said" ||
+  fail "the installed program does not run"
+"$root/usr/bin/lockstep" config "$root/usr/share/lockstep/configs/quickstart.toml" >"$work/said" &&
+  grep -q '^steps = ' "$work/said" || fail "the installed program does not read its configurations"
 grep -q completion "$root/usr/share/bash-completion/completions/lockstep" || fail "no completion is installed"
 "${dpkg[@]}" -r lockstep >"$work/log" 2>&1 || { cat "$work/log"; fail "dpkg -r"; }
 left=$(find "$root" -path "$root/var" -prune -o -type f -print)
