@@ -59,14 +59,18 @@ void write_line(const std::filesystem::path& path, const std::string& name,
 
 }  // namespace
 
+bool is_writing_wording() {
+  const char* mode = std::getenv("LOCKSTEP_WORDING");
+  return mode != nullptr && std::string(mode) == "write";
+}
+
 void expect_wording(const std::string& reader, const std::string& name, const std::string& text) {
   const auto slash = reader.rfind('/');
   const auto path = std::filesystem::path(LOCKSTEP_TESTS_DIRECTORY) / reader.substr(0, slash) /
                     "wording" / (reader.substr(slash + 1) + ".txt");
   ASSERT_EQ(name.find(kArrow), std::string::npos) << name;
   const auto key = normalized(name), message = normalized(text);
-  const char* mode = std::getenv("LOCKSTEP_WORDING");
-  if (mode != nullptr && std::string(mode) == "write") return write_line(path, key, message);
+  if (is_writing_wording()) return write_line(path, key, message);
   const auto lines = read_lines(path);
   const auto expected = lines.find(key);
   ASSERT_NE(expected, lines.end())

@@ -11,6 +11,9 @@
 
 namespace lockstep::testing {
 
+// Whether golden files are to be written: LOCKSTEP_WORDING=write.
+bool is_writing_wording();
+
 // `text` is the message NAME of `reader`, such as "data/manifest". Temporary directories read as
 // DIR, ports of this machine as PORT.
 void expect_wording(const std::string& reader, const std::string& name, const std::string& text);

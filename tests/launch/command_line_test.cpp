@@ -79,8 +79,37 @@ TEST(CommandLine, help_names_every_verb_and_each_verb_has_its_own) {
   expect_contains(help, "\n  config ");
   expect_contains(of_config, "  --set TABLE.KEY=VALUE ");
   EXPECT_EQ(output_of({"config", "-h"}), of_config);
-  expect_wording("launch/help", "lockstep", help);
-  expect_wording("launch/help", "lockstep config", of_config);
+}
+
+// The help of `verb`, such as {"data", "pack"}, then of the verbs below it, as sections of a page.
+std::string help_sections(const std::vector<std::string>& verb) {
+  std::string title = "lockstep";
+  for (const auto& word : verb)
+    title += " " + word;
+  auto words = verb;
+  words.emplace_back("--help");
+  const auto help = output_of(words);
+  auto text = str("\n## ", title, "\n\n```text\n", help, "```\n");
+  std::istringstream lines(help.substr(std::min(help.size(), help.find("\nVerbs:\n") + 1)));
+  std::string line;
+  for (std::getline(lines, line); std::getline(lines, line) && line.starts_with("  ");) {
+    auto below = verb;
+    below.push_back(line.substr(2, line.find(' ', 2) - 2));
+    text += help_sections(below);
+  }
+  return text;
+}
+
+TEST(CommandLine, the_page_of_commands_has_the_help_of_every_verb) {
+  const std::filesystem::path page = LOCKSTEP_SOURCE_DIR "/docs/commands.md";
+  const auto text =
+      str("# Commands\n\n`lockstep VERB --help` prints each of these texts.\n"
+          "`lockstep completion bash` and `lockstep completion zsh` print a script that completes\n"
+          "verbs, flags and keys of the configuration.\n",
+          help_sections({}));
+  if (is_writing_wording()) spit(page, text);
+  EXPECT_TRUE(slurp(page) == text)
+      << "docs/commands.md differs; run this test with LOCKSTEP_WORDING=write, read the difference";
 }
 
 TEST(CommandLine, config_prints_values_and_where_each_came_from) {
