@@ -43,12 +43,27 @@ Op transfer_op(ConstTensor moved) {
   return op;
 }
 
+Component component_of(Group group) {
+  switch (group) {
+    case Group::all:
+    case Group::other: return Component::communication_ranks;
+    case Group::tensor: return Component::communication_tensor;
+    case Group::gathers:
+    case Group::shard_inside:
+    case Group::shard_across: return Component::communication_shard;
+    case Group::replicate:
+    case Group::replicate_inside:
+    case Group::replicate_across: return Component::communication_replicate;
+  }
+  LOCKSTEP_FAIL("group ", static_cast<int>(group));
+}
+
 Component component_of(const Op& op, Component within) {
   switch (op.kind) {
     case Op::Kind::product: return Component::products;
     case Op::Kind::attention: return Component::attention;
     case Op::Kind::transfer: return Component::communication_host;
-    case Op::Kind::collective: return op.along;
+    case Op::Kind::collective: return component_of(op.group);
     case Op::Kind::memory: break;
   }
   return within == Component::optimizer ? within : Component::memory_bound;
@@ -111,14 +126,12 @@ std::uint8_t OpLog::number_of(const Stream& stream) {
 }
 
 void OpLog::add(const Stream& stream, What what, const Op& op, std::int64_t event) {
-  Entry entry{.what = what,
-              .stream = number_of(stream),
-              .within = within(stream),
-              .op = op,
-              .event = event,
-              .seconds = 0};
-  if (*op.group != '\0') entry.op.group = groups_.emplace(op.group).first->c_str();
-  entries_.push_back(entry);
+  entries_.push_back({.what = what,
+                      .stream = number_of(stream),
+                      .within = within(stream),
+                      .op = op,
+                      .event = event,
+                      .seconds = 0});
 }
 
 }  // namespace lockstep

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,21 @@
 #include "core/trace.h"
 
 namespace lockstep {
+
+// Purpose of a group of ranks in training: each value names a Communicator of Comms (dist/comms.h).
+enum class Group : std::uint8_t {
+  all,
+  tensor,
+  gathers,
+  shard_inside,
+  shard_across,
+  replicate,
+  replicate_inside,
+  replicate_across,
+  other  // not in Comms
+};
+inline constexpr std::size_t kGroups = 8;  // in Comms
+Component component_of(Group group);       // the component that the time of its calls counts for
 
 // A call of an operator or a collective.
 struct Op {
@@ -30,9 +44,8 @@ struct Op {
   std::int64_t bytes = 0;
   // product (matmul): rows, columns and depth [M, N, K]; attention: B, T, query heads, head size
   std::array<std::int64_t, 4> sizes{};
-  // collective: its group
-  const char* group = "";  // name of the group
-  Component along = Component::communication_ranks;
+  // collective: its group, and the number of ranks of the group
+  Group group = Group::other;
   int ranks = 1;
 
   bool is_nothing() const { return kind == Kind::collective && ranks == 1; }
@@ -112,7 +125,6 @@ class OpLog {
   std::vector<Timed> timed_;
   std::vector<const Stream*> streams_;
   std::vector<std::string> names_;
-  std::set<std::string, std::less<>> groups_;  // names that outlive the communicators
   std::int64_t events_ = 0;
 };
 

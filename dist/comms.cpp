@@ -26,31 +26,31 @@ TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
   return levels;
 }
 
-std::unique_ptr<Communicator> connect(World& world, Component component, const GroupConfig& group) {
-  auto communicator = world.connect(group);
-  communicator->belongs_to(component, group.ranks);
+std::unique_ptr<Communicator> connect(World& world, Group group, const GroupConfig& config) {
+  auto communicator = world.connect(config);
+  communicator->belongs_to(group, config.ranks);
   return communicator;
 }
 
 // Connects a group whose calls are entries of the world's ring.
-std::unique_ptr<Communicator> connect_recorded(World& world, Component component,
-                                               const GroupConfig& group) {
-  auto communicator = connect(world, component, group);
+std::unique_ptr<Communicator> connect_recorded(World& world, Group group,
+                                               const GroupConfig& config) {
+  auto communicator = connect(world, group, config);
   communicator->record_in(world.ring());
   return communicator;
 }
 
 // Makes the levels without `whole`. A sum is one entry of the ring, whatever its levels do.
-Levels make_levels(World& world, Component component, const std::string& name,
+Levels make_levels(World& world, Group inside, Group across, const std::string& name,
                    const std::vector<int>& ranks, const Topology* topology) {
   const auto table = levels_of(topology, ranks);
   Levels levels;
   levels.name = name;
   levels.ring = world.ring();
-  levels.inside = connect(world, component,
-                          {name + " inside", table.inside(world.rank()), Carries::parameters});
-  levels.across = connect(world, component,
-                          {name + " across", table.across(world.rank()), Carries::parameters});
+  levels.inside =
+      connect(world, inside, {name + " inside", table.inside(world.rank()), Carries::parameters});
+  levels.across =
+      connect(world, across, {name + " across", table.across(world.rank()), Carries::parameters});
   return levels;
 }
 
@@ -120,20 +120,19 @@ Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   Comms comms;
   comms.world = &world;
   comms.mesh = mesh;
-  comms.all =
-      connect_recorded(world, Component::communication_ranks, {"all ranks", all, Carries::numbers});
-  comms.tensor = connect_recorded(world, Component::communication_tensor,
+  comms.all = connect_recorded(world, Group::all, {"all ranks", all, Carries::numbers});
+  comms.tensor = connect_recorded(world, Group::tensor,
                                   {"tensor", mesh.peers(Axis::tensor, rank), Carries::activations});
   const auto shards = mesh.peers(Axis::shard, rank);
-  comms.gathers = connect_recorded(world, Component::communication_shard,
-                                   {"shard gathers", shards, Carries::parameters});
-  comms.shard =
-      make_levels(world, Component::communication_shard, "shard scatters", shards, topology);
+  comms.gathers =
+      connect_recorded(world, Group::gathers, {"shard gathers", shards, Carries::parameters});
+  comms.shard = make_levels(world, Group::shard_inside, Group::shard_across, "shard scatters",
+                            shards, topology);
   const auto copies = mesh.peers(Axis::replicate, rank);
-  comms.replicate =
-      make_levels(world, Component::communication_replicate, "replicate sums", copies, topology);
-  comms.replicate.whole = connect_recorded(world, Component::communication_replicate,
-                                           {"replicate sums", copies, Carries::parameters});
+  comms.replicate = make_levels(world, Group::replicate_inside, Group::replicate_across,
+                                "replicate sums", copies, topology);
+  comms.replicate.whole =
+      connect_recorded(world, Group::replicate, {"replicate sums", copies, Carries::parameters});
   return comms;
 }
 

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/op_log.h"
 #include "dist/collective_ring.h"
 
 namespace lockstep {
@@ -35,8 +34,7 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
   op.name = lockstep::name(kind);
   op.kind = Op::Kind::collective;
   op.bytes = bytes;
-  op.group = name_.c_str();
-  op.along = component_;
+  op.group = group_;
   op.ranks = size_;
   if (stream.is_measuring()) {
     const OpLog::Call made(stream, op);
@@ -48,7 +46,7 @@ bool Communicator::make(Collective kind, std::int64_t bytes, Stream& stream,
     number_ = ring_->begin(lockstep::name(kind), name_, bytes, stream.record());
   begun_in_ = ring_ == nullptr ? nullptr : &stream;
   if (!span_) {
-    if (stream.trace() != nullptr) traced_.emplace(stream, component_);
+    if (stream.trace() != nullptr) traced_.emplace(stream, component_of(group_));
     span_.emplace(stream, lockstep::name(kind), name_);
   }
   if (grouped_) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/function_ref.h"
+#include "core/op_log.h"
 #include "core/stream.h"
 #include "core/timeline.h"
 #include "core/trace.h"
@@ -57,10 +58,9 @@ class Communicator {
   const Traffic& traffic(Collective kind) const { return traffic_[static_cast<std::size_t>(kind)]; }
   // Records each later call in the ring, which outlives this communicator.
   void record_in(CollectiveRing* ring) { ring_ = ring; }
-  // For a group of the mesh: sets the component that its time counts for, and its ranks in the
-  // world.
-  void belongs_to(Component component, std::vector<int> ranks) {
-    component_ = component;
+  // For a group of the mesh: sets its purpose, and its ranks in the world.
+  void belongs_to(Group group, std::vector<int> ranks) {
+    group_ = group;
     ranks_ = std::move(ranks);
   }
   const std::vector<int>& ranks() const { return ranks_; }
@@ -115,7 +115,7 @@ class Communicator {
   std::string name_;
   int rank_, size_;
   std::array<Traffic, kCollectives> traffic_{};
-  Component component_ = Component::communication_ranks;
+  Group group_ = Group::other;
   std::vector<int> ranks_;
   CollectiveRing* ring_ = nullptr;
   std::uint64_t number_ = 0;            // number in the ring of the call or calls in progress

@@ -5,7 +5,6 @@
 // starts at a multiple of kAlignedElements. Padding belongs to no parameter: the gaps between
 // parameters, the rows that pad a vocabulary, and the end, up to a size that divides evenly. The
 // buffer is split evenly over the shard axis, regardless of where parameters begin.
-// over the shard axis, wherever that cuts.
 #pragma once
 
 #include <string>

@@ -179,6 +179,7 @@ Communicator& group_of(const Comms& comms, Group group) {
     case Group::replicate: return *comms.replicate.whole;
     case Group::replicate_inside: return *comms.replicate.inside;
     case Group::replicate_across: return *comms.replicate.across;
+    case Group::other: break;
   }
   LOCKSTEP_FAIL("group ", static_cast<int>(group));
 }

@@ -31,19 +31,7 @@ struct StepShape {
   std::int64_t loss_chunks = 1;  // chunks in which a micro-batch's logits are made
 };
 
-// Each value names a Communicator of Comms.
-enum class Group : std::uint8_t {
-  all,
-  tensor,
-  gathers,
-  shard_inside,
-  shard_across,
-  replicate,
-  replicate_inside,
-  replicate_across
-};
-inline constexpr std::size_t kGroups = 8;
-Communicator& group_of(const Comms& comms, Group group);
+Communicator& group_of(const Comms& comms, Group group);  // group: not Group::other
 
 // Number of ranks of a group, and number of the topology's domains over which they are spread.
 // Without a topology all ranks are in one domain.

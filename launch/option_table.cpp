@@ -79,10 +79,10 @@ std::int64_t default_mlp_width(const ModelConfig& m) {
 std::int64_t default_micro_batch(const Config& c) {
   constexpr std::int64_t kTokens = 4096;
   const auto& t = c.train;
-  const auto data_ranks = c.layout.replicate * c.layout.shard;
+  const auto ranks = data_ranks(c.layout);
   const auto most = std::max<std::int64_t>(1, kTokens / t.sequence_length);
   const auto sequences =
-      std::max<std::int64_t>(1, (t.batch_tokens / t.sequence_length + data_ranks - 1) / data_ranks);
+      std::max<std::int64_t>(1, (t.batch_tokens / t.sequence_length + ranks - 1) / ranks);
   const auto micro_batches = (sequences + most - 1) / most;
   return (sequences + micro_batches - 1) / micro_batches;
 }

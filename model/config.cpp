@@ -7,9 +7,6 @@
 namespace lockstep {
 namespace {
 
-constexpr Family kFamilies[] = {Family::gpt2, Family::llama3, Family::qwen2, Family::qwen3,
-                                Family::smollm3};
-
 template <class... Args>
 void require(bool condition, const Args&... what) {
   if (!condition) throw ConfigError(str("model.", what...));
@@ -108,13 +105,6 @@ const char* name(Family family) {
     case Family::smollm3: return "smollm3";
   }
   return "?";
-}
-
-Family family_of(std::string_view name_of_family) {
-  for (const auto family : kFamilies)
-    if (name_of_family == name(family)) return family;
-  throw ConfigError(str("model.family is '", name_of_family,
-                        "', expected gpt2, llama3, qwen2, qwen3 or smollm3"));
 }
 
 bool ModelConfig::has_rope(std::int64_t layer) const {

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "kernels/rope.h"
 
@@ -21,7 +20,6 @@ constexpr std::int64_t kMostLayers = 1 << 12, kMostWidth = 1 << 20, kMostHeads =
 enum class Family : std::uint8_t { gpt2, llama3, qwen2, qwen3, smollm3 };
 
 const char* name(Family family);
-Family family_of(std::string_view name);  // throws ConfigError that lists the names
 
 struct ModelConfig {
   enum class Norm : std::uint8_t { layer, rms };

@@ -1,6 +1,6 @@
 // Config: all settings of a run, as plain values. The initializer of a member is its default.
-// launch/options.cpp describes each key: meaning, unit, range, and defaults that depend on other
-// keys. launch/config.h resolves a Config and checks it against that description.
+// launch/option_table.cpp describes each key: meaning, unit, range, and defaults that depend on
+// other keys. launch/config.h resolves a Config and checks it against that description.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ std::string in_words(Recompute recompute);  // "recompute cheap", "no recompute"
 
 // Number of ranks that read different data; tensor ranks read the same data.
 inline std::int64_t data_ranks(const Config::Layout& layout) {
-  return layout.ranks / layout.tensor;
+  return layout.replicate * layout.shard;
 }
 
 }  // namespace lockstep

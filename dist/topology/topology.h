@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Place of one rank. dist/topology_here.h finds it; tests/support/topology_file.h makes one up.
+// Place of one rank. dist/topology_here.h finds it.
 struct RankPlace {
   std::string host;     // host name, for messages; hosts and containers may share one
   std::string machine;  // identity of the host, see core/system/machine.h

@@ -280,10 +280,6 @@ Cluster parse_cluster(const Json& json) {
   return cluster;
 }
 
-void write_cluster(const std::filesystem::path& file, const Cluster& cluster) {
-  write_text(file, str(to_json(cluster).dump(1), "\n"));
-}
-
 ClusterPrices::ClusterPrices(const Cluster& cluster)
     : on_gpus_(cluster.device == Device::Kind::cuda),
       inside_latency_seconds_(cluster.inside_latency_seconds),

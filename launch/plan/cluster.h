@@ -78,7 +78,6 @@ Cluster parse_cluster(const Json& json);
 // True if the cluster was measured on CPU ranks with another number of threads.
 bool is_of_other_threads(const Cluster& cluster, int threads);
 bool is_cluster(const Json& json);  // checks the format name, for any version
-void write_cluster(const std::filesystem::path& file, const Cluster& cluster);
 
 // ClusterPrices prices calls that were not measured. On GPUs it uses launch/plan/prices.h. On CPU
 // ranks a call takes the longer of its FLOPs and its bytes at the rates of `hardware`; a collective

@@ -10,8 +10,9 @@ constexpr double kMostLost = 0.9;
 
 // True for groups with their own streams. Compute waits at once for collectives of other groups.
 bool is_beside(const Op& op) {
-  return op.along == Component::communication_shard ||
-         op.along == Component::communication_replicate;
+  const auto component = component_of(op.group);
+  return component == Component::communication_shard ||
+         component == Component::communication_replicate;
 }
 
 }  // namespace
@@ -19,14 +20,9 @@ bool is_beside(const Op& op) {
 CallTimes::CallTimes(const Cluster& cluster, const StepProgram& program)
     : cluster_(cluster), program_(program), prices_(cluster), gpu_prices_(cluster.hardware) {}
 
-GroupPlace CallTimes::place_of(const Op& op) const {
-  const auto found = program_.groups.find(std::string_view(op.group));
-  return found == program_.groups.end() ? GroupPlace{} : found->second;
-}
-
 CallTime CallTimes::alone(const Op& op) const {
   if (op.is_nothing()) return {};
-  const auto place = place_of(op);
+  const auto place = program_.place_of(op.group);
   const auto measured =
       op.kind == Op::Kind::collective
           ? cluster_.links.seconds(collective_of(op), place, is_beside(op), op.bytes)
@@ -36,7 +32,7 @@ CallTime CallTimes::alone(const Op& op) const {
 }
 
 Formula CallTimes::explain(const Op& op) const {
-  return prices_.explain(op, place_of(op));
+  return prices_.explain(op, program_.place_of(op.group));
 }
 
 double CallTimes::compute_beside(const Op& op) const {
@@ -44,7 +40,7 @@ double CallTimes::compute_beside(const Op& op) const {
   if (cluster_.device == Device::Kind::cpu) return std::max(measured, 1.0);  // it uses CPU cores
   if (op.kind != Op::Kind::collective || op.is_nothing()) return 1;
   if (measured > 0) return measured;
-  const auto place = place_of(op);
+  const auto place = program_.place_of(op.group);
   const double lost = gpu_prices_.lost_share({.kind = collective_of(op),
                                               .bytes = static_cast<double>(op.bytes),
                                               .ranks = place.ranks,

@@ -24,8 +24,6 @@ class CallTimes {
   double compute_beside(const Op& op) const;
 
  private:
-  GroupPlace place_of(const Op& op) const;
-
   const Cluster& cluster_;
   const StepProgram& program_;
   ClusterPrices prices_;

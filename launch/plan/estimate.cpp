@@ -56,7 +56,9 @@ double data_wait_seconds(const Config& c, const Cluster& cluster, double step_se
   return std::max(bytes / cluster.storage_read_bytes_per_second - step_seconds, 0.0);
 }
 
-Estimate::Calls count(const std::map<std::pair<std::string_view, std::string_view>, bool>& calls) {
+using CallKind = std::pair<std::string_view, Group>;
+
+Estimate::Calls count(const std::map<CallKind, bool>& calls) {
   Estimate::Calls counted{.kinds = static_cast<int>(calls.size())};
   for (const auto& [kind, is_measured] : calls)
     counted.measured += is_measured ? 1 : 0;
@@ -65,12 +67,12 @@ Estimate::Calls count(const std::map<std::pair<std::string_view, std::string_vie
 
 void count_calls(const Cluster& cluster, const StepProgram& program, Estimate& found) {
   const CallTimes times(cluster, program);
-  std::map<std::pair<std::string_view, std::string_view>, bool> operators, collectives;
+  std::map<CallKind, bool> operators, collectives;
   for (const auto& entry : program.log->entries()) {
     const Op& op = entry.op;
     if (entry.what != OpLog::What::op || op.kind == Op::Kind::transfer || op.is_nothing()) continue;
     auto& calls = op.kind == Op::Kind::collective ? collectives : operators;
-    const std::pair<std::string_view, std::string_view> kind{op.name, op.group};
+    const CallKind kind{op.name, op.group};
     if (!calls.contains(kind)) calls[kind] = times.alone(op).is_measured;
   }
   found.operators = count(operators);
@@ -126,13 +128,13 @@ void require_fp8_on(const Cluster& cluster, const Config& c) {
 
 }  // namespace
 
-Config planned_on(const Cluster& cluster, Config config) {
+Config planned_on(const Cluster& cluster, const Config& written) {
   const Device device{cluster.device};
+  Config config = with_rows(written, written.data.rows);
   if (cluster.device == Device::Kind::cuda)
     config.train.threads = 1;
   else if (config.train.threads == 0)
     config.train.threads = cluster.threads;
-  config.data.document_mask = config.data.document_mask || config.data.rows == RowKind::packed;
   config.train.attention = planned_attention(config, device);
   return config;
 }

@@ -78,7 +78,7 @@ struct Estimate {
 };
 
 // The configuration as the cluster runs it, with automatic values and threads resolved.
-Config planned_on(const Cluster& cluster, Config config);
+Config planned_on(const Cluster& cluster, const Config& written);
 
 MemoryRoom room_on(const Cluster& cluster, int ranks);
 

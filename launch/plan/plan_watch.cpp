@@ -64,8 +64,8 @@ void PlanWatch::plan() {
                 ", so plan errors are not recorded; set train.threads = ", cluster->threads,
                 ", or measure again with lockstep preflight --threads ", threads);
   }
+  // The plan assumes the configured attention: a fallback of the run shows as a difference.
   Config config = config_;
-  // The configured engine: a fallback of the run shows as a difference from the plan.
   config.train.attention = host_.options.config.train.attention;
   plan_ = planned_run(config, *cluster, compute_.meter.config(),
                       unlike_plan_.empty() ? residuals_of(config.plan) : "", key(), across_);
@@ -94,18 +94,16 @@ void PlanWatch::hear_ranks(StepReport& report) {
   if (const auto slow = stragglers_.observe(seconds)) say_who_is_slow(*slow);
 }
 
-void PlanWatch::observe(StepReport& report) {
+void PlanWatch::observe(StepReport& report, bool is_comparison) {
   since_table_.add(report);
   all_.add(report);
   if (first_step_ == 0) first_step_ = report.step;
   if (report.gpu) slowed_by_ = report.gpu->slowed_by;
-  const auto every = config_.plan.compare_every_steps;
-  const bool is_last = report.step == config_.train.steps;
-  if (every == 0 || (!is_last && report.step % every != 0)) return;
+  if (!is_comparison) return;
   if (host_.world.size() > 1) {  // read after the next step, when the device is done
     compute_.training.rank_times().enqueue(host_.stream, since_table_.own_seconds());
     ranks_said_ = true;
-    if (is_last) hear_ranks(report);  // no step follows
+    if (report.step == config_.train.steps) hear_ranks(report);  // no step follows
   }
   if (plan_ && since_table_.timed_steps() > 0) show_table(report);
   since_table_.clear();

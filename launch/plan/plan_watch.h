@@ -28,9 +28,10 @@ class PlanWatch : public StepObserver {
   void open() override;
   // Adds the planned MFU and the slowest rank.
   void fill_in(StepReport& report) override;
-  void observe(StepReport& report) override;  // adds the slowest rank to the last step
-  void meter_changed() override;              // updates the planned MFU, in RUN/plan.json too
-  void end() override;                        // records the plan errors
+  // Adds the slowest rank to the last step.
+  void observe(StepReport& report, bool is_comparison) override;
+  void meter_changed() override;  // updates the planned MFU, in RUN/plan.json too
+  void end() override;            // records the plan errors
 
  private:
   void plan();

@@ -28,7 +28,7 @@ struct EngineNumbers {
   std::array<double, 3> attention{0.9, 1.0, 1.0};
   double attention_backward = 1;
   // The same for the engine's own kernels, which support document masks. They follow
-  // FlashAttention-2, whose rate comes from the fit of torchtitan (published_engine.cpp). Blackwell
+  // FlashAttention-2, whose rate comes from the fit of torchtitan (docs/planning.md). Blackwell
   // is assumed to be no faster than Hopper. Backward has seven matmuls instead of five.
   std::array<double, 3> own_attention{0.9, 0.492, 0.216};
   double own_attention_backward = 5.0 / 7;

@@ -21,8 +21,7 @@ StepProgram record_step(const TrainingConfig& config, Device device, int threads
   program.micro_batches = program.shape.micro_batches;
   const Comms& comms = training.params().comms();
   for (std::size_t g = 0; g < kGroups; ++g)
-    program.groups[group_of(comms, static_cast<Group>(g)).name()] =
-        place_of(comms, static_cast<Group>(g), topology);
+    program.groups[g] = place_of(comms, static_cast<Group>(g), topology);
   program.log->clear();
   const Batch batch = batch_shape(config.micro_batch_sequences, config.sequence_length);
   const auto recorded = std::min<std::int64_t>(program.micro_batches, 3);

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,10 +24,14 @@ struct StepProgram {
   std::vector<std::size_t> micro_ends;
   std::int64_t micro_batches = 1;  // of the step
   StepShape shape;
-  std::map<std::string, GroupPlace, std::less<>> groups;  // by the name of the communicator
+  std::array<GroupPlace, kGroups> groups{};
   Arenas::Bytes peak;                                     // of a run, see measure_training
   std::array<std::int64_t, kPurposes> peak_by_purpose{};  // of device memory
   std::array<std::int64_t, kPurposes> pinned_by_purpose{};
+
+  GroupPlace place_of(Group group) const {
+    return group == Group::other ? GroupPlace{} : groups[static_cast<std::size_t>(group)];
+  }
 };
 
 // Records a step of rank `rank` of config.mesh on `device` (which need not be present) with

@@ -36,10 +36,12 @@ std::vector<float> of_all(Communicator& group, Stream& stream, const std::vector
 
 // Waits at the collectives of the group. The last rank to arrive does not wait, so the wait of each
 // rank is its time beyond that of the fastest rank.
-double seconds_waited(const OpLog& log, Communicator& group, Stream& stream) {
+double seconds_waited(const OpLog& log, const Comms& comms, Group id, Stream& stream) {
+  Communicator& group = group_of(comms, id);
   std::vector<float> mine;
   for (const auto& entry : log.entries())
-    if (entry.what == OpLog::What::op && group.name() == entry.op.group)
+    if (entry.what == OpLog::What::op && entry.op.kind == Op::Kind::collective &&
+        entry.op.group == id)
       mine.push_back(static_cast<float>(entry.seconds));
   if (group.size() == 1 || mine.empty()) return 0;
   const auto all = of_all(group, stream, mine);
@@ -67,7 +69,7 @@ double wait_share(PreflightRank& rank, const std::vector<const OpLog*>& steps) {
   for (const OpLog* log : steps) {
     double waited = 0;
     for (const Group id : {Group::tensor, Group::all})
-      waited += seconds_waited(*log, group_of(rank.comms, id), rank.compute);
+      waited += seconds_waited(*log, rank.comms, id, rank.compute);
     shares.push_back(waited / own_seconds(*log));
   }
   double sum = 0;

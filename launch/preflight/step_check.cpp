@@ -94,7 +94,7 @@ class ModelSteps {
 
  private:
   TrainingConfig settings(const Config& config) const {
-    auto settled = config;
+    auto settled = with_rows(config, config.data.rows);  // their attention masks documents
     settled.train.attention = attention_of(config, rank_.compute);
     auto training = training_config(settled);
     training.cuda_graphs = false;  // calls are timed one by one
@@ -147,9 +147,7 @@ double meeting_seconds(PreflightRank& rank, const Config& config, double slowest
   double bytes = 0;
   for (const auto& entry : program.log->entries()) {
     if (entry.what != OpLog::What::op || entry.op.kind != Op::Kind::collective) continue;
-    const auto group = program.groups.find(std::string_view(entry.op.group));
-    if (group != program.groups.end() && group->second.domains > 1)
-      bytes += static_cast<double>(entry.op.bytes);
+    if (program.place_of(entry.op.group).domains > 1) bytes += static_cast<double>(entry.op.bytes);
   }
   return largest_of_ranks(rank.world, bytes) / slowest;
 }

@@ -101,7 +101,7 @@ TEST(Trace, operators_are_counted_as_a_plan_counts_them) {
         std::pair(Op::Kind::collective, Component::communication_ranks)})
     EXPECT_EQ(component_of(op_of(kind), Component::other), component) << name(component);
   Op op = op_of(Op::Kind::collective);
-  op.along = Component::communication_shard;
+  op.group = Group::gathers;
   EXPECT_EQ(component_of(op, Component::optimizer), Component::communication_shard);
 }
 

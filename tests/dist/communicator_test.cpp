@@ -208,7 +208,7 @@ TEST(ThreadWorld, a_log_says_what_collectives_took) {
     ASSERT_EQ(log.entries().size(), 1u);
     const auto& entry = log.entries()[0];
     EXPECT_STREQ(entry.op.name, "all_gather");
-    EXPECT_STREQ(entry.op.group, "test");
+    EXPECT_EQ(entry.op.group, Group::other);
     EXPECT_EQ(entry.op.kind, Op::Kind::collective);
     EXPECT_EQ(entry.op.bytes, 16);
     EXPECT_EQ(entry.op.ranks, 3);
@@ -231,7 +231,7 @@ TEST(Comms, the_calls_of_a_group_count_along_its_axis) {
         std::pair(comms.replicate.across.get(), Component::communication_replicate)}) {
     group->barrier(stream);
     ASSERT_FALSE(log.entries().empty());
-    EXPECT_EQ(log.entries().back().op.along, component) << group->name();
+    EXPECT_EQ(component_of(log.entries().back().op.group), component) << group->name();
   }
 }
 

@@ -74,11 +74,4 @@ TEST(ModelConfig, a_wrong_value_is_refused_by_key_with_what_was_expected) {
   }
 }
 
-TEST(ModelConfig, an_unknown_family_is_answered_with_the_known_ones) {
-  EXPECT_EQ(family_of("qwen3"), Family::qwen3);
-  expect_refusal<ConfigError>("model/config", "qwen4",
-                              {"gpt2", "llama3", "qwen2", "qwen3", "smollm3"},
-                              [] { family_of("qwen4"); });
-}
-
 }  // namespace lockstep::testing::config_test

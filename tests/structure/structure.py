@@ -115,6 +115,8 @@ def check_includes(root):
             if path.suffix == ".h" and not is_own and DEVICE_HEADER.match(target.split("/")[-1]):
                 yield f"{name}: a header includes <{target}>; forward-declare the handle"
             if quote != '"':
+                if is_own:
+                    yield f"{name}: <{target}> is a file of the repository; include it in quotes"
                 continue
             if "/" not in target:
                 yield f'{name}: "{target}" is not relative to the root of the repository'

@@ -165,6 +165,10 @@ class Tree(unittest.TestCase):
         self.write("tests/x_test.cpp", '#include "testing.h"\n')
         self.expect("tests/x_test.cpp", "testing.h")
 
+    def test_an_own_file_in_angle_brackets(self):
+        self.write("kernels/gelu.cpp", "#include <core/error.h>\n")
+        self.expect("kernels/gelu.cpp", "<core/error.h>", "quotes")
+
     def test_a_device_header_in_a_header(self):
         for name in ("cuda_runtime.h", "nccl.h", "mpi.h", "cublasLt.h"):
             self.write("core/stream.h", f"#pragma once\n#include <{name}>\n")

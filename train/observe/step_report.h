@@ -1,5 +1,5 @@
-// StepReport: results and cost of one step. train/observe/meter fills it; train/observe/step_line,
-// train/observe/metrics_log and train/observe/tensorboard write it.
+// StepReport: results and cost of one step. Trainer::make_report makes it; train/observe/step_line,
+// metrics_log and tensorboard write it.
 #pragma once
 
 #include <cmath>

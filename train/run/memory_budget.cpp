@@ -73,8 +73,8 @@ RunBytes measure_run(const Config& c, const TrainingConfig& config, Device devic
 }
 
 // Bytes of weights that a rank receives in the all-gathers of a step.
-std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads, int rank) {
-  return told_by(config, device, threads, rank, [](Training& training) {
+std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int threads) {
+  return told_by(config, device, threads, 0, [](Training& training) {
     return sum_of(step_volume(step_shape(training)), Group::gathers, Collective::all_gather).bytes;
   });
 }
@@ -86,7 +86,7 @@ std::int64_t gathered_bytes(const TrainingConfig& config, Device device, int thr
 // - offloading a GPU's activations to the host, which costs more; then its optimizer state, then
 // both
 // - less offloading, if host memory is too small
-std::string what_would_fit(const Config& c, const MemoryRoom& room, int rank) {
+std::string what_would_fit(const Config& c, const MemoryRoom& room) {
   const Device device = room.device;
   TrainingConfig config = training_config(c);
   config.keep_gathered = 0;
@@ -95,7 +95,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room, int rank) {
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
       if (!has_fp8_products(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
-      const auto bytes = measure_run(c, config, device, rank).sum();
+      const auto bytes = measure_run(c, config, device, 0).sum();
       if (room.has(bytes))
         return str("with ", changes(config, c), " it needs ", in_words(device, bytes));
     }
@@ -150,8 +150,8 @@ RunBytes run_bytes(const Config& c, const MemoryRoom& room, bool may_copy, int r
   return measure_run(c, config, room.device, rank);
 }
 
-void require_room(const Config& c, const RunBytes& bytes, const MemoryRoom& room, int rank) {
-  if (!room.has(bytes.sum())) room.require(bytes.sum(), what_would_fit(c, room, rank));
+void require_room(const Config& c, const RunBytes& bytes, const MemoryRoom& room) {
+  if (!room.has(bytes.sum())) room.require(bytes.sum(), what_would_fit(c, room));
 }
 
 std::int64_t checkpoint_bytes(const Config& c) {
@@ -160,20 +160,19 @@ std::int64_t checkpoint_bytes(const Config& c) {
   return parameter_count(c.model) * (weight + 2 * bytes_per_element(c.precision.moments));
 }
 
-Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Copies copies,
-                         int rank) {
+Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Copies copies) {
   TrainingConfig config = training_config(c);
   if (config.mesh.size(Axis::shard) == 1 || config.sharding != Sharding::full) return {};
-  const auto gathered = gathered_bytes(config, room.device, threads_of(c), rank);
+  const auto gathered = gathered_bytes(config, room.device, threads_of(c));
   Keepable found;
   auto most = config.model.layers;
   for (auto least = config.keep_gathered + 1; least <= most;) {
     config.keep_gathered = (least + most) / 2;
-    const auto bytes = measure_run(c, config, room.device, rank, copies).sum();
+    const auto bytes = measure_run(c, config, room.device, 0, copies).sum();
     // Leaves memory for NCCL and for the page cache.
     if (room.has({bytes.device + bytes.device / 16, bytes.pinned})) {
-      found = {config.keep_gathered, bytes,
-               gathered_bytes(config, room.device, threads_of(c), rank), gathered};
+      found = {config.keep_gathered, bytes, gathered_bytes(config, room.device, threads_of(c)),
+               gathered};
       least = config.keep_gathered + 1;
     } else {
       most = config.keep_gathered - 1;

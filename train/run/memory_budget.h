@@ -18,12 +18,11 @@ struct RunBytes {
   Arenas::Bytes sum() const { return {training.device, training.pinned + batches + host_state}; }
 };
 // The memory that rank `rank` needs. It includes checkpoint staging copies if they fit and
-// `may_copy`.
+// `may_copy`: on ranks that save more, those are larger.
 RunBytes run_bytes(const Config& config, const MemoryRoom& room, bool may_copy = true,
                    int rank = 0);
 // Throws ConfigError if `bytes` do not fit, with the mildest change of the configuration that fits.
-void require_room(const Config& config, const RunBytes& bytes, const MemoryRoom& room,
-                  int rank = 0);
+void require_room(const Config& config, const RunBytes& bytes, const MemoryRoom& room);
 
 // Bytes of a checkpoint of all ranks: each element of weights and moments once. Weights are in fp32
 // if there are master weights.
@@ -36,7 +35,6 @@ struct Keepable {
   Arenas::Bytes bytes;                                         // memory of a rank then
   std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // received in a step
 };
-Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostState::Copies copies,
-                         int rank = 0);
+Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostState::Copies copies);
 
 }  // namespace lockstep

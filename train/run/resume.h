@@ -19,7 +19,7 @@ struct NumericsRecord;
 
 // The progress of a run.
 struct RunProgress {
-  std::int64_t step = 0;          // finished steps
+  std::int64_t step = 0;          // enqueued steps; at a checkpoint all are finished
   std::int64_t first_sample = 0;  // first sample of the next step
   std::int64_t tokens_seen = 0;   // nominal count, with masked tokens
   std::int64_t good_step = -1;  // step of the last checkpoint known to be good; -1: none. The loss

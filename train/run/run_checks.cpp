@@ -93,14 +93,14 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
            name_of_device(compute));
   check_fp8(config, compute);
   const auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
-  auto bytes = run_bytes(config, room);
+  auto bytes = run_bytes(config, room, /*may_copy=*/true, world.rank());
   require_room(config, bytes, room);
   // No rank allocates while another still checks the free memory. All ranks stage copies, or none.
   const std::string no_copies = "no copies";
   bool copies = bytes.copies == HostState::Copies::owned;
   const auto said = world.exchange(copies ? "" : no_copies);
   if (copies && std::find(said.begin(), said.end(), no_copies) != said.end()) {
-    bytes = run_bytes(config, room, /*may_copy=*/false);
+    bytes = run_bytes(config, room, /*may_copy=*/false, world.rank());
     copies = false;
   }
   const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };

@@ -25,10 +25,14 @@ bool has_cuda_graphs(const Config& c) {
 
 }  // namespace
 
+Config with_rows(Config written, RowKind rows) {
+  written.data.rows = rows;
+  written.data.document_mask = written.data.document_mask || rows == RowKind::packed;
+  return written;
+}
+
 RunConfig settle(Config written, RowKind rows, Stream& compute, World& world) {
-  Config config = std::move(written);
-  config.data.rows = rows;
-  config.data.document_mask = config.data.document_mask || rows == RowKind::packed;
+  Config config = with_rows(std::move(written), rows);
   config.train.threads = threads_of(config);
   config.train.attention = attention_of(config, compute);
   if (compute.is_cuda() && world.size() > 1)

@@ -18,6 +18,9 @@ struct RunConfig : Config {
   explicit RunConfig(Config settled) : Config(std::move(settled)) {}
 };
 
+// `written` with the kind of rows that its data have. Packed rows mask documents.
+Config with_rows(Config written, RowKind rows);
+
 // Settles `written`. Collective. `rows` is Sources::row_kind of the data. Throws ConfigError if
 // ranks have different GPUs or libraries, or if cuDNN cannot compute the attention that is set to
 // it.

@@ -40,10 +40,10 @@ MachineFiles& with_room(MachineFiles& files, const Config& config) {
   return files;
 }
 
-std::optional<Sources> open_held_out(Config config, RowKind rows, MachineFiles& files) {
+// Held-out data have the kind of rows of the training data.
+std::optional<Sources> open_held_out(const Config& config, RowKind rows, MachineFiles& files) {
   if (config.data.validation.empty()) return std::nullopt;
-  config.data.rows = rows;  // as the training data
-  return Sources(Loader::sources_of(validation_loader(config, files.files())));
+  return Sources(Loader::sources_of(validation_loader(with_rows(config, rows), files.files())));
 }
 
 std::optional<Loader> held_out_loader(const RunConfig& config, std::optional<Sources> sources,

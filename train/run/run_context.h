@@ -19,7 +19,7 @@
 #include "train/run/run_config.h"
 #include "train/run/run_tokenizer.h"
 #include "train/run/signals.h"
-#include "train/run/trainer.h"
+#include "train/run/train_options.h"
 #include "train/run_directory.h"
 #include "train/step/host_state.h"
 #include "train/step/numerics.h"

@@ -67,7 +67,8 @@ RunTokenizer run_tokenizer(const Config& config, const Sources& training, const 
     return known;
   }
   require_tokens_of(config.model, *known.tokenizer);
-  if (!is_models && !hash.empty() && hash != known.tokenizer->about().hash)  // else see start()
+  if (!is_models && !hash.empty() &&
+      hash != known.tokenizer->about().hash)  // else warn_of_other_tokens()
     log_warning("the training data were not packed with the run's tokenizer, ", known.what);
   return known;
 }

@@ -20,8 +20,9 @@ class StepObserver {
 
   virtual void open() = 0;  // on rank 0, before the first step
   // On every rank after each step: before it is logged, and after its line was printed.
+  // is_comparison: a comparison with the plan is due (plan.compare_every_steps).
   virtual void fill_in(StepReport& report) = 0;
-  virtual void observe(StepReport& report) = 0;
+  virtual void observe(StepReport& report, bool is_comparison) = 0;
   virtual void meter_changed() = 0;  // after the meter has another peak
   virtual void end() = 0;            // on rank 0, after the last step
 };

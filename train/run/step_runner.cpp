@@ -17,6 +17,7 @@ Due due_after(const RunConfig& config, std::int64_t step) {
   due.evaluation = !config.data.validation.empty() && is_due(config.eval.every_steps);
   due.sample = config.log.sample_every_steps > 0 && is_due(config.log.sample_every_steps);
   due.checkpoint = is_due(config.checkpoint.every_steps);
+  due.comparison = config.plan.compare_every_steps > 0 && is_due(config.plan.compare_every_steps);
   due.hash = due.checkpoint || is_due(config.train.weight_hash_every_steps);
   return due;
 }

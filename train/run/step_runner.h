@@ -19,7 +19,11 @@ namespace lockstep {
 struct Due {
   bool last = false;
   bool line = false, evaluation = false, sample = false, checkpoint = false;
-  bool hash = false;  // hash of the weights, see WeightHash
+  bool hash = false;        // hash of the weights, see WeightHash
+  bool comparison = false;  // with the plan, see StepObserver::observe
+
+  // Whether an action needs the numbers of the step before the next one is enqueued.
+  bool needs_numbers() const { return last || evaluation || sample || checkpoint; }
 };
 Due due_after(const RunConfig& config, std::int64_t step);
 

@@ -27,17 +27,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The part of a step that no component accounts for. It is NaN if the components were not timed. A
-// host sees the end of a GPU's step a little late, so the components may sum to more than
-// `seconds`.
-double rest_of(const StepTime& traced, double seconds) {
-  return std::max(seconds - (traced.total() - traced[Component::other]), 0.0);
-}
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 int exit_code_of(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
   return ours != nullptr ? ours->exit_code() : 1;
@@ -89,6 +78,68 @@ class Trainer {
   std::optional<Timeline> timeline_;
   std::int64_t timeline_first_ = 0, timeline_end_ = 0;  // its first and last step
 };
+
+}  // namespace
+
+// Makes the parts of the run and trains. All ranks execute each statement at the same time, because
+// most contain a collective. If one throws here, the caller's ends_all ends all ranks
+// (launch/train_verb.cpp).
+int train(const TrainOptions& options, const RunRanks& ranks) {
+  // Rank 0 makes the directory, and the others find it.
+  RunHost host(options, ranks);
+  // The first rank of each host opens the data files for the ranks of that host.
+  MachineFiles files(options.config.data, host.world);
+  RunSources sources(options.config, files);
+  // On GPUs, ranks compare GPU models, drivers and libraries.
+  const RunConfig config =
+      settle(options.config, sources.training.row_kind(), host.stream, host.world);
+  // Each rank has enough memory, or throws. All ranks stage checkpoints in a copy, or none does.
+  const RunBytes bytes =
+      announced_bytes(config, host.stream, host.world, host.gpu ? host.gpu->others() : "");
+  // Ranks compare the data.
+  check_data(config, sources.training, sources.held_out ? &sources.held_out->dataset(0) : nullptr,
+             host.world);
+  // Rank 0 fetches the tokenizer of remote data.
+  RunData data(config, std::move(sources), bytes, host, files);
+  // Ranks allocate memory that NCCL sends from, make their process groups, and exchange the peak
+  // FLOP/s of their devices and whether saves read the training state itself.
+  RunCompute compute(config, bytes, host);
+  RunPosition position;
+  // Ranks find out which of them share a host.
+  RunCheckpoints checkpoints(config.checkpoint, host.directory.checkpoints(),
+                             compute.state.slices(), host.world, host.topology);
+
+  Run run{host, config, data, compute, position, checkpoints};
+  StepRunner runner(run);
+  Trainer trainer(run, runner);
+  return host.world.ends_all([&] {
+    try {
+      restore(run, runner);  // loads the newest checkpoint, the same on all ranks
+      return trainer.run();
+    } catch (const std::exception& error) {
+      host.log.end(exit_code_of(error), error.what(), 0);
+      throw;
+    }
+  });
+}
+
+namespace {
+
+// The part of a step that no component accounts for. It is NaN if the components were not timed. A
+// host sees the end of a GPU's step a little late, so the components may sum to more than
+// `seconds`.
+double rest_of(const StepTime& traced, double seconds) {
+  return std::max(seconds - (traced.total() - traced[Component::other]), 0.0);
+}
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Whether a step has a line in the log.
+bool has_line(const StepReport& report, const Due& due) {
+  return due.line || report.validation_loss;
+}
 
 int Trainer::run() {
   RunLog& log = run_.host.log;
@@ -188,8 +239,7 @@ void Trainer::end_timeline() {
 // Whether the numbers of the enqueued step are needed now. On a GPU they are otherwise read after
 // the next step is enqueued (StepRunner). A CPU has finished the step already.
 bool Trainer::must_finish(const Due& due, bool save_due) const {
-  return !run_.host.stream.is_cuda() || save_due || due.checkpoint || due.evaluation ||
-         due.sample || run_.position.stop != 0;
+  return !run_.host.stream.is_cuda() || save_due || due.needs_numbers() || run_.position.stop != 0;
 }
 
 StepReport Trainer::finish(const StepRunner::Enqueued& enqueued) {
@@ -235,8 +285,7 @@ StepReport Trainer::make_report(const StepRunner::Enqueued& enqueued) {
     measure_peak(report);
   report.shards = run_.data.files.counts();
   if (observer_) observer_->fill_in(report);
-  if ((due.line || report.validation_loss) && run_.host.gpu)
-    report.gpu = run_.host.gpu->read(report.step);
+  if (has_line(report, due) && run_.host.gpu) report.gpu = run_.host.gpu->read(report.step);
   if (report.gpu)  // assumes that all GPUs draw the power of this one
     report.joules_per_token = report.gpu->step_joules * run_.host.world.size() /
                               static_cast<double>(run_.config.train.batch_tokens);
@@ -245,12 +294,12 @@ StepReport Trainer::make_report(const StepRunner::Enqueued& enqueued) {
 
 // Prints the step line, and appends the report to metrics.jsonl and the event file.
 void Trainer::show(StepReport& report, const Due& due) {
-  if (run_.host.is_first() && (due.line || report.validation_loss)) {
+  if (run_.host.is_first() && has_line(report, due)) {
     print_step(report);
     if (report.shards) log_shards(*report.shards);
   }
   if (due.sample && !is_stopping()) sample(report);
-  if (observer_) observer_->observe(report);
+  if (observer_) observer_->observe(report, due.comparison);
   run_.host.log.append(report);
 }
 
@@ -346,45 +395,4 @@ std::optional<double> Trainer::evaluate(StepReport& report) {
 }
 
 }  // namespace
-
-// All ranks execute each statement at the same time, because most contain a collective. If one
-// throws here, the caller's ends_all ends all ranks (launch/train_verb.cpp).
-int train(const TrainOptions& options, const RunRanks& ranks) {
-  // Rank 0 makes the directory, and the others find it.
-  RunHost host(options, ranks);
-  // The first rank of each host opens the data files for the ranks of that host.
-  MachineFiles files(options.config.data, host.world);
-  RunSources sources(options.config, files);
-  // On GPUs, ranks compare GPU models, drivers and libraries.
-  const RunConfig config =
-      settle(options.config, sources.training.row_kind(), host.stream, host.world);
-  // Each rank has enough memory, or throws. All ranks stage checkpoints in a copy, or none does.
-  const RunBytes bytes =
-      announced_bytes(config, host.stream, host.world, host.gpu ? host.gpu->others() : "");
-  // Ranks compare the data.
-  check_data(config, sources.training, sources.held_out ? &sources.held_out->dataset(0) : nullptr,
-             host.world);
-  // Rank 0 fetches the tokenizer of remote data.
-  RunData data(config, std::move(sources), bytes, host, files);
-  // Ranks make their process groups and exchange the peak FLOP/s of their devices.
-  RunCompute compute(config, bytes, host);
-  RunPosition position;
-  // Ranks find out which of them share a host.
-  RunCheckpoints checkpoints(config.checkpoint, host.directory.checkpoints(),
-                             compute.state.slices(), host.world, host.topology);
-
-  Run run{host, config, data, compute, position, checkpoints};
-  StepRunner runner(run);
-  Trainer trainer(run, runner);
-  return host.world.ends_all([&] {
-    try {
-      restore(run, runner);  // loads the newest checkpoint, the same on all ranks
-      return trainer.run();
-    } catch (const std::exception& error) {
-      host.log.end(exit_code_of(error), error.what(), 0);
-      throw;
-    }
-  });
-}
-
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 // no documents, because they take no more memory.
 #pragma once
 
-#include "data/loader.h"
+#include "data/batch.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include "core/arena.h"
 #include "core/stream.h"
-#include "data/loader.h"
+#include "data/batch.h"
 
 namespace lockstep {
 

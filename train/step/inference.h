@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "data/loader.h"
+#include "data/batch.h"
 #include "model/transformer.h"
 #include "train/layout.h"
 #include "train/step/device_batch.h"

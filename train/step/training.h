@@ -12,7 +12,7 @@
 #include "core/graph.h"
 #include "core/mirror.h"
 #include "core/trace.h"
-#include "data/loader.h"
+#include "data/batch.h"
 #include "kernels/product_choices.h"
 #include "model/generate.h"
 #include "model/transformer.h"

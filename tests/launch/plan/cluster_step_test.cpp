@@ -24,9 +24,8 @@ StepTime time_beside(const Cluster& cluster, Collective kind, int machines, std:
   gather.kind = Op::Kind::collective;
   gather.bytes = bytes;
   gather.ranks = kRanks;
-  gather.group = "shard gathers";
-  gather.along = Component::communication_shard;
-  program.groups["shard gathers"] = {.ranks = kRanks, .domains = machines};
+  gather.group = Group::gathers;
+  program.groups[static_cast<std::size_t>(Group::gathers)] = {.ranks = kRanks, .domains = machines};
   { const OpLog::Call call(gathers, gather); }
   Op norm;
   norm.name = "rmsnorm_forward";

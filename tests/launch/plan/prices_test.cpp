@@ -419,7 +419,7 @@ TEST(Prices, know_every_group_and_call_of_a_step) {
     const auto program = record_step(config, Device{}, 1, 0, &topology);
     const auto seconds = [&](const Op& op) {
       if (op.kind != Op::Kind::collective) return prices.seconds(op, 1);
-      const auto& place = program.groups.at(std::string(op.group));
+      const auto& place = program.place_of(op.group);
       return prices.seconds(op, std::max(place.ranks / place.domains, 1));
     };
     EXPECT_GT(step_time(program, {.seconds = seconds}).total(), 0) << name_of(layout);

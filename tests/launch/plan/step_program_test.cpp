@@ -76,17 +76,15 @@ TEST(StepProgram, has_the_collectives_that_volume_derives) {
       StepShape step = program.shape;
       EXPECT_EQ(step.micro_batches, program.micro_batches);
       step.micro_batches = std::ssize(program.micro_ends);
-      std::map<std::pair<std::string, std::string>, Communicator::Traffic> found, expected;
+      std::map<std::pair<Group, std::string>, Communicator::Traffic> found, expected;
       for (const auto& entry : program.log->entries()) {
         if (entry.op.kind != Op::Kind::collective) continue;
         auto& traffic = found[{entry.op.group, entry.op.name}];
         ++traffic.calls;
         traffic.bytes += entry.op.bytes;
       }
-      LoneWorld world(rank, config.mesh.world());
-      const Comms comms = make_comms(world, config.mesh, &topology);
       for (const auto& term : step_volume(step)) {
-        auto& traffic = expected[{group_of(comms, term.group).name(), name(term.kind)}];
+        auto& traffic = expected[{term.group, name(term.kind)}];
         traffic.calls += term.traffic.calls;
         traffic.bytes += term.traffic.bytes;
       }
@@ -103,7 +101,7 @@ TEST(StepProgram, knows_how_many_domains_a_group_has) {
   const auto across = [&](int per_domain) {
     const auto topology = topology_of_neighbours(8, per_domain);
     const auto program = record_step(config, Device{}, 1, 0, &topology);
-    const auto& place = program.groups.at("shard scatters across");
+    const auto& place = program.place_of(Group::shard_across);
     return std::pair(place.ranks, place.domains);
   };
   EXPECT_EQ(across(4), std::pair(2, 2));

@@ -24,7 +24,7 @@ struct Toy {
     op.name = "toy";
     op.kind = kind;
     op.bytes = milliseconds;
-    op.along = Component::communication_shard;
+    op.group = Group::gathers;
     op.ranks = 2;
     const OpLog::Call call(stream, op);
   }

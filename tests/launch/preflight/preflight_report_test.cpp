@@ -188,7 +188,7 @@ TEST(Preflight, what_nobody_measures_is_kept) {
   costly.gpu_hours_per_interruption = 1000;
   costly.restart_seconds = 60;
   costly.launch_seconds = 0.5;  // measured
-  write_cluster(last.cluster, costly);
+  spit(last.cluster, to_json(costly).dump());
   spit(Residuals::file_beside(last.cluster), "of the old one");
   expect_wording("launch/preflight", "residuals", conclude(nullptr));
   EXPECT_EQ(slurp(last.folder / "cluster.residuals.json.before"), "of the old one");

@@ -16,7 +16,7 @@ class SignalAfter final : public StepObserver {
   explicit SignalAfter(std::int64_t step) : step_(step) {}
   void open() override {}
   void fill_in(StepReport&) override {}
-  void observe(StepReport& report) override {
+  void observe(StepReport& report, bool /*is_comparison*/) override {
     if (report.step == step_) std::raise(SIGTERM);
   }
   void meter_changed() override {}

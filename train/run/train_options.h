@@ -1,0 +1,37 @@
+// TrainOptions and RunRanks: what a run is started with.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+
+#include "core/json.h"
+#include "core/tensor.h"
+#include "dist/comms.h"
+#include "dist/topology/topology.h"
+#include "train/config.h"
+#include "train/run/step_observer.h"
+
+namespace lockstep {
+
+struct TrainOptions {
+  Config config;
+  std::string resolved_config;  // TOML text for the run directory
+  Json settings;                // values by key, for checkpoints: {"train.steps": 1000, ...}
+  std::filesystem::path run;
+  Device device;
+  MakeStepObserver make_observer{};
+  bool allow_dataset_change = false;
+  std::string version{};          // of this program, for the ledger
+  std::int64_t verify_steps = 0;  // number of steps to recompute before the run resumes
+  std::int64_t trace_steps = 0;   // number of first steps that each rank traces to a file
+  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // process start
+};
+
+// The ranks of a run, numbered by the mesh of config.layout.
+struct RunRanks {
+  World& world;
+  const Topology* topology = nullptr;  // absent: all ranks share one NVLink domain
+};
+
+}  // namespace lockstep
