@@ -13,7 +13,7 @@
 namespace lockstep {
 
 // Name of the check for the CPU time that the threads of a rank got while they multiplied.
-inline constexpr const char* kProcessorShare = "share of its processors' time";
+inline constexpr const char* kProcessorShare = "share of its CPU time";
 
 struct Finding {
   // More is better for flops, bytes per second and shares; less for seconds and counts.
