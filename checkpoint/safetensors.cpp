@@ -306,7 +306,7 @@ void SafetensorsFile::read(const StoredTensor& tensor, std::int64_t first,
     file_.read(bytes, tensor.offset + (first + done) * step);
     if (!to_numbers(tensor.type, bytes, out.subspan(static_cast<std::size_t>(done), now)))
       file_.fail(tensor.offset,
-                 str(tensor.name, ": cannot read ", lockstep::name(tensor.type), " as numbers"));
+                 str(tensor.name, ": cannot read ", lockstep::name(tensor.type), " values"));
   }
 }
 
@@ -319,7 +319,7 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, std::int64_t first
     if (std::isinf(out[i]) && !std::isinf(numbers[i]))
       file_.fail(tensor.offset,
                  str(tensor.name, ": element ", first + static_cast<std::int64_t>(i), " is ",
-                     numbers[i], "; expected at most 3.4e38, the largest fp32 number"));
+                     numbers[i], "; expected at most 3.4e38, the largest fp32 value"));
   }
 }
 

@@ -9,7 +9,7 @@ struct Names {
   const char *json, *words;
 };
 constexpr std::array<Names, kComponents> kNames{{
-    {"products", "products"},
+    {"products", "matmuls"},
     {"attention", "attention"},
     {"memory_bound", "memory-bound"},
     {"communication_tensor", "communication, tensor"},

@@ -74,7 +74,7 @@ std::string cpu_name() {
     const auto colon = line.find(": ");
     if (colon != std::string::npos) return line.substr(colon + 2);
   }
-  return "unknown processor";
+  return "unknown CPU";
 }
 
 }  // namespace lockstep

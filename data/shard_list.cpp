@@ -122,8 +122,8 @@ ShardKind kind_of(const fs::path& directory, const std::string& name) {
 Shard open_lockstep(const ShardList& list, const ListedShard& about, ShardFiles& files) {
   TokenFile file(files.open(list.path(about).string()), list.format);
   if (file.tokens() != about.tokens)
-    file.file().fail(8, str("the header says ", file.tokens(), " tokens, ", kManifestName, " says ",
-                            about.tokens));
+    file.file().fail(8, str("the header specifies ", file.tokens(), " tokens, ", kManifestName,
+                            " specifies ", about.tokens));
   Shard shard{std::move(file), std::make_unique<EndsList>(open_ends(list, about, files)), {}};
   if (list.has_masks)
     shard.mask.emplace(files.open((list.directory / mask_name(about.name)).string()), 0,

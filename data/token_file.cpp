@@ -155,7 +155,8 @@ void TokenFile::read_llmc_header(Header header) {
   const int version = header[0] == kShardMagicU16 ? kShardVersionU16 : kShardVersionU32;
   if (header[1] != version) file_.fail(4, str("version ", header[1], ", expected ", version));
   tokens_ = header[2];
-  if (tokens_ <= 0) file_.fail(8, str("the header says ", tokens_, " tokens, expected at least 1"));
+  if (tokens_ <= 0)
+    file_.fail(8, str("the header specifies ", tokens_, " tokens, expected at least 1"));
   check_size(offset_of(tokens_));
 }
 
@@ -167,7 +168,7 @@ void TokenFile::read_llmq_header(Header header) {
   if (header[3] != 4) file_.fail(12, str(header[3], " bytes per token, expected 4"));
   tokens_ = header[4];
   if (tokens_ <= 0)
-    file_.fail(16, str("the header says ", tokens_, " tokens, expected at least 1"));
+    file_.fail(16, str("the header specifies ", tokens_, " tokens, expected at least 1"));
   const bool has_masks = header[6] == 1;
   if (has_masks) mask_offset_ = offset_of(tokens_);
   check_size(offset_of(tokens_) + (has_masks ? (tokens_ + 7) / 8 : 0));

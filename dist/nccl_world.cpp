@@ -112,11 +112,11 @@ class NcclWorld final : public WorldOver {
     const auto deadline = Clock::now() + patience_;
     while (code == ncclInProgress) {
       if (Clock::now() > deadline)
-        throw TransientError(str("NCCL in the group '", group, "': ", call,
-                                 ": its ranks did not come ", "together within ",
-                                 static_cast<double>(patience_.count()) / 1000,
-                                 " s; does each of them run, and reach the others' network? "
-                                 "NCCL_DEBUG=INFO says more"));
+        throw TransientError(
+            str("NCCL in the group '", group, "': ", call, ": its ranks did not connect within ",
+                static_cast<double>(patience_.count()) / 1000,
+                " s; check that each rank runs and reaches the others over the network. "
+                "Set NCCL_DEBUG=INFO for details"));
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       made_progress();  // `patience` limits this wait, not the failure detector
       check_nccl(ncclCommGetAsyncError(all_, &code), all_, group, "ncclCommGetAsyncError");

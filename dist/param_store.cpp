@@ -41,7 +41,7 @@ ParamStore::ParamStore(Comms& comms, const Options& options)
                  "weights of type ", lockstep::name(options.compute_dtype),
                  ", expected fp32 or bf16");
   LOCKSTEP_CHECK(options.fp8 == Fp8Products::off || options.compute_dtype == DType::bf16,
-                 "fp8 products of ", lockstep::name(options.compute_dtype), ", expected bf16");
+                 "fp8 matmuls of ", lockstep::name(options.compute_dtype), ", expected bf16");
 }
 
 ParamStore::~ParamStore() {

@@ -98,7 +98,7 @@ MachineShares machine_shares(const Topology& topology, int rank,
 
 void use_share(const MachineShares& machine, int rank) {
   const auto found = std::find(machine.ranks.begin(), machine.ranks.end(), rank);
-  LOCKSTEP_CHECK(found != machine.ranks.end(), "rank ", rank, " is on another machine");
+  LOCKSTEP_CHECK(found != machine.ranks.end(), "rank ", rank, " is on another host");
   const auto i = static_cast<std::size_t>(found - machine.ranks.begin());
   use_processors(machine.shares[i].processors, machine.busy[i]);
 }
@@ -121,11 +121,11 @@ std::string in_words(const Topology& topology, const MachineShares& machine) {
   if (says(&RankPlace::numa_node, -1))
     text += str(", NUMA ", joined(places, is(&RankPlace::numa_node)));
   if (says(&RankPlace::adapter, std::string()))
-    text += str(", adapters ", joined(places, is(&RankPlace::adapter)));
+    text += str(", NICs ", joined(places, is(&RankPlace::adapter)));
   const auto bound = std::count_if(machine.shares.begin(), machine.shares.end(),
                                    [](const ProcessorShare& s) { return s.set_by_launcher; });
   text += str(", ", joined(machine.busy, [](int busy) { return busy; }),
-              machine.busy == std::vector(machine.busy.size(), 1) ? " processor" : " processors",
+              machine.busy == std::vector(machine.busy.size(), 1) ? " CPU core" : " CPU cores",
               machine.ranks.size() > 1 ? " each" : "");
   if (bound > 0) text += ", bound by the launcher or container";
   return text;

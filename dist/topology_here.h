@@ -36,11 +36,11 @@ MachineShares machine_shares(const Topology& topology, int rank,
 // streams are made.
 void use_share(const MachineShares& machine, int rank);
 
-// Placement of a host's ranks as text: " on 8 x NVIDIA H100, NUMA 0,0,0,0,1,1,1,1, adapters
-// mlx5_0,mlx5_3,..., 28 processors each".
+// Placement of a host's ranks as text: " on 8 x NVIDIA H100, NUMA 0,0,0,0,1,1,1,1, NICs
+// mlx5_0,mlx5_3,..., 28 CPU cores each".
 std::string in_words(const Topology& topology, const MachineShares& machine);
 // One line per host, from the texts that the ranks made with the function above; hosts that are
-// alike share one line: "host n1: ranks 0-7 on ..., 28 processors each; alike: host n2: ranks
+// alike share one line: "host n1: ranks 0-7 on ..., 28 CPU cores each; alike: host n2: ranks
 // 8-15".
 std::vector<std::string> in_words(const Topology& topology, const std::vector<std::string>& said);
 

@@ -25,10 +25,10 @@ void check(const AdamWRun& run, const AdamWRun& first) {
                  " elements, m ", run.m.elements(), ", grad ", run.grad.elements(),
                  ", expected the same number");
   LOCKSTEP_CHECK(bool(run.master) == bool(first.master),
-                 "one run has a master and another has none");
+                 "one run has master weights and another has none");
   if (run.master) {
-    check_dtype("master", run.master, DType::fp32);
-    LOCKSTEP_CHECK(run.master.elements() == n, "weight has ", n, " elements, master ",
+    check_dtype("master weight", run.master, DType::fp32);
+    LOCKSTEP_CHECK(run.master.elements() == n, "weight has ", n, " elements, master weight ",
                    run.master.elements(), ", expected the same number");
   }
   if (run.absmax) check_tensor("absmax", run.absmax, {1}, DType::fp32);

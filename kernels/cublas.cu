@@ -46,7 +46,7 @@ cudaDataType_t data_type(DType dtype) {
     case DType::bf16: return CUDA_R_16BF;
     case DType::fp8_e4m3: return CUDA_R_8F_E4M3;
     case DType::fp8_e5m2: return CUDA_R_8F_E5M2;
-    default: LOCKSTEP_FAIL("a product of ", name(dtype));
+    default: LOCKSTEP_FAIL("a matmul of ", name(dtype));
   }
 }
 
@@ -363,7 +363,7 @@ bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& pro
       workspace.data, static_cast<std::size_t>(kWorkspaceBytes), stream.native());
   if (is_choosing) return !is_refused(status, "cublasLtMatmul");
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-    log_warning("cuBLASLt does not support the algorithm that was chosen for the product ",
+    log_warning("cuBLASLt does not support the algorithm that was chosen for the matmul ",
                 plan.name,
                 "; kernels without its epilogue compute it from now on, and bits differ");
     return false;

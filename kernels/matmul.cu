@@ -22,7 +22,7 @@ void multiply_plainly(Stream& stream, Product product, Tensor memory) {
   product.epilogue = Epilogue::none;
   product.bias = product.aux = {};
   LOCKSTEP_CHECK(stream.kept<Cublas>().multiply(stream, product, memory),
-                 "cuBLASLt has no product of ", name(product.a.dtype), " with m = ", product.m,
+                 "cuBLASLt has no matmul of ", name(product.a.dtype), " with m = ", product.m,
                  ", n = ", product.n, ", k = ", product.k);
 }
 

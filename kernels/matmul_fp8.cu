@@ -33,7 +33,7 @@ void matmul_fp8(Stream& stream, Arena& scratch, const MatmulFp8& args) {
     plain.epilogue = Product::Epilogue::none;
     plain.bias = {};
     if (!cublas.multiply(stream, plain, workspace))
-      LOCKSTEP_FAIL("cuBLASLt has no product of ", name(args.b.q.dtype), " and ",
+      LOCKSTEP_FAIL("cuBLASLt has no matmul of ", name(args.b.q.dtype), " and ",
                     name(args.a.q.dtype), " with m = ", product.m, ", n = ", product.n,
                     ", k = ", product.k,
                     " on this GPU; set precision.fp8 to another scaling, or to off");

@@ -11,7 +11,7 @@ std::int64_t cublaslt_version() {
 ChosenProducts choose_products(Stream& stream, [[maybe_unused]] const ProductChoices& recorded,
                                [[maybe_unused]] FunctionRef<void()> run) {
   LOCKSTEP_CHECK(stream.is_cuda() && !stream.is_measuring(), "stream ", stream.name(),
-                 " has no products to choose for");
+                 " has no matmuls to choose algorithms for");
   LOCKSTEP_DISPATCH_CUDA(choose_products(stream, recorded, run));
 }
 

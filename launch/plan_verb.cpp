@@ -180,20 +180,21 @@ std::vector<std::string> notes_of(const Plan& plan) {
   if (on_gpus && e.operators.measured == 0 && plan.config.train.attention == Config::Attention::own)
     notes.emplace_back(
         "attention uses Lockstep's own kernels, because of train.attention or because cuDNN does "
-        "not support this run; they are priced as FlashAttention-2 over whole sequences");
+        "not support this run; their time is estimated as that of FlashAttention-2 over whole "
+        "sequences");
   if (e.operators.measured == 0)
-    notes.push_back(str("no operator was measured: operators use the price model of ",
+    notes.push_back(str("no operator was measured: operator times are estimated from the rates of ",
                         on_gpus ? plan.cluster.hardware.name : plan.cluster.name,
                         "; run `lockstep preflight` to measure them"));
   else if (e.operators.measured < e.operators.kinds)
     notes.push_back(str(e.operators.measured, " of ", e.operators.kinds,
-                        " operators were measured, the others use the price model"));
+                        " operators were measured, the others are estimated"));
   if (const auto& c = e.collectives; e.operators.measured > 0 && c.measured < c.kinds)
     notes.push_back(c.measured == 0
-                        ? std::string("no collective was measured: they use the price model")
+                        ? std::string("no collective was measured: their times are estimated")
                         : str(c.measured, " of ", c.kinds,
                               " collectives were measured between this number of hosts; the others "
-                              "use the price model"));
+                              "are estimated"));
   if (on_gpus && plan.cluster.host_memory_bytes == 0)
     notes.emplace_back(
         "the cluster file does not set host_memory_bytes: host memory is assumed to be sufficient");

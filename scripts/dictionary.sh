@@ -9,7 +9,7 @@ fetch_dictionary() {
   echo "downloading Debian's dict-gcide (14 MB), an English dictionary to train on; it is not installed"
   if ! apt-cache show dict-gcide >/dev/null 2>&1; then
     if ((EUID != 0)); then
-      echo "apt does not know the package yet; run this command, then retry: sudo apt-get update"
+      echo "apt does not list the package yet; run this command, then retry: sudo apt-get update"
       exit 75
     fi
     apt-get update -qq </dev/null

@@ -37,7 +37,7 @@ def mend(error):
     """Error handler of a UTF-8 decoder: one byte at a time."""
     byte = error.object[error.start]
     if byte not in LATIN:
-        raise SystemExit(f"byte {byte:#x} at {error.start} is not UTF-8, and not one we know")
+        raise SystemExit(f"byte {byte:#x} at {error.start} is not UTF-8 and has no replacement")
     return LATIN[byte], error.start + 1
 
 
@@ -45,7 +45,7 @@ def clean(text):
     """The entries alone, as UTF-8 bytes."""
     start = text.find(FIRST_ENTRY)
     if start < 0:
-        raise SystemExit("this is not the dictionary we know: no entry '0 \\0\\ adj.'")
+        raise SystemExit("not the expected dictionary: no entry '0 \\0\\ adj.'")
     text = text[start + 1:]
     tag = re.escape(TAG)
     text = re.sub(rb"\n *" + tag + rb"(?=\n)", b"", text)  # alone in its line: with the line

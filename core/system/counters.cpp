@@ -54,7 +54,7 @@ Counters error_counters(const fs::path& sysfs) {
   });
   for_each_entry(sysfs / "devices/system/cpu", [&](const fs::path& processor) {
     for (const char* name : kThrottles)
-      add(counters, str("processors ", name), processor / "thermal_throttle" / name);
+      add(counters, str("CPU ", name), processor / "thermal_throttle" / name);
   });
   return counters;
 }

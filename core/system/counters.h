@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Counts by name: "mlx5_0 port 1 link_downed", "eth0 rx_errors", "processors core_throttle_count"
+// Counts by name: "mlx5_0 port 1 link_downed", "eth0 rx_errors", "CPU core_throttle_count"
 // (sum over all CPUs). Counters that the system does not have are absent.
 using Counters = std::map<std::string, std::int64_t>;
 Counters error_counters(const std::filesystem::path& sysfs = "/sys");

@@ -97,7 +97,7 @@ void describe_format(std::ostream& out, const Dataset& dataset) {
   if (format.boundary == Boundary::listed)
     out << "listed beside the shards\n";
   else if (format.boundary == Boundary::none)
-    out << "not known\n";
+    out << "unknown\n";
   else
     out << "token " << format.boundary_token << ' '
         << (format.boundary == Boundary::front ? "before" : "after") << " each document\n";
@@ -225,7 +225,7 @@ std::string inspect(const Dataset& dataset, const Tokenizer* tokenizer,
   const auto documents =
       listed ? listed_documents(dataset, middle) : scanned_documents(dataset, middle, most_scanned);
   if (dataset.format().boundary == Boundary::none)
-    out << "not known\n";
+    out << "unknown\n";
   else
     describe_lengths(out, documents.lengths);
   count = std::max<std::int64_t>(count, 0);

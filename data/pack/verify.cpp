@@ -47,7 +47,7 @@ void check_hash(const ReadFile& file, const std::string& expected) {
   }
   if (const auto found = hasher.hex(); found != expected)
     throw DataError(str(file.path().string(), ": the XXH3-128 of its bytes is ", found, ", ",
-                        kManifestName, " says ", expected));
+                        kManifestName, " specifies ", expected));
 }
 
 template <class Check>

@@ -83,7 +83,7 @@ bool Remote::learn(const std::string& url, const HttpRequest& request, const Htt
 }
 
 std::string Remote::advice(const std::string& url, const HttpReply& reply) {
-  if (reply.status == 416) return "; the object is shorter than dataset.json says";
+  if (reply.status == 416) return "; the object is shorter than dataset.json specifies";
   if (url.starts_with("s3://")) return s3().advice(reply);
   if (reply.status == 401 || reply.status == 403)
     return "; put the user name and password of the host into ~/.netrc";

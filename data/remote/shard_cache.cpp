@@ -363,7 +363,7 @@ void ShardCache::finish(Job& job, std::unique_lock<std::mutex>& lock) {
     if (!error && !is_right && job.was_wrong) {
       job.part->remove();
       throw DataError(str(job.shard.url, ": the XXH3-128 of its bytes is ", found,
-                          ", dataset.json says ", job.shard.hash,
+                          ", dataset.json specifies ", job.shard.hash,
                           "; it was fetched twice. Check that the object belongs to the same "
                           "dataset as dataset.json"));
     }

@@ -180,7 +180,7 @@ Topology renumbered(const Topology& topology, const std::vector<int>& order) {
   auto sorted = order;
   std::ranges::sort(sorted);
   LOCKSTEP_CHECK(sorted == ranks, "expected each of ", ranks.size(), " ranks once, got ",
-                 order.size(), " other numbers");
+                 order.size(), " other values");
   std::vector<RankPlace> places;
   std::vector<int> number(order.size());  // new number of each rank of `topology`
   for (const int rank : order) {

@@ -104,11 +104,10 @@ OperatorTimes::Time parse_time(const Json& json) {
   const Json* sizes = json.find("sizes");
   if (sizes == nullptr) return time;
   if (sizes->as_array().size() != time.sizes.size())
-    throw DataError(
-        str(time.name, ": sizes: expected 4 numbers, found ", sizes->as_array().size()));
+    throw DataError(str(time.name, ": sizes: expected 4 values, found ", sizes->as_array().size()));
   for (std::size_t i = 0; i < time.sizes.size(); ++i)
     if ((time.sizes[i] = sizes->as_array()[i].as_integer()) < 0)
-      throw DataError(str(time.name, ": sizes: expected no negative numbers"));
+      throw DataError(str(time.name, ": sizes: expected no negative values"));
   time.flops = json.at("flops").as_double();
   if (!(time.flops >= 0 && time.flops < kMostFlops))
     throw DataError(str(time.name, ": flops: expected 0 to ", kMostFlops, ", found ", time.flops));

@@ -28,6 +28,7 @@ std::string percent(double share) {
 }
 
 std::string words_of(std::string text) {
+  if (text == "numbers") return "step results";  // the name in JSON
   std::ranges::replace(text, '_', ' ');
   return text;
 }
@@ -122,7 +123,8 @@ std::string time_table(const Plan& plan) {
 
 std::string search_table(const LayoutSearch& search) {
   if (search.best.empty()) return str("\nLayouts: none fits", nothing_fits(search), "\n");
-  std::string text = str("\nLayouts (", search.priced, " that fit were priced; memory per rank)\n");
+  std::string text =
+      str("\nLayouts (", search.priced, " that fit were estimated; memory per rank)\n");
   for (std::size_t i = 0; i < search.best.size(); ++i) {
     const auto& one = search.best[i];
     text +=
@@ -223,7 +225,7 @@ std::string rate(const StepCalls::Row& row) {
 }
 
 std::string source(const StepCalls::Row& row) {
-  if (row.measured_calls == 0) return "priced";
+  if (row.measured_calls == 0) return "estimated";
   if (row.measured_calls == row.calls) return "measured";
   return str(with_commas(row.measured_calls), " measured");
 }

@@ -18,7 +18,7 @@ std::set<std::string> ports_gone(const Counters& before, const Counters& now) {
 }
 
 void check_machine(PreflightRank& rank, const Counters& before, const Counters& now) {
-  rank.add({.check = "errors of adapters and processors, new", .limit = 0}, [&](Finding& f) {
+  rank.add({.check = "errors of NICs and CPUs, new", .limit = 0}, [&](Finding& f) {
     if (before.empty() && now.empty()) return;  // the system has no counters
     f.value = 0;
     const auto add = [&](std::int64_t count, const std::string& what) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 
 #include "core/units.h"
 
@@ -35,6 +36,12 @@ struct Found {
     return finding->whose.empty() ? who->key : finding->whose;
   }
 };
+
+// The name of a check for readers. "product M x N x K type" is a key of preflight.json.
+std::string check_in_words(const std::string& check) {
+  constexpr std::string_view kKey = "product ";
+  return check.starts_with(kKey) ? str("matmul ", check.substr(kKey.size())) : check;
+}
 
 // Groups findings by check, in the order of the first rank that has each check.
 std::vector<std::vector<Found>> by_check(const std::vector<std::vector<Finding>>& by_rank,
@@ -113,7 +120,7 @@ void judge_bits(const std::vector<Found>& found, HealthVerdict& verdict, bool& i
   for (const Found& one : found)
     if (alike > 1 || ranks_of[one.finding->bits] < most)
       verdict.faults.push_back(
-          {one.whose(), str(one.finding->check, ": result differs from ",
+          {one.whose(), str(check_in_words(one.finding->check), ": result differs from ",
                             alike > 1 ? "other ranks; memory, CPU or GPU of one of them is faulty"
                                       : "most ranks; its memory, CPU or GPU is faulty")});
 }
@@ -126,8 +133,8 @@ void judge_missing(const std::vector<Found>& found, const std::vector<Who>& who,
   for (const Who& one : who) {
     if (std::ranges::any_of(found, [&](const Found& f) { return f.who == &one; })) continue;
     is_well = false;
-    verdict.faults.push_back(
-        {one.words, str(found.front().finding->check, ": measured only on other ranks")});
+    verdict.faults.push_back({one.words, str(check_in_words(found.front().finding->check),
+                                             ": measured only on other ranks")});
   }
 }
 
@@ -237,7 +244,7 @@ HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std:
   for (const auto& found : by_check(by_rank, who)) {
     const Finding& first = *found.front().finding;
     const auto values = ranked(found);
-    HealthVerdict::Row row{.check = first.check, .unit = first.unit};
+    HealthVerdict::Row row{.check = check_in_words(first.check), .unit = first.unit};
     row.ranks = static_cast<int>(values.size());
     if (!values.empty()) row.median = values[(values.size() - 1) / 2];
     for (const Found& one : found) {
@@ -253,7 +260,8 @@ HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std:
       const auto wrong = wrong_with(f, row.median, best);
       if (wrong.empty()) continue;
       row.is_well = false;
-      verdict.faults.push_back({one.whose(), str(f.check, ": ", wrong), f.is_wrong_configuration});
+      verdict.faults.push_back(
+          {one.whose(), str(check_in_words(f.check), ": ", wrong), f.is_wrong_configuration});
     }
     judge_bits(found, verdict, row.is_well);
     judge_missing(found, who, verdict, row.is_well);

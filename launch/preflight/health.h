@@ -13,14 +13,14 @@
 namespace lockstep {
 
 // Name of the check for the CPU time that the threads of a rank got while they multiplied.
-inline constexpr const char* kProcessorShare = "share of its processors' time";
+inline constexpr const char* kProcessorShare = "share of its CPU time";
 
 struct Finding {
   // More is better for flops, bytes per second and shares; less for seconds and counts.
   enum class Unit : std::uint8_t { flops, bytes_per_second, share, seconds, count };
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-  std::string check = {};  // "product 4096 x 4096 x 1024 bf16"
+  std::string check = {};  // key in preflight.json: "product 4096 x 4096 x 1024 bf16"
   Unit unit = Unit::count;
   double value = kNone;
   double limit = kNone;     // worst allowed value; kNone: no limit
@@ -67,8 +67,8 @@ class Baseline {
 };
 
 struct HealthVerdict {
-  struct Row {  // result of a check
-    std::string check = {};
+  struct Row {               // result of a check
+    std::string check = {};  // for readers: "matmul 4096 x 4096 x 1024 bf16"
     Finding::Unit unit = Finding::Unit::count;
     int ranks = 0;  // number of ranks with a value
     double worst = Finding::kNone, median = Finding::kNone;

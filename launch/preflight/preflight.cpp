@@ -52,7 +52,7 @@ Hardware measured_hardware(const PreflightRank& rank, const ProductRates& rates,
     hardware.multiprocessors = gpu.multiprocessors;
     return hardware;
   }
-  hardware.name = "processors";
+  hardware.name = "CPU";
   hardware.hbm_bytes =
       all_memory_bytes(device) / std::ssize(machine_ranks(rank.topology, rank.world.rank()));
   return hardware;

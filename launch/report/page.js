@@ -164,7 +164,7 @@ function difference(planned, measured) {
 }
 
 // Names as in plans and logs (core/component.cpp); other parts keep their names of the data.
-const PART_NAMES = { memory_bound: "memory-bound", communication_tensor: "communication, tensor",
+const PART_NAMES = { products: "matmuls", memory_bound: "memory-bound", communication_tensor: "communication, tensor",
   communication_shard: "communication, shard", communication_replicate: "communication, replicate",
   communication_ranks: "communication, all ranks", communication_host: "communication, host" };
 

@@ -67,22 +67,22 @@ TEST(TopologyHere, hosts_that_are_alike_have_one_line) {
   std::vector<std::string> said;
   for (std::size_t i = 0; i < places.size(); ++i) {
     places[i].host = places[i].machine = str("n", i / 2);
-    said.push_back(i / 2 == 1 ? ", 2 processors each" : ", 1 processor each");
+    said.push_back(i / 2 == 1 ? ", 2 CPU cores each" : ", 1 CPU core each");
   }
-  said.back() = ", 1 processor";
+  said.back() = ", 1 CPU core";
   auto lines = in_words(topology_of(places), said);
   ASSERT_EQ(lines.size(), 3u);
   for (const char* pin : {"host n0: ranks 0-1", "host n2: ranks 4-5", "host n3: ranks 6-7"})
     expect_contains(lines[0], pin);
-  EXPECT_EQ(lines[1], "host n1: ranks 2-3, 2 processors each");
-  EXPECT_EQ(lines[2], "host n4: rank 8, 1 processor");
+  EXPECT_EQ(lines[1], "host n1: ranks 2-3, 2 CPU cores each");
+  EXPECT_EQ(lines[2], "host n4: rank 8, 1 CPU core");
   expect_wording("dist/topology_here", "hosts that are alike", lines[0]);
   places.clear();
   for (int i = 0; i < 16; ++i) {
     places.emplace_back();
     places.back().host = places.back().machine = str("n", i);
   }
-  lines = in_words(topology_of(places), std::vector<std::string>(16, ", 1 processor"));
+  lines = in_words(topology_of(places), std::vector<std::string>(16, ", 1 CPU core"));
   ASSERT_EQ(lines.size(), 1u);
   expect_contains(lines[0], "12");
   expect_wording("dist/topology_here", "many hosts that are alike", lines[0]);

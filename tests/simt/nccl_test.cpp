@@ -40,7 +40,7 @@ TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_come) {
     if (host.rank() == 2) return say_only(host);
     make_nccl_world(host, kGpu, std::chrono::milliseconds(200));
   });
-  expect_contains(said, "75 NCCL in the group 'all': ncclCommInitRank: its ranks did not come");
+  expect_contains(said, "75 NCCL in the group 'all': ncclCommInitRank: its ranks did not connect");
   expect_contains(said, "within 0.2 s");
 }
 
@@ -50,7 +50,7 @@ TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_make_a_group) {
     if (host.rank() == 0) world->connect({"tensor", {0, 1}});
     world->exchange("");
   });
-  expect_contains(said, "75 NCCL in the group 'tensor': ncclCommSplit: its ranks did not come");
+  expect_contains(said, "75 NCCL in the group 'tensor': ncclCommSplit: its ranks did not connect");
 }
 
 TEST(NcclWorld, refuses_ranks_with_another_nccl) {

@@ -66,7 +66,7 @@ void take_loaded(Run& run, const Json& about) {
     throw TransientError(str("the weights of step ", about.at("step").as_integer(),
                              " have the hash ", here, " in memory, but ", saved->as_string(),
                              " when they were saved, although all bytes of the checkpoint are as "
-                             "written: a memory or processor fault, now or during the save. Rerun "
+                             "written: a memory, CPU or GPU fault, now or during the save. Rerun "
                              "the same command to retry. If the error repeats on another host, "
                              "move step ",
                              about.at("step").as_integer(), " away to load an older checkpoint"));

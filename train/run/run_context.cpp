@@ -141,7 +141,7 @@ std::uint64_t Run::read_weight_hash(std::int64_t step) {
   }
   throw TransientError(str(
       "after step ", step, ", replicated weights differ between ranks. Matching groups: ", groups,
-      ". Likely a memory or processor fault in the smaller group; rerun the same command to ",
+      ". Likely a memory, CPU or GPU fault in the smaller group; rerun the same command to ",
       position.saved_step < 0
           ? "start from the beginning"
           : str("resume from step ", position.saved_step, ", whose weights were compared")));

@@ -218,7 +218,7 @@ Training::Outcome& Training::outcome_of(std::int64_t step) {
 
 Training::Numbers Training::numbers(std::int64_t step) {
   const Outcome& outcome = outcome_of(step);
-  LOCKSTEP_CHECK(outcome.step == step, "numbers of step ", step, ", the last one is ",
+  LOCKSTEP_CHECK(outcome.step == step, "results of step ", step, ", the last one is ",
                  step_number_);
   outcome.done.synchronize();
   // Prints "nan", never "-nan".

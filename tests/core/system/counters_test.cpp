@@ -19,7 +19,7 @@ TEST(Counters, cover_ports_nics_and_cpus) {
   EXPECT_EQ(error_counters(sysfs.root()), (Counters{{"eth0 rx_errors", 7},
                                                     {"mlx5_0 port 1 link_downed", 3},
                                                     {"mlx5_0 port 1 packet_seq_err", 5},
-                                                    {"processors core_throttle_count", 6}}));
+                                                    {"CPU core_throttle_count", 6}}));
   EXPECT_TRUE(error_counters(sysfs.root() / "nowhere").empty());
 }
 

@@ -64,7 +64,7 @@ TEST(StepComparison, has_rows_of_what_plan_or_run_has_alone) {
   const auto measured =
       time_of({{Component::products, 0.5}, {Component::data, 1e-3}, {Component::other, 1e-6}});
   const auto table = comparison_table(planned, measured);
-  for (const char* there : {"products", "attention", "data", "step"})
+  for (const char* there : {"matmuls", "attention", "data", "step"})
     expect_contains(table, str("\n  ", there, " "));
   for (const char* none : {"host", "other", "checkpoint", "memory-bound"})
     EXPECT_EQ(table.find(none), std::string::npos) << table;

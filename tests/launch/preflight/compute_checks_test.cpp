@@ -44,11 +44,11 @@ TEST(ComputeChecks, processors_have_none_but_their_share) {
   for (const Finding& one : lone.rank.findings) {
     EXPECT_EQ(one.failure, "") << one.check;
     EXPECT_GT(one.value, 0) << one.check;
-    const bool is_share = one.check == "share of its processors' time";
+    const bool is_share = one.check == "share of its CPU time";
     EXPECT_EQ(is_share ? one.limit == 0.9 : std::isnan(one.limit), true) << one.check;
     EXPECT_EQ(one.tolerance > 0, !is_share) << one.check;
   }
-  EXPECT_LE(find(lone.rank.findings, "share of its processors' time")->value, 1);
+  EXPECT_LE(find(lone.rank.findings, "share of its CPU time")->value, 1);
 }
 
 // A measuring stream does nothing: what should have been copied is not there.

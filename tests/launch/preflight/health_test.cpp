@@ -59,6 +59,18 @@ TEST(Health, the_slower_of_two_is_named) {
   expect_said("no time", faults(found(kStep, {0.0, 1.0})), {"host n2, rank 1: step: 1.00 s"});
 }
 
+// preflight.json has "product" as a key, so its older files stay comparable.
+TEST(Health, a_product_of_the_file_is_a_matmul_for_readers) {
+  Finding product = kProduct;
+  product.check = "product 8 x 8 x 8 fp32";
+  const auto by_rank = found(product, {100e9, 94e9});
+  const auto verdict = judge(by_rank, hosts(2), {});
+  EXPECT_EQ(verdict.rows.front().check, "matmul 8 x 8 x 8 fp32");
+  EXPECT_EQ(faults(by_rank).find("product"), std::string::npos);
+  expect_contains(faults(by_rank), "host n2, rank 1: matmul 8 x 8 x 8 fp32: ");
+  EXPECT_NE(baseline_of(by_rank, hosts(2)).find(product.check, "n1/0"), nullptr);
+}
+
 TEST(Health, one_that_is_fast_makes_no_others_slow) {
   EXPECT_EQ(faults(found(kProduct, {100, 200, 101, 102})), "");
   expect_contains(faults(found(kProduct, {100, 100, 50, 100})), "host n3, rank 2: product: ");

@@ -57,7 +57,7 @@ TEST(PreflightRank, tolerances_are_those_of_the_documentation) {
     return on_gpus == on_processors ? percent(on_gpus)
                                     : str(percent(on_gpus), " / ", percent(on_processors));
   };
-  EXPECT_EQ(documented_tolerance("product "), in_words(gpu.products, cpu.products));
+  EXPECT_EQ(documented_tolerance("matmul "), in_words(gpu.products, cpu.products));
   EXPECT_EQ(documented_tolerance("clock under load"), in_words(gpu.clocks, cpu.clocks));
   EXPECT_EQ(documented_tolerance("memory, read"), in_words(gpu.memory, cpu.memory));
   EXPECT_EQ(documented_tolerance("copy from"), in_words(gpu.copies, cpu.copies));

@@ -147,13 +147,11 @@ TEST(Preflight, a_busy_machine_is_told_what_to_do_and_what_becomes_of_the_files)
       EXPECT_EQ(report.conclude({}, nullptr), 75);
     });
   };
-  Finding share{.check = "share of its processors' time",
-                .unit = Finding::Unit::share,
-                .value = 0.49,
-                .limit = 0.9};
+  Finding share{
+      .check = "share of its CPU time", .unit = Finding::Unit::share, .value = 0.49, .limit = 0.9};
   const auto both = conclude(share);
   for (const auto& pin :
-       {std::string("host n1, rank 0: share of its processors' time: 49 %"), std::string("`top`"),
+       {std::string("host n1, rank 0: share of its CPU time: 49 %"), std::string("`top`"),
         std::string("--threads"), last.cluster.string(), last.baseline.string()})
     expect_contains(both, pin);
   expect_wording("launch/preflight", "a busy machine", both);

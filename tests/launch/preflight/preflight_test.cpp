@@ -34,9 +34,9 @@ TEST(Preflight, measures_each_rank_part_by_part_and_what_plans_need) {
   for (const Preflight& one : all)
     for (const char* check :
          {"product 1024 x 1024 x 1024 fp32", "product 1024 x 1024 x 1024 bf16",
-          "share of its processors' time", "memory, read and written", "copy from the host",
+          "share of its CPU time", "memory, read and written", "copy from the host",
           "copy to the host", "sends to other hosts", "storage, written", "storage, read",
-          "a step's own operators", "errors of adapters and processors, new"}) {
+          "a step's own operators", "errors of NICs and CPUs, new"}) {
       ASSERT_NE(find(one.findings, check), nullptr) << check;
       EXPECT_EQ(find(one.findings, check)->failure, "") << check;
       EXPECT_FALSE(std::isnan(find(one.findings, check)->value)) << check;
@@ -160,7 +160,7 @@ TEST(Preflight, a_nodes_figures_are_of_its_ranks_together) {
   const Cluster& cluster = all[0].cluster;
   EXPECT_EQ(cluster.nodes, 1);
   EXPECT_EQ(cluster.ranks_per_node, 2);
-  EXPECT_EQ(cluster.name, "1 host of 2 x processors");
+  EXPECT_EQ(cluster.name, "1 host of 2 x CPU");
   const auto value = [&](const char* check) { return find(all[0].findings, check)->value; };
   EXPECT_EQ(cluster.storage_write_bytes_per_second, 2 * value("storage, written"));
   EXPECT_EQ(cluster.storage_read_bytes_per_second, 2 * value("storage, read"));
