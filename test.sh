@@ -123,7 +123,11 @@ results=()
 cuda_build=''
 for preset in "${presets[@]}" "${cuda[@]}"; do
   if [[ $preset == cuda && -n $cuda_build ]]; then
-    wait "$cuda_build" || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+    if ! wait "$cuda_build"; then  # the tests of the preset cpu have run: count them too
+      echo '<testsuite><testcase name="build" status="fail"/></testsuite>' >build/cuda/tests.xml
+      results+=("cuda=build/cuda/tests.xml")
+      continue
+    fi
   else
     build "$preset"
   fi
