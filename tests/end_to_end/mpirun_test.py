@@ -259,16 +259,16 @@ def check(lockstep, folder):
     subprocess.run([lockstep, "data", "pack", str(folder / "long.txt"), "--tokenizer", "bytes", "--out",
                     str(folder / "long")], check=True, capture_output=True)
     run = folder / "evaluating"
-    settings = [f"data.validation={folder / 'long'}", "eval.every_steps=1", "eval.tokens=0"]
+    settings = [f"data.validation={folder / 'long'}", "eval.every_steps=2", "eval.tokens=0", "log.every_steps=1"]
     process = subprocess.Popen(job.command(configs["llama3"], run, 2, settings), **ALONE,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while says("train.random_weights") not in process.stderr.readline().decode(errors="replace"):
+    while says("step.loss") not in process.stderr.readline().decode(errors="replace"):
         pass
-    time.sleep(2)  # the step takes milliseconds
+    time.sleep(2)  # step 2 takes milliseconds
     begin = time.time()
     process.send_signal(signal.SIGUSR1)
     said = process.communicate(timeout=120)[1].decode(errors="replace")
-    expect(process.returncode == 75 and time.time() - begin < 10 and len(numbers(run)) == 1,
+    expect(process.returncode == 75 and time.time() - begin < 10 and len(numbers(run)) == 2,
            f"stopped in an evaluation: {process.returncode} after {time.time() - begin:.1f} s: {said[-300:]}")
 
     check_launcher_gone(job, configs["llama3"])

@@ -538,21 +538,21 @@ class Signalled : public EndToEnd {
  protected:
   Process start_run() {
     write_tokens(directory_ / "long.bin", 40'000'000);
-    return start(with(train("run"), {"data.validation=" + path("long.bin"), "eval.every_steps=1",
-                                     "eval.tokens=0"}));
+    return start(with(train("run"), {"data.validation=" + path("long.bin"), "eval.every_steps=2",
+                                     "eval.tokens=0", "log.every_steps=1"}));
   }
 };
 
 TEST_F(Signalled, during_an_evaluation_a_run_saves_and_ends_at_once) {
   Process process = start_run();
-  ASSERT_TRUE(process.says("starting from random weights")) << process.err();
-  std::this_thread::sleep_for(std::chrono::seconds(1));  // the step takes milliseconds
+  ASSERT_TRUE(process.says("| loss ")) << process.err();
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // step 2 takes milliseconds
   const auto begin = std::chrono::steady_clock::now();
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75) << process.err();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
-  EXPECT_TRUE(fs::exists(checkpoint("run", 1)));
-  EXPECT_EQ(losses("run").size(), 1u);
+  EXPECT_TRUE(fs::exists(checkpoint("run", 2)));
+  EXPECT_EQ(losses("run").size(), 2u);
 }
 
 TEST_F(Signalled, while_it_starts_a_run_ends_as_one_that_may_go_on) {
@@ -586,7 +586,15 @@ TEST_F(FullDisk, a_log_that_cannot_be_written_is_warned_of_once) {
   Process process = start(with(
       train("run"), {"train.steps=1000000", "checkpoint.every_steps=0", "log.prometheus_file=''"}));
   ASSERT_TRUE(process.says("tfevents")) << process.err();       // the second of two files that grow
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a step takes one
+  const auto lines = [&] {
+    const auto err = process.err();
+    std::ptrdiff_t count = 0;
+    for (std::size_t at = 0; (at = err.find("| loss ", at)) != std::string::npos; ++at)
+      ++count;
+    return count;
+  };
+  for (const auto before = lines(); lines() < before + 3;)  // each is of ten steps
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   relieve();
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75) << process.err();

@@ -106,7 +106,7 @@ def check_energy(run, watts):
         seconds = now["time_seconds"] - before["time_seconds"]
         joules = now["energy_joules"] * (now["step"] - before["step"])
         # The line is written behind the reading, on a busy machine not at once.
-        assert watts * seconds / 1.5 < joules < watts * seconds * 1.5, (run, joules, seconds)
+        assert watts * seconds / 2 < joules < watts * seconds * 2, (run, joules, seconds)
         assert abs(now["joules_per_token"] - now["energy_joules"] / 32) < 1e-9, now
     prom = open(f"{run}/metrics.prom").read()
     total = sum(now["energy_joules"] * (now["step"] - before["step"]) for before, now in zip(read, read[1:]))

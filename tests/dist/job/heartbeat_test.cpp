@@ -151,7 +151,7 @@ TEST(Heartbeat, names_the_rank_that_the_others_wait_for) {
 }
 
 TEST(Heartbeat, reports_no_stall_while_the_slowest_makes_progress) {
-  Ranks ranks(3, {.interval = Milliseconds(20), .missed = 100, .stall = Milliseconds(400)});
+  Ranks ranks(3, {.interval = Milliseconds(20), .missed = 100, .stall = Milliseconds(800)});
   for (const int rank : {0, 1})
     ranks.report(rank, activity(9, true, 1));
   for (std::uint64_t i = 0; i < 80; ++i) {
