@@ -82,7 +82,7 @@ TEST(Json, integers_are_exact_to_their_limits_and_doubles_beyond) {
   }
 }
 
-TEST(Json, what_is_not_json_is_refused_at_its_byte) {
+TEST(Json, invalid_json_is_rejected_at_its_byte) {
   using std::string_literals::operator""s;
   const std::string deep(1 << 20, '[');
   std::string many = "{";
@@ -115,7 +115,7 @@ TEST(Json, what_is_not_json_is_refused_at_its_byte) {
   EXPECT_EQ(parse("\"\\u0000\"").as_string(), "\0"s);
 }
 
-TEST(Json, every_truncation_and_anything_behind_the_value_is_refused) {
+TEST(Json, every_truncation_and_any_text_after_the_value_is_rejected) {
   const std::string text = R"({"a": [1, 2.5e3, "x\u00e9"], "b": {"c": null, "d": true}})";
   for (std::size_t n = 0; n < text.size(); ++n)
     expect_contains(refusal(text.substr(0, n)), "t: at byte ");
@@ -124,7 +124,7 @@ TEST(Json, every_truncation_and_anything_behind_the_value_is_refused) {
   EXPECT_EQ(parse(text + " \n").as_object().size(), 2u);
 }
 
-TEST(Json, invalid_utf8_is_refused_when_read_and_replaced_when_written) {
+TEST(Json, invalid_utf8_is_rejected_when_read_and_replaced_when_written) {
   const char* bad[] = {"\x80",         "\xC0\xAF",         "\xE0\x80\xAF",
                        "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80",
                        "\xC3",         "\xE2\x82",         "\xFF"};
@@ -156,7 +156,7 @@ TEST(Json, set_and_push_build_values) {
   EXPECT_THROW(list.set("a", 1), DataError);
 }
 
-TEST(Json, values_and_members_of_another_kind_are_refused) {
+TEST(Json, values_and_members_of_another_kind_are_rejected) {
   const auto json =
       parse(R"({"a": [], "n": 5, "x": 1.5, "h": "0123456789abcdef0123456789abcdeF"})");
   EXPECT_EQ(integer_at(json, "n", 5, 5), 5);

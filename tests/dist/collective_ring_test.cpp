@@ -8,14 +8,14 @@
 
 namespace lockstep::testing::collective_ring_test {
 
-TEST(CollectiveRing, is_before_its_first_collective) {
+TEST(CollectiveRing, has_no_collective_at_first) {
   CollectiveRing ring;
   const auto now = ring.activity();
   EXPECT_EQ(now.collectives, 0u);
   EXPECT_FALSE(now.inside);
 }
 
-TEST(CollectiveRing, says_where_a_rank_is) {
+TEST(CollectiveRing, reports_step_unit_and_collective_of_a_rank) {
   CollectiveRing ring;
   ring.begin_step(12);
   ring.about("layer 3");
@@ -32,8 +32,8 @@ TEST(CollectiveRing, says_where_a_rank_is) {
   EXPECT_FALSE(now.inside);
 }
 
-// What is queued on another stream may be done before what came earlier in the program.
-TEST(CollectiveRing, is_at_the_first_that_it_has_not_left) {
+// Work on another stream may end before earlier work of the program.
+TEST(CollectiveRing, reports_the_first_collective_that_has_not_ended) {
   CollectiveRing ring;
   Stream stream(Device{}, "gathers", Stream::Mode::queued);
   std::promise<void> promise;
@@ -54,12 +54,12 @@ TEST(CollectiveRing, is_at_the_first_that_it_has_not_left) {
   EXPECT_FALSE(now.inside);
 }
 
-TEST(CollectiveRing, is_before_one_that_its_stream_has_not_come_to) {
+TEST(CollectiveRing, does_not_count_a_collective_that_its_stream_has_not_reached) {
   CollectiveRing ring;
   Stream stream(Device{}, "gathers", Stream::Mode::queued);
   std::promise<void> promise;
   auto* go = &promise;
-  stream.enqueue([go](Stream&) { go->get_future().wait(); });  // compute that is slow
+  stream.enqueue([go](Stream&) { go->get_future().wait(); });  // slow compute
   const auto number = ring.begin("all_gather", "a", 1, stream.record());
   ring.end(number, stream.record());
   EXPECT_EQ(ring.activity().collectives, 0u);
@@ -68,7 +68,7 @@ TEST(CollectiveRing, is_before_one_that_its_stream_has_not_come_to) {
   EXPECT_EQ(ring.activity().collectives, 1u);
 }
 
-TEST(CollectiveRing, counts_what_was_entered_and_left_as_progress) {
+TEST(CollectiveRing, counts_begin_and_end_of_a_collective_as_progress) {
   CollectiveRing ring;
   const auto before = ring.activity().progress;
   const auto number = ring.begin("all_gather", "a", 1, {});
@@ -79,7 +79,7 @@ TEST(CollectiveRing, counts_what_was_entered_and_left_as_progress) {
   EXPECT_GT(ring.activity().progress, entered);
 }
 
-TEST(CollectiveRing, keeps_the_last_ones_in_words) {
+TEST(CollectiveRing, lists_the_last_collectives) {
   CollectiveRing ring;
   ring.begin_step(1);
   for (std::uint64_t i = 0; i < 3 * CollectiveRing::kEntries; ++i)
@@ -92,7 +92,7 @@ TEST(CollectiveRing, keeps_the_last_ones_in_words) {
   EXPECT_EQ(words.find("3000 "), std::string::npos);
 }
 
-TEST(CollectiveRing, names_a_unit_aside) {
+TEST(CollectiveRing, an_aside_sets_another_unit_during_its_lifetime) {
   CollectiveRing ring;
   ring.about("layer 1");
   {
@@ -104,8 +104,8 @@ TEST(CollectiveRing, names_a_unit_aside) {
   EXPECT_EQ(Activity::text(ring.activity().unit), "layer 1");
 }
 
-// Communicators enter what they do: the same on every rank, on whatever streams.
-TEST(CollectiveRing, has_the_calls_of_communicators) {
+// Communicators record the same calls on every rank, on any stream.
+TEST(CollectiveRing, records_the_calls_of_communicators) {
   run_thread_ranks(3, [](World& world) {
     CollectiveRing ring;
     const auto group = world.connect({"group", {0, 1, 2}});
@@ -122,7 +122,7 @@ TEST(CollectiveRing, has_the_calls_of_communicators) {
       group->all_reduce(one, ReduceOp::max, bench.stream);
     });
     const auto now = ring.activity();
-    // What travels together counts once, also where it is nothing.
+    // Calls inside together() count once, also if there are none.
     group->together([] {});
     EXPECT_EQ(ring.activity().collectives, 3u);
     EXPECT_FALSE(now.inside);

@@ -11,7 +11,7 @@
 
 namespace lockstep::testing::communicator_test {
 
-TEST(Communicator, alone_a_rank_gathers_what_it_has) {
+TEST(Communicator, collectives_of_one_rank_copy_its_data) {
   Bench b;
   auto comms = make_comms();
   for (auto* group : {comms.all.get(), comms.tensor.get()}) {
@@ -33,7 +33,7 @@ TEST(Communicator, alone_a_rank_gathers_what_it_has) {
   }
 }
 
-// What ranks hold and should get is a function of (rank, index), so that each knows it.
+// Data and expected results are functions of (rank, index).
 float value(int rank, std::int64_t i) {
   return static_cast<float>((rank * 37 + i * 11) % 101) - 50.0f;
 }
@@ -44,10 +44,10 @@ std::vector<int> everyone(int ranks) {
   return all;
 }
 
-// Each collective on streams of both kinds.
+// ThreadCollectives runs collectives on streams of both modes.
 class ThreadCollectives : public ::testing::TestWithParam<std::tuple<int, Stream::Mode>> {
  protected:
-  // body(group, bench, stream) on each rank.
+  // Calls body(group, bench, stream) on each rank.
   template <class Body>
   void on_ranks(Body&& body) {
     const auto [ranks, mode] = GetParam();
@@ -74,7 +74,7 @@ Tensor filled(Bench& b, std::int64_t n, F&& f) {
   return t;
 }
 
-TEST_P(ThreadCollectives, all_gather_brings_every_part_in_order_also_in_place) {
+TEST_P(ThreadCollectives, all_gather_collects_all_parts_in_order_also_in_place) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     constexpr std::int64_t kN = 1000;
     const auto in = filled(b, kN, [&](std::int64_t i) { return value(group.rank(), i); });
@@ -111,7 +111,7 @@ TEST_P(ThreadCollectives, all_reduce_gives_every_rank_the_same_bits) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     const int d = group.size();
     constexpr std::int64_t kN = 1013;
-    // Fractions whose sum depends on its order.
+    // The sum of these fractions depends on its order.
     const auto fraction = [](int rank, std::int64_t i) { return value(rank, i) / 7.0f; };
     const auto sum = filled(b, kN, [&](std::int64_t i) { return fraction(group.rank(), i); });
     const auto most = b.copy(sum);
@@ -161,7 +161,7 @@ TEST_P(ThreadCollectives, broadcast_and_messages_arrive) {
   });
 }
 
-// As micro-batches do between the stages of a pipeline: only two ranks take part in each.
+// Only two ranks take part in each message, as between the stages of a pipeline.
 TEST_P(ThreadCollectives, messages_from_rank_to_rank_keep_their_order) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     const int d = group.size(), me = group.rank();
@@ -175,7 +175,7 @@ TEST_P(ThreadCollectives, messages_from_rank_to_rank_keep_their_order) {
   });
 }
 
-TEST(ThreadWorld, a_message_of_another_size_is_found) {
+TEST(ThreadWorld, a_message_of_another_size_is_an_error) {
   const auto run = [] {
     run_thread_ranks(2, [](World& world) {
       const auto group = world.connect({"test", everyone(2)});
@@ -192,8 +192,8 @@ INSTANTIATE_TEST_SUITE_P(all, ThreadCollectives,
                                             ::testing::Values(Stream::Mode::immediate,
                                                               Stream::Mode::queued)));
 
-// A log of a running stream has collectives too, with what their ranks waited.
-TEST(ThreadWorld, a_log_says_what_collectives_took) {
+// The log of a running stream has its collectives, with the waits of their ranks.
+TEST(ThreadWorld, an_op_log_has_the_times_of_collectives) {
   std::array<std::chrono::steady_clock::time_point, 3> entered;
   run_thread_ranks(3, [&](World& world) {
     const auto group = world.connect({"test", everyone(3)});
@@ -219,7 +219,7 @@ TEST(ThreadWorld, a_log_says_what_collectives_took) {
   });
 }
 
-TEST(Comms, the_calls_of_a_group_count_along_its_axis) {
+TEST(Comms, calls_of_a_group_count_for_the_component_of_its_axis) {
   LoneWorld world(0, 8);
   auto comms = make_comms(world, Mesh{.replicate = 2, .shard = 2, .tensor = 2});
   Stream stream(Device{}, "measure", Stream::Mode::measuring);
@@ -238,7 +238,7 @@ TEST(Comms, the_calls_of_a_group_count_along_its_axis) {
   }
 }
 
-TEST(ThreadWorld, groups_of_a_mesh_do_not_meet_each_other) {
+TEST(ThreadWorld, groups_of_a_mesh_do_not_interfere) {
   const Mesh mesh{.replicate = 2, .shard = 2, .tensor = 2};
   run_thread_ranks(8, [&](World& world) {
     auto comms = make_comms(world, mesh);
@@ -261,7 +261,7 @@ TEST(ThreadWorld, groups_of_a_mesh_do_not_meet_each_other) {
   });
 }
 
-TEST(ThreadWorld, a_rank_that_fails_leaves_nobody_waiting) {
+TEST(ThreadWorld, a_failed_rank_ends_the_waits_of_all_others) {
   for (const auto mode : {Stream::Mode::immediate, Stream::Mode::queued}) {
     try {
       run_thread_ranks(4, [&](World& world) {
@@ -281,7 +281,7 @@ TEST(ThreadWorld, a_rank_that_fails_leaves_nobody_waiting) {
   }
 }
 
-TEST(Communicator, bad_arguments_are_refused_by_every_group) {
+TEST(Communicator, invalid_arguments_are_rejected) {
   Bench b;
   LoneCommunicator group("test", 1, 4);
   Stream measure(Device{}, "measure", Stream::Mode::measuring);

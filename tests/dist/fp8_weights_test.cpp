@@ -1,5 +1,4 @@
-// The copies in fp8 of weights that ranks share: every rank has the codes and scales of one rank
-// that has all, whatever the layout.
+// fp8 copies of weights: in each layout, every rank has the fp8 values and scales of a single rank.
 #include "dist/fp8_weights.h"
 
 #include "dist/param_store.h"
@@ -12,8 +11,8 @@ namespace lockstep::testing::fp8_weights_test {
 
 constexpr std::int64_t kRows = 256, kColumns = 128;
 
-// Three layers with a stacked matrix that tensor ranks divide by rows, one that they divide by
-// columns, and a vector.
+// Layers holds three layers. Each has a stacked matrix that tensor ranks divide by rows, one that
+// they divide by columns, and a vector.
 struct Layers {
   explicit Layers(Comms& comms, Fp8Products fp8, Sharding sharding = Sharding::full)
       : params(comms, {.sharding = sharding,
@@ -38,7 +37,7 @@ struct Layers {
     params.initialize(bench.stream, 3);
   }
 
-  // As an optimizer leaves behind the weights of this rank, times 4, and their magnitudes.
+  // Multiplies the weights of this rank by 4 and stores their magnitudes, as an optimizer does.
   void update() {
     if (params.weight_absmax()) fill(bench.stream, params.weight_absmax(), 0.0f);
     for (const auto& shard : params.shards())
@@ -66,8 +65,8 @@ double scale(ConstFp8Matrix m, std::int64_t row, std::int64_t column) {
   return get(m.scales, row / kScaledBlock * m.scales.shape[1] + column / kScaledBlock);
 }
 
-// Row r of tensor rank t's part of a matrix is row whole(r) of all, where two parts of `part` rows
-// each are stacked; the same for columns.
+// Row r of tensor rank t is row place(r) of the whole matrix. A stacked matrix has `part` rows of
+// each of its two parts. Columns are treated like rows.
 void expect_part_of(Layers& mine, Layers& all, int unit, int t, int tensors) {
   const auto use = mine.params.use(unit, mine.bench.stream);
   const auto use_all = all.params.use(unit, all.bench.stream);
@@ -110,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
                  mesh.replicate, "_s", mesh.shard, "_t", mesh.tensor);
     });
 
-TEST_P(Fp8Ranks, have_the_codes_and_scales_of_one_rank) {
+TEST_P(Fp8Ranks, have_the_fp8_values_and_scales_of_one_rank) {
   const auto& [fp8, layout] = GetParam();
   run_thread_ranks(layout.mesh.world(), [&, fp8 = fp8, layout = layout](World& world) {
     auto one = make_comms(), comms = make_comms(world, layout.mesh);
@@ -126,7 +125,7 @@ TEST_P(Fp8Ranks, have_the_codes_and_scales_of_one_rank) {
   });
 }
 
-TEST(Fp8Weights, units_share_memory_as_their_buffers_do) {
+TEST(Fp8Weights, units_with_the_same_buffer_share_memory) {
   ParamLayout layout({});
   std::vector<std::size_t> buffers;
   for (const std::int64_t rows : {128, 256, 128, 384}) {
@@ -146,7 +145,7 @@ TEST(Fp8Weights, units_share_memory_as_their_buffers_do) {
   EXPECT_EQ(weights.find({.unit = 0, .index = 1}), nullptr);
 }
 
-TEST(Fp8Weights, sizes_without_products_are_refused) {
+TEST(Fp8Weights, sizes_without_fp8_matmuls_are_rejected) {
   const auto refused = [](const std::string& name, std::initializer_list<std::string> pins,
                           const Shape& shape, int tensors, Fp8Products fp8) {
     ParamLayout layout({.tensors = tensors});

@@ -1,5 +1,5 @@
-// What tests of dist/job/control share: the hub of a job on this machine, its ranks as threads or
-// as processes of their own, and ways to wait for what must happen.
+// For tests of dist/job: the hub of a job on this host, its ranks as threads or as processes, and
+// ways to wait for events.
 #pragma once
 
 #include <csignal>
@@ -20,7 +20,7 @@
 
 namespace lockstep::testing {
 
-// Everything a hundred times faster than in earnest, but a machine under load is given its time.
+// A hundred times faster than in production, with a reserve for a host under load.
 inline const Timing kFast{.interval = Milliseconds(20), .missed = 50, .stall = Milliseconds(600)};
 
 struct Job {
@@ -45,8 +45,8 @@ struct Job {
   Secret secret = Secret::draw();
 };
 
-// A port of this machine that nothing else takes while this lives: it is bound, but does not
-// listen.
+// ReservedPort binds a port of this host during its lifetime, so that no other process takes it. It
+// does not listen.
 class ReservedPort {
  public:
   ReservedPort() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -82,7 +82,8 @@ inline std::vector<std::unique_ptr<Control>> connect_all(const Job& job, std::ui
   return controls;
 }
 
-// body(control) on each rank, a thread each; what they throw by rank, "" for nothing.
+// Calls body(control) on each rank, each in its own thread. Returns the errors by rank, "" for
+// none.
 inline std::vector<std::string> run_ranks(const Job& job,
                                           const std::function<void(Control&)>& body) {
   Hub hub(job.options());
@@ -102,7 +103,7 @@ inline std::vector<std::string> run_ranks(const Job& job,
   return thrown;
 }
 
-// What a rank does, as a test says it, for its heartbeat to ask.
+// Doing holds the activity of a rank, which a test sets and its heartbeat reads.
 class Doing {
  public:
   void report(const Activity& activity) {
@@ -129,7 +130,7 @@ inline bool eventually(const std::function<bool()>& condition,
   return true;
 }
 
-// Child processes; what is left of them at the end is killed, so that no test leaves one behind.
+// Processes starts child processes. Its destructor kills those that still run.
 class Processes {
  public:
   Processes() = default;
@@ -143,7 +144,7 @@ class Processes {
     }
   }
 
-  // body() in a new process, which ends with what it returns; 70 when it throws.
+  // Runs body() in a new process, which exits with its result, or with 70 if it throws.
   void start(const std::function<int()>& body) {
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
@@ -163,7 +164,7 @@ class Processes {
   pid_t pid(int i) const { return pids_.at(static_cast<std::size_t>(i)); }
   void signal(int i, int number) const { kill(pid(i), number); }
 
-  // The exit code, or 128 + signal; nothing while it runs.
+  // The exit code, or 128 + signal; nullopt while the process runs.
   std::optional<int> ended(int i) {
     auto& status = status_.at(static_cast<std::size_t>(i));
     int raw = 0;

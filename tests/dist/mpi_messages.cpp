@@ -1,4 +1,5 @@
-// Messages of ranks over MPI, some so long that MPI sends them only when they are received:
+// Sends messages between ranks over MPI. Some are so long that MPI sends them only when they are
+// received.
 //
 //   mpirun -n 3 build/cpu/tests/mpi_messages
 #include <algorithm>
@@ -32,7 +33,7 @@ void exchange(Communicator& group, Stream& stream, std::int64_t n) {
   const auto ones = allocate(n);
   fill_with(sent, me);
   std::fill_n(ones.as<float>(), n, 1.0f);
-  group.together([&] {  // a ring in both directions, and beside it what is no message
+  group.together([&] {  // a ring in both directions, with a collective between the messages
     group.send(sent, right, stream);
     if (me == 0) group.all_reduce(ones, ReduceOp::sum, stream);
     group.send(sent, left, stream);

@@ -43,7 +43,7 @@ class Places : public ::testing::TestWithParam<std::tuple<int, int>> {};
 
 TEST_P(Places, every_element_is_in_one_shard_of_each_tensor_rank_that_holds_it) {
   const auto [shards, tensors] = GetParam();
-  std::map<std::string, std::vector<int>> seen;  // how often each element of the whole is held
+  std::map<std::string, std::vector<int>> seen;  // number of holders of each element of the whole
   for (int t = 0; t < tensors; ++t)
     for (int s = 0; s < shards; ++s) {
       const auto layout =
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(all, Places,
                          ::testing::Combine(::testing::Values(1, 2, 3, 8),
                                             ::testing::Values(1, 2, 4)));
 
-TEST(ParamLayout, a_group_is_one_matrix_of_each_tensor_ranks_parts) {
+TEST(ParamLayout, a_group_is_one_matrix_of_the_parts_of_a_tensor_rank) {
   Ids ids;
   const auto layout = layout_of({.tensor = 1, .tensors = 2}, &ids);
   EXPECT_EQ(layout.group_shape(ids.q), (Shape{8, 6}));
@@ -102,12 +102,12 @@ TEST(ParamLayout, rows_that_pad_a_vocabulary_are_in_no_segment) {
   EXPECT_EQ(third.segments(0)[0].count, 5 * 6);
 }
 
-TEST(ParamLayout, copies_divide_the_shards_too) {
+TEST(ParamLayout, replicas_divide_each_shard_into_aligned_parts) {
   const auto layout = layout_of({.shards = 2, .copies = 3});
   EXPECT_EQ(layout.shard_elements(1) % (3 * kAligned), 0);
 }
 
-TEST(ParamLayout, what_tensor_ranks_do_not_divide_is_refused_by_its_name) {
+TEST(ParamLayout, a_parameter_that_tensor_ranks_do_not_divide_is_rejected_by_name) {
   ParamLayout layout({.tensors = 3});
   const int unit = layout.add_unit("unit", Keep::own);
   expect_refusal<ConfigError>(

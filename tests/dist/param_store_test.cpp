@@ -11,7 +11,7 @@ namespace lockstep::testing::param_store_test {
 
 constexpr auto kAligned = ParamStore::kAlignedElements;
 
-// A padded table, a vector of ones, and a stacked group, in two units.
+// Store holds a padded table, a vector of ones, and a stacked group, in two units.
 struct Store {
   Bench b;
   Comms comms = make_comms();
@@ -33,7 +33,7 @@ struct Store {
                                         {.name = "v", .shape = {2, 3}, .init_std = 0.1f}});
     q = group[0], k = group[1], v = group[2];
   }
-  // Memory that held something else before.
+  // Allocates memory that held other data before.
   void allocate() {
     {
       const Arena::Scope scope(b.arena);
@@ -97,7 +97,7 @@ TEST_P(ParamStoreTypes, parameters_and_groups_start_aligned_for_vectors) {
   EXPECT_EQ(s.params.shards()[1].weight.elements(), 2 * kAligned);
 }
 
-TEST_P(ParamStoreTypes, an_initial_weight_is_a_function_of_seed_and_name_alone) {
+TEST_P(ParamStoreTypes, an_initial_weight_depends_only_on_seed_and_name) {
   Store s({.compute_dtype = GetParam()});
   s.allocate();
   s.params.initialize(s.b.stream, 3);
@@ -124,7 +124,7 @@ TEST(ParamStore, master_weights_exist_for_bf16_unless_rounding_is_stochastic) {
   EXPECT_FALSE(has_master({.compute_dtype = DType::bf16, .stochastic_rounding = true}));
 }
 
-TEST(ParamStore, weights_follow_the_master_when_refreshed) {
+TEST(ParamStore, refreshed_weights_are_rounded_master_weights) {
   Store s({.compute_dtype = DType::bf16});
   s.allocate();
   auto& shard = s.params.shards()[0];
@@ -133,7 +133,7 @@ TEST(ParamStore, weights_follow_the_master_when_refreshed) {
   EXPECT_EQ(get(shard.weight, 0), static_cast<double>(to_float(to_bf16(1.0f / 3))));
 }
 
-TEST(ParamStore, a_step_begins_with_gradients_of_zero_and_sums_what_is_added) {
+TEST(ParamStore, a_step_begins_with_zero_gradients_and_sums_micro_batches) {
   Store s({});
   s.allocate();
   s.params.begin_step(s.b.stream);
@@ -148,7 +148,7 @@ TEST(ParamStore, a_step_begins_with_gradients_of_zero_and_sums_what_is_added) {
   EXPECT_EQ(get(shard.grad, shard.segments[2].shard_begin + 1), 0.0);
 }
 
-// Three micro-batches of two ranks; numbers whose sums are exact.
+// Two ranks have three micro-batches each. The sums of these numbers are exact.
 TEST(ParamStore, gradients_of_shards_are_sums_over_micro_batches_and_ranks) {
   constexpr int kRanks = 2, kMicroBatches = 3;
   const auto value = [](int rank, int micro_batch, std::int64_t i) {
@@ -186,7 +186,7 @@ TEST(ParamStore, gradients_of_shards_are_sums_over_micro_batches_and_ranks) {
     });
 }
 
-TEST(ParamStore, weights_alone_take_no_more_memory_than_weights_and_cannot_be_trained) {
+TEST(ParamStore, a_store_of_weights_only_has_no_other_memory_and_cannot_be_trained) {
   Store s({.compute_dtype = DType::bf16});
   s.params.allocate_weights(s.b.arena, s.b.stream);
   EXPECT_EQ(s.b.arena.used_bytes(), kAligned * 2 + 2 * kAligned * 2);
@@ -195,7 +195,7 @@ TEST(ParamStore, weights_alone_take_no_more_memory_than_weights_and_cannot_be_tr
   EXPECT_THROW(s.params.begin_step(s.b.stream), Error);
 }
 
-TEST(ParamStore, nothing_is_read_before_allocate) {
+TEST(ParamStore, access_before_allocate_is_an_error) {
   Store s({});
   EXPECT_THROW((void)s.params.use(0, s.b.stream), Error);
   EXPECT_THROW(s.params.grad(s.table), Error);
@@ -205,7 +205,7 @@ TEST(ParamStore, nothing_is_read_before_allocate) {
   EXPECT_THROW(s.params.grad({.unit = 2, .index = 0}), Error);
 }
 
-TEST(ParamStore, parts_of_a_group_that_are_no_one_matrix_are_refused) {
+TEST(ParamStore, parts_that_do_not_stack_to_a_matrix_are_rejected) {
   for (const Shape& other : {Shape{2, 4}, Shape{2}, Shape{2, 3, 1}}) {
     auto comms = make_comms();
     ParamStore params(comms, {});

@@ -9,7 +9,7 @@
 
 namespace lockstep::testing::reduction_test {
 
-// d ranks, of which each `per_domain` neighbours are an NVLink domain.
+// A topology of d ranks; each `per_domain` neighbours are an NVLink domain.
 Topology domains_of(int d, int per_domain) {
   Topology topology;
   topology.places.resize(static_cast<std::size_t>(d));
@@ -21,7 +21,7 @@ Topology domains_of(int d, int per_domain) {
   return topology;
 }
 
-// What rank r adds: its sum depends on its order.
+// Term of a rank in a sum that depends on its order.
 float term(int rank, std::int64_t i) {
   return static_cast<float>(
              philox(3, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(i))[0] %
@@ -33,7 +33,7 @@ float as(DType wire, float x) {
   return wire == DType::bf16 ? to_float(to_bf16(x)) : x;
 }
 
-// In the order of ranks, domain by domain; inside a domain in the type of the wire.
+// Adds in the order of ranks, domain by domain. Inside a domain, terms have the type of the wire.
 float expected_sum(int d, int per_domain, DType wire, std::int64_t i) {
   float sum = 0;
   for (int first = 0; first < d; first += per_domain) {
@@ -88,7 +88,7 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
       }
       for (std::int64_t i = 0; i < all.elements(); ++i)
         ASSERT_EQ(all.as<float>()[i], expected_sum(c.ranks, c.per_domain, c.wire, i)) << i;
-      // Each sum is one entry, and the gather behind the last one another.
+      // Each sum is one entry, and the all-gather after the last one is another.
       EXPECT_EQ(world.ring()->activity().collectives, 5u);
       expect_contains(world.ring()->in_words(),
                       "5       0     left     all_gather    replicate sums");
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(all, Reductions, ::testing::ValuesIn(all_cases()), [](c
              c.param.mode == Stream::Mode::queued ? "_queued" : "");
 });
 
-TEST(ReduceRing, a_rank_alone_takes_no_memory) {
+TEST(ReduceRing, a_single_rank_takes_no_memory) {
   const auto comms = make_comms();
   Bench b;
   const ReduceRing ring(b.arena, DType::fp32, {&comms.shard, &comms.replicate}, 1 << 20);
@@ -132,7 +132,7 @@ TEST(Comms, domains_of_unequal_sizes_have_one_level) {
   EXPECT_EQ(comms.shard.across->rank(), 1);
 }
 
-TEST(Comms, a_mesh_of_another_size_is_refused) {
+TEST(Comms, a_mesh_of_another_size_is_rejected) {
   LoneWorld world(0, 4);
   EXPECT_THROW(make_comms(world, Mesh{.shard = 2}), Error);
 }

@@ -1,4 +1,4 @@
-// RingWorld: a world whose collectives are written into a ring, as a watched one's are.
+// RingWorld records collectives in a ring, as a watched world does.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,7 @@
 
 namespace lockstep::testing::topology_here_test {
 
-// What the ranks of a DGX H100 say that a launcher does not bind.
+// Places of the ranks of a DGX H100 that no launcher bound.
 std::vector<RankPlace> dgx_places(const DgxH100& dgx) {
   std::vector<RankPlace> places(8);
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -49,7 +49,7 @@ void expect_line(const std::string& name, const std::vector<RankPlace>& places, 
   expect_wording("dist/topology_here", name, text);
 }
 
-TEST(TopologyHere, the_line_of_a_host_says_where_its_ranks_sit) {
+TEST(TopologyHere, the_line_of_a_host_has_gpus_numa_nodes_cores_and_nics_of_its_ranks) {
   const DgxH100 dgx;
   auto places = dgx_places(dgx);
   expect_line("eight ranks", places, dgx.sysfs,
@@ -62,7 +62,7 @@ TEST(TopologyHere, the_line_of_a_host_says_where_its_ranks_sit) {
   expect_line("one rank", places, dgx.sysfs, {"host n1: rank 0 ", "NUMA 0,", "mlx5_0,", "112"});
 }
 
-TEST(TopologyHere, hosts_that_are_alike_have_one_line) {
+TEST(TopologyHere, identical_hosts_share_a_line) {
   std::vector<RankPlace> places(9);
   std::vector<std::string> said;
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -88,7 +88,7 @@ TEST(TopologyHere, hosts_that_are_alike_have_one_line) {
   expect_wording("dist/topology_here", "many hosts that are alike", lines[0]);
 }
 
-// Says what the others say.
+// SaidWorld returns `others` as the messages of the other ranks.
 class SaidWorld final : public World {
  public:
   explicit SaidWorld(std::vector<std::string> others) : others_(std::move(others)) {}
@@ -106,7 +106,7 @@ class SaidWorld final : public World {
   std::vector<std::string> others_;
 };
 
-TEST(TopologyHere, ranks_of_another_container_are_not_here) {
+TEST(TopologyHere, ranks_of_another_container_are_not_local) {
   const auto here = machine_id() + " " + host_name();
   SaidWorld world({here, machine_id() + " another pod", "another machine " + host_name(), here});
   EXPECT_EQ(ranks_here(world), (std::vector<int>{0, 1, 4}));
@@ -120,7 +120,7 @@ TEST(TopologyHere, without_numa_information_the_line_has_none) {
   expect_line("without NUMA", places, dgx.sysfs, {"host n1: ranks 0-7", "28"});
 }
 
-TEST(TopologyHere, what_the_launcher_bound_is_said) {
+TEST(TopologyHere, the_line_has_the_cpus_that_the_launcher_bound) {
   const DgxH100 dgx;
   auto places = dgx_places(dgx);
   places.resize(2);
@@ -129,7 +129,7 @@ TEST(TopologyHere, what_the_launcher_bound_is_said) {
   expect_line("bound", places, dgx.sysfs, {"host n1: ranks 0-1", "4,2"});
 }
 
-TEST(TopologyHere, ranks_on_processors_share_what_control_groups_grant_their_container) {
+TEST(TopologyHere, ranks_on_cpus_divide_the_quota_of_their_container) {
   const Sysfs sysfs;
   sysfs.processors(8, 0);
   RankPlace place{.host = "pod",
@@ -151,7 +151,7 @@ TEST(TopologyHere, ranks_on_processors_share_what_control_groups_grant_their_con
   expect_line("processors", places, sysfs, {"host pod: rank 0", "3"});
 }
 
-TEST(TopologyHere, this_process_says_where_it_is) {
+TEST(TopologyHere, the_place_of_a_process_has_its_host_and_cpus) {
   const auto place = this_place(Device{});
   EXPECT_EQ(place.gpu, -1);
   EXPECT_EQ(place.machine, machine_id());
@@ -159,8 +159,8 @@ TEST(TopologyHere, this_process_says_where_it_is) {
   EXPECT_EQ(rank_place(to_json(place)).processors, place.processors);
 }
 
-// In a process of its own: it holds for the process.
-TEST(TopologyHere, two_ranks_that_no_launcher_bound_take_half_of_the_processors_each) {
+// Runs in its own process, because the setting is per process.
+TEST(TopologyHere, two_unbound_ranks_take_half_of_the_cpus_each) {
   if (affinity().size() % 2 != 0) GTEST_SKIP() << "on " << affinity().size() << " processors";
   const auto take_the_second_half = [] {
     const std::vector<RankPlace> places(2, this_place(Device{}));

@@ -4,8 +4,8 @@
 
 namespace lockstep::testing::volume_test {
 
-// What tests/train/step/volume_test.cpp finds a run to count, here against formulas of the
-// literature.
+// Compares the volume with formulas of papers. tests/train/step/volume_test.cpp compares it with a
+// run.
 constexpr std::int64_t kLayer = 1 << 20, kEnd = 1 << 18, kLayers = 6;
 constexpr std::int64_t kParameters = kLayers * kLayer + 2 * kEnd;
 
@@ -37,8 +37,9 @@ TEST(Volume, one_rank_receives_nothing) {
   EXPECT_TRUE(step_volume(shape_of({}, Sharding::full, DType::fp32)).empty());
 }
 
-// Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054), section 7: copies 2 (r-1)/r of the gradients.
-TEST(Volume, of_copies_is_twice_the_gradients) {
+// Rajbhandari et al. 2020 (ZeRO, arXiv:1910.02054), section 7: replicas receive 2 (r-1)/r of the
+// gradients.
+TEST(Volume, of_replicas_is_twice_the_gradients) {
   for (const int r : {2, 4, 8}) {
     const auto step = shape_of(Mesh{.replicate = r}, Sharding::full, DType::fp32);
     EXPECT_EQ(bytes_of(step, Group::replicate_inside) + bytes_of(step, Group::replicate),
@@ -46,8 +47,8 @@ TEST(Volume, of_copies_is_twice_the_gradients) {
   }
 }
 
-// Sharding up to `gradients` as much as copies, `full` half of that again. Here two
-// layers stay whole between forward and backward, and backward needs the ends no more.
+// Sharding up to `gradients` has the volume of replicas, `full` 1.5 times as much. Here two layers
+// stay gathered between forward and backward, and backward does not gather the ends.
 TEST(Volume, of_full_sharding_is_the_weights_twice_and_the_gradients_once) {
   for (const int d : {2, 4, 8}) {
     const auto parts = [&](std::int64_t elements) { return (d - 1) * elements * 2 / d; };
@@ -62,7 +63,7 @@ TEST(Volume, of_full_sharding_is_the_weights_twice_and_the_gradients_once) {
   }
 }
 
-TEST(Volume, of_accumulation_is_that_of_its_micro_batches_where_each_is_reduced) {
+TEST(Volume, of_gradient_accumulation_grows_if_each_micro_batch_is_reduced) {
   auto step = shape_of(Mesh{.replicate = 2, .shard = 4}, Sharding::optimizer, DType::bf16);
   const auto bytes = [&](Sharding sharding, int micro_batches, Group group) {
     step.sharding = sharding;
@@ -75,14 +76,15 @@ TEST(Volume, of_accumulation_is_that_of_its_micro_batches_where_each_is_reduced)
   EXPECT_EQ(bytes(Sharding::full, 8, Group::shard_inside), 8 * once);
   EXPECT_EQ(bytes(Sharding::full, 8, Group::replicate_inside),
             bytes(Sharding::full, 1, Group::replicate_inside));
-  // A further micro-batch finds two layers where backward left them.
+  // In a further micro-batch, two layers are still gathered from backward.
   EXPECT_EQ(bytes(Sharding::full, 8, Group::gathers) - bytes(Sharding::full, 7, Group::gathers),
             3 * ((2 * kLayers - 4) * kLayer + 2 * kEnd) * 2 / 4);
 }
 
-// Korthikanti et al. 2022 (arXiv:2205.05198), section 4.2: a gather and a sum for each of the two
-// pairs of matrices, forward and backward, and a gather for the gradients of the weights.
-TEST(Volume, of_tensor_ranks_is_ten_slices_a_layer_from_each) {
+// Korthikanti et al. 2022 (arXiv:2205.05198), section 4.2: an all-gather and a reduce-scatter for
+// each of the two pairs of matrices, forward and backward, and an all-gather for the gradients of
+// the weights.
+TEST(Volume, of_tensor_ranks_is_ten_slices_a_layer_from_each_peer) {
   for (const int t : {2, 4, 8}) {
     auto step = shape_of(Mesh{.tensor = t}, Sharding::full, DType::bf16);
     const auto slice = step.tokens / t * step.width * 2;
@@ -93,8 +95,9 @@ TEST(Volume, of_tensor_ranks_is_ten_slices_a_layer_from_each) {
   }
 }
 
-// Of two domains of four: what leaves a domain is a quarter of what would without levels, but fp32.
-TEST(Volume, across_domains_is_the_sums_alone) {
+// Two domains of four ranks: the bytes between domains are a quarter of those without levels, but
+// in fp32.
+TEST(Volume, across_domains_has_gradient_sums_only) {
   auto step = shape_of(Mesh{.shard = 8}, Sharding::full, DType::bf16);
   step.shard_inside = 4;
   const auto n = kParameters / 8;

@@ -9,7 +9,7 @@
 
 namespace lockstep::testing {
 
-// As on any machine: HOST, PID and PORT stand for what each run has others of.
+// Replaces the host, process ids and ports, which differ in each run, by HOST, PID and PORT.
 inline std::string on_any_machine(std::string text) {
   static const std::regex pid("pid [0-9]+"), port(R"((127\.0\.0\.1|\]):[0-9]+)");
   const auto host = "host " + host_name(), any = std::string("host HOST");
@@ -26,7 +26,7 @@ inline void expect_words(const std::string& reader, const std::string& name,
   expect_wording(reader, name, on_any_machine(text));
 }
 
-// As expect_refusal() of tests/wording.h, of a message that names this host.
+// Like expect_refusal() of tests/wording.h, for a message that names this host.
 template <class E, class Act>
 void expect_refusal_here(const std::string& reader, const std::string& name,
                          std::initializer_list<std::string> pins, const Act& act) {

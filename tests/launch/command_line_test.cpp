@@ -19,7 +19,7 @@ namespace lockstep::testing::command_line_test {
 
 const std::string kQuickstart = LOCKSTEP_SOURCE_DIR "/configs/quickstart.toml";
 
-// An error of usage by the words of `line`; the message is called as the line is.
+// The words of `line` are a usage error. `line` is the name of its message.
 void refused(const std::string& line, std::initializer_list<std::string> pins) {
   std::istringstream words(line);
   const std::vector<std::string> arguments{std::istream_iterator<std::string>(words), {}};
@@ -27,7 +27,7 @@ void refused(const std::string& line, std::initializer_list<std::string> pins) {
                              [&] { run_command_line(arguments); });
 }
 
-// What standard output gets.
+// Standard output of a command that succeeds.
 std::string output_of(const std::vector<std::string>& arguments) {
   return stdout_of([&] { EXPECT_EQ(run_command_line(arguments), 0); });
 }
@@ -37,7 +37,7 @@ struct Ended {
   std::string output;  // standard output and standard error
 };
 
-// `variable` is NAME=VALUE, of the program's environment.
+// Runs the program with `variable`, NAME=VALUE, in its environment.
 Ended run_program(const std::string& arguments, const std::string& variable = {}) {
   Ended ended;
   const auto command = str(variable, " ", LOCKSTEP_BINARY, " ", arguments, " 2>&1");
@@ -50,7 +50,7 @@ Ended run_program(const std::string& arguments, const std::string& variable = {}
   return ended;
 }
 
-TEST(CommandLine, an_unknown_verb_or_flag_is_refused_with_the_nearest) {
+TEST(CommandLine, an_unknown_verb_or_flag_is_rejected_with_the_nearest) {
   refused("confg", {"confg", "config?"});
   refused("compare runs/a", {"compare", "report RUN RUN"});
   refused("data compare", {"compare", "lockstep data --help"});
@@ -62,7 +62,7 @@ TEST(CommandLine, an_unknown_verb_or_flag_is_refused_with_the_nearest) {
   refused("config --xylophone", {"--xylophone", "lockstep config --help"});
 }
 
-TEST(CommandLine, what_is_missing_or_too_much_is_refused_with_where_to_look) {
+TEST(CommandLine, missing_and_surplus_arguments_are_rejected_with_the_help_to_read) {
   refused("", {"lockstep --help"});
   refused("data", {"lockstep data --help"});
   refused("config a.toml b.toml", {"b.toml", "lockstep config --help"});
@@ -74,7 +74,7 @@ TEST(CommandLine, what_is_missing_or_too_much_is_refused_with_where_to_look) {
   refused("data inspect a --at x", {"--at", "lockstep data inspect --help"});
 }
 
-TEST(CommandLine, help_names_every_verb_and_each_verb_has_its_own) {
+TEST(CommandLine, help_lists_the_verbs_and_a_verb_has_its_own_help) {
   const auto help = output_of({"--help"}), of_config = output_of({"config", "--help"});
   expect_contains(help, "\n  config ");
   expect_contains(of_config, "  --set TABLE.KEY=VALUE ");
@@ -112,7 +112,7 @@ TEST(CommandLine, the_page_of_commands_has_the_help_of_every_verb) {
       << "docs/commands.md differs; run this test with LOCKSTEP_WORDING=write, read the difference";
 }
 
-TEST(CommandLine, config_prints_values_and_where_each_came_from) {
+TEST(CommandLine, config_prints_values_and_their_origins) {
   const auto text =
       output_of({"config", kQuickstart, "--set", "train.steps=7", "--set=train.steps=8"});
   expect_contains(text, "\nsteps = 8 ");
@@ -122,7 +122,7 @@ TEST(CommandLine, config_prints_values_and_where_each_came_from) {
   EXPECT_EQ(output_of({"config", "--reference"}), configuration_reference());
 }
 
-TEST(CommandLine, the_program_ends_with_a_code_that_says_whose_fault_it_was) {
+TEST(CommandLine, the_exit_code_depends_on_the_kind_of_error) {
   const TemporaryDirectory directory;
   const auto nowhere = (directory / "nowhere.toml").string();
   EXPECT_EQ(run_program("--version").code, 0);
@@ -146,7 +146,7 @@ TEST(CommandLine, output_that_cannot_be_written_is_an_error_of_every_verb) {
   }
 }
 
-TEST(CommandLine, a_number_out_of_its_range_is_refused_by_the_flag_s_name) {
+TEST(CommandLine, a_number_outside_its_range_is_rejected_by_the_name_of_the_flag) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> verbs{
       {"generate m --tokens", {"-5", "-1"}},
       {"generate m --seed", {"-1"}},
@@ -177,7 +177,7 @@ TEST(CommandLine, a_number_out_of_its_range_is_refused_by_the_flag_s_name) {
   refused("eval m --tokens 1.5", {"--tokens", "1.5", "lockstep eval --help"});
 }
 
-TEST(CommandLine, a_model_that_no_machine_holds_is_a_configuration_error) {
+TEST(CommandLine, a_model_larger_than_any_memory_is_a_configuration_error) {
   const TemporaryDirectory directory;
   const auto data = (directory / "data").string();
   write_dataset(data, Tokens(10'000, 65), 10'000);
@@ -192,15 +192,15 @@ TEST(CommandLine, a_model_that_no_machine_holds_is_a_configuration_error) {
   }
 }
 
-TEST(CommandLine, more_threads_than_help_are_refused_with_the_key_s_origin) {
+TEST(CommandLine, too_many_threads_are_rejected_with_the_origin_of_the_key) {
   expect_contains(message_of<ConfigError>([] {
                     run_command_line({"train", kQuickstart, "--set", "train.threads=4096"});
                   }),
                   "--set: train.threads is 4096, ");
 }
 
-// Root's files, seen by another user.
-TEST(CommandLine, what_may_not_be_read_or_made_is_a_data_error_that_names_it) {
+// Another user reads the files of root.
+TEST(CommandLine, a_path_without_permission_is_a_data_error_with_the_reason) {
   const TemporaryDirectory directory;
   const auto run = directory / "run";
   std::filesystem::create_directories(run / "checkpoints");
@@ -224,7 +224,7 @@ TEST(CommandLine, what_may_not_be_read_or_made_is_a_data_error_that_names_it) {
   }
 }
 
-TEST(CommandLine, an_export_takes_no_tokenizer_with_more_ids_than_the_model) {
+TEST(CommandLine, export_rejects_a_tokenizer_with_more_tokens_than_the_model) {
   const std::string model = LOCKSTEP_SOURCE_DIR "/tests/oracle/fixtures/choices";
   const TemporaryDirectory directory;
   const auto from = (directory / "from").string();
@@ -246,7 +246,7 @@ TEST(CommandLine, an_export_takes_no_tokenizer_with_more_ids_than_the_model) {
                             {str("--tokenizer-from ", from), "401", "400"},
                             [&] { export_to("made"); });
   EXPECT_FALSE(std::filesystem::exists(directory / "made"));
-  // What is not read here is copied, for `transformers` may read it.
+  // A tokenizer that Lockstep cannot read is copied, because `transformers` may read it.
   for (const bool is_read : {true, false}) {
     spit(from + "/tokenizer.json", is_read ? whole : R"({"model": {"type": "WordPiece"}})");
     const auto log = stderr_of([&] { EXPECT_EQ(export_to(is_read ? "read" : "copied"), 0); });
@@ -255,7 +255,7 @@ TEST(CommandLine, an_export_takes_no_tokenizer_with_more_ids_than_the_model) {
   }
 }
 
-TEST(CommandLine, init_from_is_the_key_of_that_name) {
+TEST(CommandLine, init_from_sets_the_key_of_that_name) {
   // A directory whose name is not UTF-8 cannot be kept in a configuration.
   expect_contains(message_of<ConfigError>([] {
                     run_command_line({"train", kQuickstart, "--init-from", "\xff"});
@@ -263,7 +263,7 @@ TEST(CommandLine, init_from_is_the_key_of_that_name) {
                   "--init-from: train.init_from: ");
 }
 
-TEST(CommandLine, an_environment_variable_sets_a_key_and_a_misspelt_one_is_refused) {
+TEST(CommandLine, an_environment_variable_sets_a_key_and_a_misspelt_one_is_rejected) {
   const auto run_with = [](const char* variable, const std::string& more) {
     return run_program("config " + kQuickstart + more, str(variable, "=12"));
   };
@@ -277,7 +277,7 @@ TEST(CommandLine, an_environment_variable_sets_a_key_and_a_misspelt_one_is_refus
   expect_contains(misspelt.output, "LOCKSTEP_TRAIN_STEPS?");
 }
 
-TEST(CommandLine, the_version_says_commit_and_features) {
+TEST(CommandLine, the_version_shows_commit_and_features) {
   const auto text = output_of({"--version"});
   for (const char* line :
        {"lockstep ", "\ncommit    ", "\ncompiler  ", "\ncpu       ", "\ngpu       "})

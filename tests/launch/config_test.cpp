@@ -20,7 +20,7 @@ const std::string kNoData =
     "[train]\nsequence_length = 32\nbatch_tokens = 96\n";
 const std::string kSmall = kNoData + "[data]\ntrain = 'some/where'\n";
 
-using Settings = std::vector<std::string>;  // "table.key=value", of --set
+using Settings = std::vector<std::string>;  // "table.key=value", as of --set
 
 ResolvedConfig resolve_text(const std::string& text, const Settings& settings = {}) {
   std::vector<Setting> parsed;
@@ -35,8 +35,7 @@ Config with(const Settings& settings) {
   return resolve("", settings).values;
 }
 
-// kSmall with `more` and `settings` is an error of configuration, whose message is called as they
-// are.
+// kSmall with `more` and `settings` is a configuration error. They are the name of its message.
 void refused(const std::string& more, const Settings& settings,
              std::initializer_list<std::string> pins, const std::string& base = kSmall) {
   std::string name = more.empty() && settings.empty() ? "(nothing)" : more;
@@ -58,7 +57,7 @@ TEST(Config, defaults_follow_other_keys) {
   EXPECT_EQ(resolve("[schedule]\nkind = 'constant'").values.schedule.final_ratio, 1);
 }
 
-TEST(Config, the_micro_batch_fills_its_passes_evenly) {
+TEST(Config, the_default_micro_batch_divides_the_batch_evenly) {
   const auto micro_batch = [](int batch, int length) {
     return with({str("train.batch_tokens=", batch * length), str("train.sequence_length=", length)})
         .train.micro_batch;
@@ -69,7 +68,7 @@ TEST(Config, the_micro_batch_fills_its_passes_evenly) {
   EXPECT_EQ(micro_batch(5, 8192), 1);
 }
 
-TEST(Config, the_family_decides_what_the_model_starts_from) {
+TEST(Config, the_family_sets_the_defaults_of_the_model) {
   const auto qwen = with({"model.family=qwen3"}).model;
   EXPECT_TRUE(qwen.qk_norm);
   EXPECT_EQ(qwen.norm_epsilon, 1e-6f);
@@ -80,11 +79,11 @@ TEST(Config, the_family_decides_what_the_model_starts_from) {
   EXPECT_EQ(gpt2.mlp_width, 256);
 }
 
-TEST(Config, a_default_that_is_impossible_names_what_it_comes_from) {
+TEST(Config, an_impossible_default_is_an_error_with_its_rule) {
   refused("", {"model.width=40000"}, {"a.toml", "model.head_size", "4096", "10000"});
 }
 
-TEST(Config, a_size_within_its_range_is_refused_only_where_it_was_set) {
+TEST(Config, a_size_within_its_range_is_rejected_only_at_the_place_that_set_it) {
   for (const auto& option : options()) {
     if (option.table() != "model" || !std::isfinite(option.range.most)) continue;
     for (const double value : {option.range.least, option.range.most}) {
@@ -104,8 +103,8 @@ TEST(Config, a_size_within_its_range_is_refused_only_where_it_was_set) {
   }
 }
 
-TEST(Config, biases_are_the_familys_unless_said_otherwise) {
-  using Biases = std::array<bool, 3>;  // of q, k and v, of attention's output, of the mlp
+TEST(Config, biases_are_those_of_the_family_unless_configured) {
+  using Biases = std::array<bool, 3>;  // of q, k and v; attention output; MLP
   const auto biases = [](const Settings& settings) {
     const auto m = with(settings).model;
     return Biases{m.qkv_bias, m.out_bias, m.mlp_bias};
@@ -119,7 +118,7 @@ TEST(Config, biases_are_the_familys_unless_said_otherwise) {
   refused("", {"model.family=qwen3", mlp}, {"--set: model.mlp_bias", "qwen3"});
 }
 
-TEST(Config, the_command_line_wins_over_the_environment_over_the_file_over_defaults) {
+TEST(Config, the_command_line_overrides_the_environment_which_overrides_the_file) {
   const char* environment[] = {"LOCKSTEP_TRAIN_STEPS=7", "LOCKSTEP_TRAIN_SEED=8", "HOME=/",
                                "LOCKSTEP_CPU=avx2", nullptr};
   auto settings = environment_settings(environment);
@@ -138,7 +137,7 @@ TEST(Config, the_command_line_wins_over_the_environment_over_the_file_over_defau
   EXPECT_EQ(c.origins.at("model.head_size"), "default: model.width / model.heads");
 }
 
-TEST(Config, values_survive_a_checkpoint) {
+TEST(Config, values_read_back_from_a_checkpoint) {
   const auto c = resolve("[optimizer]\nlearning_rate = 3e-5\n[log]\nsample_prompt = 'a \"b\"\t'",
                          {"data.train=['x', 'y z']", "model.family=qwen3"});
   const auto text = Json::parse(to_json(c).dump(2), "about");
@@ -151,29 +150,29 @@ TEST(Config, values_survive_a_checkpoint) {
   EXPECT_EQ(back.values.log.sample_prompt, "a \"b\"\t");
 }
 
-TEST(Config, a_prompt_that_no_sample_can_start_from_is_refused) {
+TEST(Config, a_prompt_too_long_for_a_sample_is_rejected) {
   const auto samples = "log.sample_every_steps=5", positions = "model.max_positions=32";
   EXPECT_EQ(with({samples, "log.sample_prompt=hello", positions}).log.sample_prompt, "hello");
   const auto too_long = "log.sample_prompt=" + std::string(31, 'x');
   refused("", {samples, too_long, positions}, {"--set: log.sample_prompt", "(32)"});
   EXPECT_NO_THROW(with({too_long, positions}));  // no samples
-  // Of other tokens it may be fewer, which their tokenizer says when the run starts.
+  // Another tokenizer may need fewer tokens. The run checks the prompt at its start.
   EXPECT_NO_THROW(with({samples, too_long, positions, "model.vocabulary=300"}));
 }
 
-TEST(Config, numbers_for_prometheus_replace_no_other_file_of_a_run) {
+TEST(Config, the_prometheus_file_replaces_no_other_file_of_a_run) {
   for (const char* file : {"", "metrics.prom", "/var/lib/node.exporter/a.prom"})
     EXPECT_NO_THROW(with({str("log.prometheus_file=", file)})) << file;
   for (const char* file : {"metrics.jsonl", "lock", "checkpoints/a", ".prom", "a.prom/"})
     refused("", {str("log.prometheus_file=", file)}, {"--set", "log.prometheus_file", file});
 }
 
-TEST(Config, counts_that_a_step_cannot_hold_are_refused) {
+TEST(Config, counts_beyond_their_range_are_rejected) {
   refused("", {"train.steps=1000000001"}, {"--set: train.steps", "1000000000", "1000000001"});
   refused("", {"train.batch_tokens=2147483648"}, {"--set: train.batch_tokens", "2147483647"});
 }
 
-TEST(Config, an_unknown_key_or_table_is_refused_with_the_nearest) {
+TEST(Config, an_unknown_key_or_table_is_rejected_with_the_nearest) {
   refused("[optimizer]\nlearning_rat = 1", {},
           {"a.toml:13", "optimizer.learning_rat", "optimizer.learning_rate"});
   refused("[eval]\nlearning_rate = 1", {},
@@ -197,7 +196,7 @@ TEST(Config, an_unknown_key_or_table_is_refused_with_the_nearest) {
   }
 }
 
-TEST(Config, a_wrong_type_or_an_impossible_value_is_refused_with_what_was_expected) {
+TEST(Config, a_wrong_type_or_value_is_rejected_with_the_expected_one) {
   refused("[optimizer]\nbeta1 = 'high'", {},
           {"a.toml:13", "optimizer.beta1", "0.999999", "\"high\""});
   refused("[log]\nevery_steps = 0", {}, {"a.toml:13: log.every_steps", "0"});
@@ -215,7 +214,7 @@ TEST(Config, a_missing_key_is_named) {
   refused("[model]\nfamily = 'gpt2'\n", {}, {"a.toml", "model.layers", "4096"}, "");
 }
 
-TEST(Config, values_that_do_not_fit_together_are_refused) {
+TEST(Config, inconsistent_values_are_rejected) {
   refused("", {"train.batch_tokens=100"}, {"--set: train.batch_tokens is 100", "(32)", "96"});
   refused("", {"model.kv_heads=3"}, {"--set: model.kv_heads is 3", "model.heads (4)"});
   const Settings three{"model.heads=3", "model.head_size=16"};
@@ -238,14 +237,14 @@ TEST(Config, values_that_do_not_fit_together_are_refused) {
   }
 }
 
-TEST(Config, blocks_are_kept_gathered_where_weights_are_gathered_again) {
+TEST(Config, keep_gathered_needs_full_sharding_and_enough_layers) {
   EXPECT_EQ(resolve("[layout]\nkeep_gathered = 2").values.layout.keep_gathered, 2);
   refused("", {"layout.keep_gathered=3"}, {"--set: layout.keep_gathered is 3", "model.layers (2)"});
   refused("", {"layout.keep_gathered=1", "layout.sharding=gradients"},
           {"--set: layout.keep_gathered is 1", "layout.sharding"});
 }
 
-TEST(Config, checkpoints_have_partners_and_an_archive_only_where_that_means_something) {
+TEST(Config, partner_copies_need_local_directory_and_an_archive_needs_keep_every_steps) {
   const auto local = "checkpoint.local_directory=/dev/shm/run";
   EXPECT_TRUE(
       resolve("[checkpoint]\npartner_copies = true", {local}).values.checkpoint.partner_copies);
@@ -255,7 +254,7 @@ TEST(Config, checkpoints_have_partners_and_an_archive_only_where_that_means_some
           {"--set: checkpoint.archive_directory", "\"/archive\"", "checkpoint.keep_every_steps"});
 }
 
-TEST(Config, fp8_is_refused_where_it_has_no_products) {
+TEST(Config, fp8_is_rejected_without_bf16_or_with_unsupported_sizes) {
   const auto bf16 = "precision.compute=bf16", tensor = "precision.fp8=tensor";
   const auto block = "precision.fp8=block";
   using Gradients = Config::Fp8Gradients;
@@ -271,7 +270,7 @@ TEST(Config, fp8_is_refused_where_it_has_no_products) {
       "",
       {bf16, tensor, "train.batch_tokens=120", "train.sequence_length=12", "train.micro_batch=2"},
       {"--set: train.micro_batch is 2", "4", "precision.fp8", "16"});
-  // A stacked matrix of 512 rows, but of k and v each rank would have 64.
+  // The stacked matrix has 512 rows, but each rank would have 64 rows of k and of v.
   auto ranks = wide;
   for (const char* size : {"model.width=256", "model.heads=4", "model.kv_heads=4",
                            "model.head_size=64", "model.mlp_width=512", "layout.tensor=2"})
@@ -281,7 +280,7 @@ TEST(Config, fp8_is_refused_where_it_has_no_products) {
   refused("", ranks, {"--set: layout.tensor is 2", "precision.fp8", "128"});
 }
 
-TEST(Config, a_setting_is_toml_and_a_bare_word_a_string) {
+TEST(Config, a_setting_is_toml_and_a_bare_word_is_a_string) {
   const auto c =
       with({"data.train=[\"a b\", 'c']", "data.validation=x/y-1.bin", "schedule.kind=linear",
             "log.sample_prompt=42", "optimizer.learning_rate=1", "train.init_from=\"q\""});
@@ -296,13 +295,13 @@ TEST(Config, a_setting_is_toml_and_a_bare_word_a_string) {
   EXPECT_THROW(parse_setting("=5"), UsageError);
 }
 
-TEST(Config, an_array_of_numbers_is_no_name_of_a_file) {
+TEST(Config, an_array_of_numbers_is_not_a_path) {
   refused("", {"data.train=[1]"}, {"--set: data.train"});
   refused("", {"data.train={a = 1}"}, {"--set: data.train"});
   EXPECT_EQ(with({"data.train='[1]'"}).data.train.at(0), "[1]");
 }
 
-TEST(Config, what_is_printed_resolves_to_the_same_values) {
+TEST(Config, a_printed_configuration_resolves_to_the_same_values) {
   const auto first =
       resolve("[optimizer]\nlearning_rate = 0.1234567890123\n[precision]\nmoments = 'bf16'",
               {"log.sample_prompt=a \"b\"\n", "model.rope_scaling_factor=8"});
@@ -318,7 +317,7 @@ TEST(Config, what_is_printed_resolves_to_the_same_values) {
   }
 }
 
-TEST(Config, what_followed_from_other_keys_follows_them_again_when_it_is_read_back) {
+TEST(Config, derived_values_are_derived_again_from_a_printed_configuration) {
   const auto printed = to_toml(resolve("", {"train.steps=1000"}));
   const auto again = resolve_text(printed, {"train.steps=5000", "train.seed=9", "model.width=128"});
   EXPECT_EQ(again.values.schedule.warmup_steps, 100);
@@ -328,7 +327,7 @@ TEST(Config, what_followed_from_other_keys_follows_them_again_when_it_is_read_ba
   EXPECT_TRUE(resolve_text(printed, {"model.family=qwen2"}).values.model.qkv_bias);
 }
 
-TEST(Config, the_table_of_a_model_describes_it) {
+TEST(Config, a_model_table_reads_back_as_written) {
   const auto model = with({"model.family=llama3", "model.kv_heads=2", "model.qkv_bias=true",
                            "model.norm_epsilon=3e-6", "model.rope_scaling_factor=8"})
                          .model;
@@ -336,7 +335,7 @@ TEST(Config, the_table_of_a_model_describes_it) {
   EXPECT_EQ(again.values.model, model);
 }
 
-TEST(Config, a_mixture_is_tables_in_the_file_or_an_array_of_them_on_the_command_line) {
+TEST(Config, a_mixture_is_tables_in_the_file_or_an_array_on_the_command_line) {
   const std::vector<DataSource> mixture{{.paths = {"web/*.bin"}, .weight = 0.7},
                                         {.paths = {"code", "more code"}, .weight = 2}};
   const auto from_file = resolve_config(
@@ -352,7 +351,7 @@ TEST(Config, a_mixture_is_tables_in_the_file_or_an_array_of_them_on_the_command_
   EXPECT_EQ(mixed("[{path='web/*.bin',weight=0.7},{path=['code','more code'],weight=2}]")
                 .values.data.source,
             mixture);
-  // What a run keeps, and what its checkpoints do, are the same mixture.
+  // The configuration in the run directory and the one in checkpoints have the same mixture.
   EXPECT_EQ(resolve_config(to_toml(from_file), "again", {}).values.data.source, mixture);
   const auto json = Json::parse(to_json(from_file).dump(2), "about");
   EXPECT_EQ(config_from_json(json, "a checkpoint").values.data.source, mixture);
@@ -363,7 +362,7 @@ TEST(Config, a_mixture_is_tables_in_the_file_or_an_array_of_them_on_the_command_
   EXPECT_EQ(with({}).data.sources(), (std::vector<DataSource>{{.paths = {"some/where"}}}));
 }
 
-TEST(Config, a_mixture_has_no_more_sources_than_a_checkpoint_may_hold) {
+TEST(Config, a_mixture_has_at_most_256_sources) {
   const auto tables = [](int count) {
     std::string text;
     for (int i = 0; i < count; ++i)
@@ -377,7 +376,7 @@ TEST(Config, a_mixture_has_no_more_sources_than_a_checkpoint_may_hold) {
   expect_wording("launch/config", "257 sources", message);
 }
 
-TEST(Config, a_mixture_that_cannot_be_is_refused_by_line_and_key) {
+TEST(Config, an_invalid_mixture_is_rejected_by_line_and_key) {
   const std::string one = "[[data.source]]\npath = 'a'\nweight = 1\n";
   const auto second = [&](const std::string& table, std::initializer_list<std::string> pins) {
     refused(one + "[[data.source]]\n" + table, {}, pins, kNoData);
@@ -398,12 +397,12 @@ TEST(Config, a_mixture_that_cannot_be_is_refused_by_line_and_key) {
           {"--set: data.shuffle_shards is 2", "data.rows"});
 }
 
-TEST(Config, a_warmup_longer_than_the_run_is_refused) {
+TEST(Config, a_warmup_longer_than_the_run_is_rejected) {
   refused("[schedule]\nwarmup_steps = 100", {"train.steps=99"},
           {"a.toml:13", "schedule.warmup_steps", "100", "train.steps"});
 }
 
-TEST(Config, a_long_list_is_printed_so_that_it_can_be_read_back) {
+TEST(Config, a_long_list_reads_back_as_printed) {
   std::string list;
   for (int i = 0; i < 200; ++i)
     list += "'/a/directory/of/some/length/with/many/shards/train_" + std::to_string(i) + ".bin',\n";
@@ -417,7 +416,7 @@ TEST(Config, a_long_list_is_printed_so_that_it_can_be_read_back) {
   EXPECT_NE(text.find(".bin\",\n]  "), std::string::npos) << text;
 }
 
-TEST(Config, every_option_is_described_and_holds_its_default) {
+TEST(Config, every_option_has_help_and_accepts_its_default) {
   for (const auto& option : options()) {
     EXPECT_FALSE(option.help.empty()) << option.key;
     EXPECT_EQ(option.help.back(), '.') << option.key;
@@ -436,7 +435,7 @@ TEST(Config, the_shipped_files_describe_the_published_models) {
       {"smollm3_3b", 3'075'098'624}};
   std::size_t files = 0;
   for (const auto& file : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
-    if (file.is_directory()) continue;  // clusters
+    if (file.is_directory()) continue;  // configs/clusters
     const auto c = load_config(file.path(), {});
     const auto expected = parameters.find(file.path().stem().string());
     ASSERT_NE(expected, parameters.end()) << file.path();
@@ -446,7 +445,7 @@ TEST(Config, the_shipped_files_describe_the_published_models) {
   EXPECT_EQ(files, parameters.size());
 }
 
-// "[layout]  # 64 ranks: ..." in a shipped file; 0 where it has no such table.
+// The number of ranks in "[layout]  # 64 ranks: ..." of a shipped file; 0 without this table.
 int named_ranks(const std::filesystem::path& path) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -457,7 +456,7 @@ int named_ranks(const std::filesystem::path& path) {
   return 0;
 }
 
-TEST(Config, the_layouts_of_shipped_files_are_for_the_ranks_that_they_name) {
+TEST(Config, layouts_of_shipped_files_fit_the_stated_number_of_ranks) {
   int layouts = 0;
   for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
     if (entry.is_directory()) continue;
@@ -467,7 +466,7 @@ TEST(Config, the_layouts_of_shipped_files_are_for_the_ranks_that_they_name) {
     EXPECT_EQ(c.layout.ranks, ranks);
     EXPECT_NO_THROW(mesh_of(c.layout, ranks)) << entry.path();
     EXPECT_NO_THROW(require_divisible(c.model, c.layout.tensor)) << entry.path();
-    // Each rank has as much to do, in whole micro-batches.
+    // Each rank has the same number of whole micro-batches.
     const auto sequences = c.train.batch_tokens / c.train.sequence_length;
     const auto data_ranks = ranks / c.layout.tensor;
     EXPECT_EQ(sequences % (data_ranks * c.train.micro_batch), 0) << entry.path();
@@ -476,7 +475,7 @@ TEST(Config, the_layouts_of_shipped_files_are_for_the_ranks_that_they_name) {
   EXPECT_GE(layouts, 6);
 }
 
-TEST(Config, an_axis_that_is_not_set_follows_from_the_ranks_and_is_said) {
+TEST(Config, an_axis_that_is_not_set_is_derived_from_the_ranks_and_reported) {
   struct Case {
     int ranks;
     const char* layout;
@@ -499,7 +498,7 @@ TEST(Config, an_axis_that_is_not_set_follows_from_the_ranks_and_is_said) {
   }
 }
 
-TEST(Config, the_page_about_it_is_up_to_date) {
+TEST(Config, the_page_of_the_documentation_is_up_to_date) {
   EXPECT_TRUE(slurp(LOCKSTEP_SOURCE_DIR "/docs/configuration.md") == configuration_reference())
       << "docs/configuration.md differs; write it anew: lockstep config --reference > "
          "docs/configuration.md";

@@ -23,11 +23,11 @@ class DataVerbs : public ::testing::Test {
     pack_.inputs = {(directory_ / "text").string()};
     pack_.out = (directory_ / "d").string();
   }
-  // What a verb that returns `code` writes to standard output.
+  // Standard output of a verb that returns `code`.
   static std::string output_of(int code, const std::function<int()>& verb) {
     return stdout_of([&] { EXPECT_EQ(verb(), code); });
   }
-  // Packing is an error of usage that names `what`.
+  // Packing is a usage error that names `what`.
   void expect_refused(const std::string& what) const {
     expect_refusal<UsageError>("launch/data_verb", what, {what}, [&] { data_pack(pack_); });
   }
@@ -36,7 +36,7 @@ class DataVerbs : public ::testing::Test {
   DataPackOptions pack_;
 };
 
-TEST_F(DataVerbs, pack_says_what_it_made_and_verify_finds_it_whole) {
+TEST_F(DataVerbs, pack_reports_its_datasets_and_verify_accepts_them) {
   pack_.document_separator = std::string(1, '|');
   pack_.validation = "25%";
   std::string text;
@@ -49,7 +49,7 @@ TEST_F(DataVerbs, pack_says_what_it_made_and_verify_finds_it_whole) {
   expect_contains(output_of(0, [&] { return data_inspect({.dataset = train}); }), "vocabulary 257");
 }
 
-TEST_F(DataVerbs, inspect_takes_the_tokenizer_that_lies_beside_a_single_shard) {
+TEST_F(DataVerbs, inspect_uses_the_tokenizer_beside_a_shard_and_warns_of_another) {
   const std::string fixtures = LOCKSTEP_SOURCE_DIR "/tests/data/tokenizers";
   const auto inspected = [&](const std::string& dataset, const std::string& tokenizer = {}) {
     std::string text;
@@ -62,7 +62,7 @@ TEST_F(DataVerbs, inspect_takes_the_tokenizer_that_lies_beside_a_single_shard) {
   pack_.tokenizer = fixtures + "/qwen3";
   output_of(0, [&] { return data_pack(pack_); });
   const std::string shard = pack_.out + "/train_000000.bin";
-  // Of another directory, without a dataset.json: nothing says of which tokenizer it is.
+  // The directory has no dataset.json, so the tokenizer is unknown.
   const std::string alone = (directory_ / "alone/tokens.bin").string();
   std::filesystem::create_directory(directory_ / "alone");
   spit(alone, std::string("\x21\0\x22\0", 4));
@@ -76,7 +76,7 @@ TEST_F(DataVerbs, inspect_takes_the_tokenizer_that_lies_beside_a_single_shard) {
   const auto [text, said] = inspected(alone);
   EXPECT_EQ(text.find("33 34"), std::string::npos) << text;
   EXPECT_EQ(said, "");
-  // As many tokens, but not the same.
+  // Another tokenizer file with the same number of tokens.
   std::filesystem::create_directory(directory_ / "other");
   const auto other = (directory_ / "other/tokenizer.json").string();
   spit(other, slurp(fixtures + "/qwen3/tokenizer.json") + "\n");
@@ -115,7 +115,7 @@ TEST_F(DataVerbs, verify_lists_damage_of_each_dataset_and_returns_65) {
   expect_wording("launch/data_verb", "what is damaged", errors);
 }
 
-TEST_F(DataVerbs, a_signal_ends_packing_with_a_word_on_what_is_left) {
+TEST_F(DataVerbs, a_signal_ends_packing_and_the_message_names_the_leftovers) {
   const auto said = (directory_ / "said").string(), pipe = (directory_ / "pipe").string();
   const auto work = directory_ / "d.tmp";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
@@ -125,8 +125,8 @@ TEST_F(DataVerbs, a_signal_ends_packing_with_a_word_on_what_is_left) {
     if (child == 0) {
       const int file = open(said.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
       dup2(file, STDERR_FILENO);
-      std::signal(signal, SIG_DFL);  // which a shell's background jobs ignore
-      pack_.inputs = {pipe};         // which has no writer
+      std::signal(signal, SIG_DFL);  // background jobs of a shell ignore SIGINT
+      pack_.inputs = {pipe};         // the pipe has no writer
       try {
         data_pack(pack_);
       } catch (...) {
@@ -141,7 +141,7 @@ TEST_F(DataVerbs, a_signal_ends_packing_with_a_word_on_what_is_left) {
     EXPECT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), code);
     expect_contains(slurp(said), "d.tmp ");
-    expect_wording("launch/data_verb", str("signal ", signal), slurp(said).substr(9));  // the clock
+    expect_wording("launch/data_verb", str("signal ", signal), slurp(said).substr(9));  // no time
   }
 }
 
@@ -156,7 +156,7 @@ TEST_F(DataVerbs, separators_may_be_written_with_escapes) {
   }
 }
 
-TEST_F(DataVerbs, options_that_make_no_sense_are_refused_by_name) {
+TEST_F(DataVerbs, invalid_options_are_rejected_by_name) {
   for (const std::string share : {"0%", "100%", "1", "-1%", "x", "%", "5 %", "0.5%%", "nan"}) {
     pack_.validation = share;
     expect_refused(str("--validation ", share));

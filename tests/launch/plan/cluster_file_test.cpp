@@ -12,7 +12,7 @@ namespace lockstep::testing::cluster_file_test {
 const std::filesystem::path kClusters =
     std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "configs" / "clusters";
 
-// As docs/formats.md describes one.
+// A file as docs/formats.md describes it.
 constexpr const char* kUnknownGpu = R"(name = "ours"
 ranks_per_node = 4
 [hardware]
@@ -41,7 +41,7 @@ std::string without(const std::string& line_begin) {
   return text.erase(at, text.find('\n', at) + 1 - at);
 }
 
-TEST(ClusterFile, a_known_gpu_is_named_and_keys_override_it) {
+TEST(ClusterFile, keys_override_the_values_of_a_known_gpu) {
   const Cluster c = read(
       "name = 'ours'\nnodes = 2\nranks_per_node = 8\ngpu = 'H100'\nwatts = 1300\n"
       "[hardware]\nnic_bytes_per_second = 23e9\n");
@@ -63,7 +63,7 @@ TEST(ClusterFile, a_known_gpu_is_named_and_keys_override_it) {
             to_json(c).dump());
 }
 
-TEST(ClusterFile, an_unknown_gpu_is_described_and_nothing_of_it_is_guessed) {
+TEST(ClusterFile, an_unknown_gpu_needs_all_its_values) {
   const Cluster c = read(kUnknownGpu);
   EXPECT_EQ(c.hardware.name, "B300");
   EXPECT_EQ(c.hardware.multiprocessors, 160);
@@ -86,7 +86,7 @@ TEST(ClusterFile, an_unknown_gpu_is_described_and_nothing_of_it_is_guessed) {
           {"a.toml", "hardware.bf16_flops", "hardware.hbm_bytes_per_second", "docs/formats.md"});
 }
 
-TEST(ClusterFile, without_nvlink_it_is_said_what_to_write) {
+TEST(ClusterFile, an_nvlink_rate_of_0_is_an_error_with_the_values_to_write) {
   std::string text = kUnknownGpu;
   const std::string_view rate = "740e9";
   text.replace(text.find(rate), rate.size(), "0");
@@ -98,7 +98,7 @@ TEST(ClusterFile, without_nvlink_it_is_said_what_to_write) {
 }
 
 // Every indented block of docs/formats.md, "Clusters", is a file.
-TEST(ClusterFile, examples_of_the_page_read) {
+TEST(ClusterFile, examples_of_the_documentation_are_valid) {
   const auto file = std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "docs" / "formats.md";
   const auto page = read_text(file, 1 << 20);
   const auto begin = page.find("\n## Clusters\n");
@@ -116,7 +116,7 @@ TEST(ClusterFile, examples_of_the_page_read) {
   EXPECT_EQ(read(examples[1]).hardware.nvlink_bytes_per_second, 25e9);
 }
 
-TEST(ClusterFile, what_is_wrong_is_named_with_its_line_and_the_nearest_key) {
+TEST(ClusterFile, errors_name_the_line_and_the_nearest_key) {
   const std::string begin = "name = 'a'\nranks_per_node = 8\ngpu = 'H100'\n";
   const auto line = [&](const std::string& text, std::initializer_list<std::string> pins) {
     refused(text, str(begin, text, "\n"), pins);
@@ -145,7 +145,7 @@ TEST(ClusterFile, what_is_wrong_is_named_with_its_line_and_the_nearest_key) {
                               [&] { load_cluster(nowhere); });
 }
 
-TEST(ClusterFile, json_is_known_by_its_content) {
+TEST(ClusterFile, json_is_detected_by_its_content) {
   const Cluster c = read(kUnknownGpu);
   const auto again = cluster_of(str("\n ", to_json(c).dump(1)), "c.json");
   EXPECT_EQ(to_json(again).dump(), to_json(c).dump());
@@ -154,12 +154,12 @@ TEST(ClusterFile, json_is_known_by_its_content) {
   expect_contains(message_of<DataError>([] { cluster_of("{", "c.json"); }), "c.json: at byte 1");
 }
 
-TEST(ClusterFile, those_of_this_repository_read) {
+TEST(ClusterFile, files_of_this_repository_are_valid) {
   int files = 0;
   for (const auto& file : directory_entries(kClusters)) {
     const Cluster c = load_cluster(file);
     EXPECT_GT(c.ranks(), 1) << file;
-    // As parse_cluster reads them again.
+    // parse_cluster() reads the same cluster back.
     EXPECT_EQ(to_json(parse_cluster(to_json(c))).dump(), to_json(c).dump()) << file;
     ++files;
   }

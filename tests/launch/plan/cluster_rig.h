@@ -20,7 +20,7 @@ inline Cluster processors(int ranks) {
   cluster.name = "processors";
   cluster.device = Device::Kind::cpu;
   cluster.ranks_per_node = ranks;
-  cluster.constant_bytes = 1;  // nothing, as if that was measured
+  cluster.constant_bytes = 1;  // measured and negligible; 0 is unknown
   auto& hardware = cluster.hardware;
   hardware.fp32_flops = hardware.bf16_flops = 1e11;
   hardware.hbm_bytes_per_second = hardware.nvlink_bytes_per_second = 1e10;
@@ -29,7 +29,7 @@ inline Cluster processors(int ranks) {
   return cluster;
 }
 
-// Of a model that trains in a moment.
+// The configuration of a model that trains in a moment.
 inline Config small_run(int ranks, int layers = 2) {
   Config config;
   auto& m = config.model;

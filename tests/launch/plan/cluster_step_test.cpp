@@ -9,7 +9,7 @@ namespace lockstep::testing::cluster_step_test {
 constexpr int kRanks = 16;
 constexpr std::int64_t kComputed = std::int64_t{64} << 30;  // 24 ms of HBM
 
-// A rank that computes, and meanwhile receives `bytes` from ranks of `machines` hosts.
+// Step time of a rank that computes while it receives `bytes` from ranks on `machines` hosts.
 StepTime time_beside(const Cluster& cluster, Collective kind, int machines, std::int64_t bytes) {
   StepProgram program;
   program.log = std::make_unique<OpLog>();
@@ -40,8 +40,8 @@ double computed_alone(const Cluster& cluster) {
   return Prices(cluster.hardware).memory_seconds(static_cast<double>(kComputed));
 }
 
-// While it runs, compute does 1 - lost of what it does alone.
-TEST(StepTimeOn, a_collective_costs_compute_its_share_of_the_time_that_it_takes) {
+// During a collective, compute has 1 - lost of its speed.
+TEST(StepTimeOn, a_collective_slows_compute_by_the_lost_share_of_its_time) {
   const Cluster cluster = h100s(2);
   const Prices prices(cluster.hardware);
   const double alone = computed_alone(cluster);
@@ -55,7 +55,7 @@ TEST(StepTimeOn, a_collective_costs_compute_its_share_of_the_time_that_it_takes)
     }
 }
 
-TEST(StepTimeOn, a_slowdown_that_was_measured_comes_before_the_one_that_is_known) {
+TEST(StepTimeOn, a_measured_slowdown_replaces_the_known_one) {
   Cluster cluster = h100s(2);
   cluster.compute_beside = 1.5;
   const double alone = computed_alone(cluster);
@@ -66,7 +66,7 @@ TEST(StepTimeOn, a_slowdown_that_was_measured_comes_before_the_one_that_is_known
                                                  .inside = kRanks / 2});
   EXPECT_NEAR(time_beside(cluster, Collective::all_gather, 2, 1 << 28).total(), alone + gather / 3,
               1e-9 * alone);
-  cluster.compute_beside = 1;  // measured too
+  cluster.compute_beside = 1;  // a measured value too
   EXPECT_NEAR(time_beside(cluster, Collective::all_gather, 2, 1 << 28).total(), alone,
               1e-9 * alone);
 }

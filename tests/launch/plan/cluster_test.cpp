@@ -6,7 +6,7 @@
 
 namespace lockstep::testing::cluster_test {
 
-// One of which no member has its default.
+// A cluster whose members all differ from their defaults.
 Cluster measured() {
   Cluster c;
   c.name = "two racks";
@@ -64,7 +64,7 @@ const Json& json() {
   return written;
 }
 
-// The reader refuses `changed`; the message is called `name`.
+// The reader rejects `changed` with the message `name`.
 void refused(const std::string& name, const Json& changed,
              std::initializer_list<std::string> pins) {
   expect_refusal<DataError>("train/cluster", name, pins,
@@ -83,7 +83,7 @@ Json without(const Json& object, const std::string& key) {
   return kept;
 }
 
-TEST(Cluster, what_is_written_reads_back_equal) {
+TEST(Cluster, a_cluster_reads_back_as_written) {
   const Json& written = json();
   const Cluster again = parse_cluster(Json::parse(to_json(measured()).dump(1), "cluster.json"));
   EXPECT_EQ(to_json(again).dump(), written.dump());
@@ -95,7 +95,7 @@ TEST(Cluster, what_is_written_reads_back_equal) {
   EXPECT_EQ(again.links.links().front().worst_error, 0.0625);
   EXPECT_EQ(again.operators.times().size(), 2u);
   EXPECT_EQ(again.ranks(), 6);
-  // No member is left out: each of measured() differs from what a Cluster begins with.
+  // No member is left out: each member of measured() differs from its default.
   const Json defaults = to_json(Cluster());
   for (const auto& [key, value] : written.as_object()) {
     if (key == "format" || key == "hardware" || key == "host_memory_bytes") continue;
@@ -105,7 +105,7 @@ TEST(Cluster, what_is_written_reads_back_equal) {
     EXPECT_NE(value.dump(), defaults.at("hardware").at(key).dump()) << key;
 }
 
-TEST(Cluster, a_host_has_memory_of_its_own_beside_gpus_alone) {
+TEST(Cluster, only_clusters_of_gpus_have_separate_host_memory) {
   Cluster c = measured();
   c.host_memory_bytes = 98765432;
   expect_refusal<DataError>("train/cluster", "host memory without GPUs",
@@ -115,7 +115,7 @@ TEST(Cluster, a_host_has_memory_of_its_own_beside_gpus_alone) {
   EXPECT_EQ(parse_cluster(to_json(c)).host_memory_bytes, 98765432);
 }
 
-TEST(Cluster, an_nvlink_domain_ends_with_the_machine_but_that_of_a_rack) {
+TEST(Cluster, an_nvlink_domain_is_inside_a_host_except_in_a_rack) {
   const auto domain = [](const char* gpu, int ranks_per_node) {
     return cluster_of_gpus(*find_hardware(gpu), ranks_per_node).hardware.domain_ranks;
   };
@@ -127,7 +127,7 @@ TEST(Cluster, an_nvlink_domain_ends_with_the_machine_but_that_of_a_rack) {
   EXPECT_EQ(cluster_of_gpus(*find_hardware("NVIDIA H100"), 4, 3).ranks(), 12);
 }
 
-TEST(Cluster, each_member_has_its_own_name) {
+TEST(Cluster, each_member_is_written_under_its_name) {
   EXPECT_EQ(without(without(json(), "links"), "operators").dump(),
             R"({"format":"lockstep cluster 1","name":"two racks","device":"cpu","nodes":3,)"
             R"("ranks_per_node":2,"threads":5,"inside_latency_seconds":3e-06,)"
@@ -146,7 +146,7 @@ TEST(Cluster, each_member_has_its_own_name) {
             R"("power":0.25,"slowdown":0.125}})");
 }
 
-TEST(Cluster, each_member_is_needed_and_none_is_unknown) {
+TEST(Cluster, missing_and_unknown_members_are_rejected_by_name) {
   const Json& hardware = json().at("hardware");
   for (const auto& [key, value] : json().as_object())
     refused("no " + key, without(json(), key), {str('"', key, '"')});
@@ -158,7 +158,7 @@ TEST(Cluster, each_member_is_needed_and_none_is_unknown) {
           {"hardware.nodes"});
 }
 
-TEST(Cluster, a_lie_is_refused_by_name) {
+TEST(Cluster, invalid_values_are_rejected_by_name) {
   struct Lie {
     const char* key;
     Json value;
@@ -183,7 +183,7 @@ TEST(Cluster, a_lie_is_refused_by_name) {
     refused(str(key, " = ", value.dump()), with(json(), key, value), {key, pin});
 }
 
-TEST(Cluster, rates_that_its_ranks_need_are_there) {
+TEST(Cluster, a_rate_of_0_is_rejected_if_ranks_need_it) {
   const auto lacking = [](const char* key, auto change) {
     Cluster c = measured();
     change(c);
@@ -218,8 +218,9 @@ Op op_of(Op::Kind kind, DType dtype, double flops, std::int64_t bytes) {
   return op;
 }
 
-// By hand, of measured(): 0.5 of 2e12 in bf16; 4e9 bytes of memory, 5e9 and 6e9 of links a second.
-TEST(ClusterPrices, on_processors_are_the_rates_of_the_file) {
+// Computed by hand for measured(): 0.5 of 2e12 FLOP/s in bf16, 4e9 B/s of memory, 5e9 and 6e9 B/s
+// of links.
+TEST(ClusterPrices, on_cpus_follow_the_rates_of_the_file) {
   const ClusterPrices prices(measured());
   const auto product = op_of(Op::Kind::product, DType::bf16, 1e12, 1000);
   EXPECT_DOUBLE_EQ(prices.seconds(product, {}), 1.0);
@@ -233,7 +234,7 @@ TEST(ClusterPrices, on_processors_are_the_rates_of_the_file) {
   EXPECT_DOUBLE_EQ(prices.seconds(gather, {.ranks = 6, .domains = 3}), 7e-5 + 1.0 / 6);
 }
 
-TEST(ClusterPrices, of_gpus_are_those_of_their_hardware) {
+TEST(ClusterPrices, on_gpus_equal_the_prices_of_their_hardware) {
   Cluster c;
   c.hardware = *find_hardware("NVIDIA H100");
   const ClusterPrices prices(c);

@@ -7,9 +7,9 @@
 
 namespace lockstep::testing::cluster_topology_test {
 
-// Where nodes and NVLink domains are of the same size, smaller and larger: each tensor group lies
-// in a domain, and domains keep their size when ranks take their places.
-TEST(ClusterTopology, domains_are_those_of_nvlink_and_not_nodes) {
+// NVLink domains are smaller than nodes, equal to them, or larger. Each tensor group is inside a
+// domain, and placement keeps the sizes of domains.
+TEST(ClusterTopology, domains_are_nvlink_domains_and_not_nodes) {
   for (const int domain : {2, 4, 16})
     for (const int tensor : {1, 2}) {
       Cluster cluster = h100s(12);
@@ -25,8 +25,8 @@ TEST(ClusterTopology, domains_are_those_of_nvlink_and_not_nodes) {
     }
 }
 
-// Pairs that bridges join, in machines of three.
-TEST(ClusterTopology, a_domain_ends_with_its_machine) {
+// Bridges connect pairs of GPUs, and each host has three GPUs.
+TEST(ClusterTopology, a_domain_does_not_extend_beyond_its_host) {
   Cluster cluster = h100s(2);
   cluster.ranks_per_node = 3;
   cluster.hardware.domain_ranks = 2;
@@ -42,7 +42,7 @@ TEST(ClusterTopology, a_domain_ends_with_its_machine) {
   EXPECT_EQ(launched_on(two, 6).domains[1].name, "node 1");
 }
 
-TEST(ClusterTopology, more_ranks_than_there_are_say_how_many_nodes_they_take) {
+TEST(ClusterTopology, too_many_ranks_are_an_error_with_the_number_of_nodes_needed) {
   expect_refusal<ConfigError>("train/cluster_topology", "17 ranks",
                               {"17", "h100s", "16", "3 nodes"}, [] { launched_on(h100s(2), 17); });
 }

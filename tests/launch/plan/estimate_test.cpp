@@ -28,8 +28,8 @@ Config with_layout(const Layout& layout) {
   return config;
 }
 
-// A run has not a byte more: it trains in that memory.
-TEST(Estimate, memory_is_what_a_run_takes) {
+// The run trains in exactly the estimated memory.
+TEST(Estimate, memory_equals_that_of_a_run) {
   for (const Layout& layout : all_layouts()) {
     const int ranks = layout.mesh.world();
     if (ranks > 4) continue;
@@ -65,8 +65,8 @@ TEST(Estimate, memory_is_what_a_run_takes) {
   }
 }
 
-// The first rank is planned: no other needs more.
-TEST(Estimate, no_rank_takes_more_than_the_first) {
+// Plans are for the first rank.
+TEST(Estimate, no_rank_needs_more_memory_than_the_first) {
   for (const Layout& layout : all_layouts()) {
     const auto training = training_config(with_layout(layout));
     const auto first = record_step(training, Device{}, 1).peak;
@@ -78,7 +78,7 @@ TEST(Estimate, no_rank_takes_more_than_the_first) {
   }
 }
 
-TEST(Estimate, a_checkpoint_is_what_all_ranks_save) {
+TEST(Estimate, checkpoint_bytes_are_the_sum_of_all_ranks) {
   for (const Layout& layout : all_layouts()) {
     for (const bool is_bf16 : {false, true}) {
       Config config = with_layout(layout);
@@ -97,7 +97,7 @@ TEST(Estimate, a_checkpoint_is_what_all_ranks_save) {
   }
 }
 
-TEST(Estimate, what_was_measured_comes_before_prices) {
+TEST(Estimate, measured_times_replace_prices) {
   const Config config = small_run(1);
   Cluster cluster = processors(1);
   const auto priced = estimate(config, cluster);
@@ -109,7 +109,7 @@ TEST(Estimate, what_was_measured_comes_before_prices) {
   for (std::size_t i = 0; i < program.log->entries().size(); ++i) {
     const auto& entry = program.log->entries()[i];
     if (entry.what != OpLog::What::op || entry.op.kind == Op::Kind::collective) continue;
-    // Of four micro-batches three are recorded, and the middle one counts twice.
+    // Three of the four micro-batches are recorded, and the middle one counts twice.
     calls += i >= program.micro_ends[0] && i < program.micro_ends[1] ? 2 : 1;
     Json::Array sizes;
     for (const auto size : entry.op.sizes)
@@ -130,8 +130,8 @@ TEST(Estimate, what_was_measured_comes_before_prices) {
   EXPECT_NE(priced.time.total(), measured.time.total());
 }
 
-// Compute waits for tensor ranks at once; other groups talk on streams of their own.
-TEST(Estimate, a_collective_takes_what_was_measured_on_a_stream_like_its_own) {
+// Collectives of tensor ranks are on the compute stream; other groups have their own streams.
+TEST(Estimate, a_collective_has_the_time_measured_on_its_kind_of_stream) {
   Cluster cluster = h100s(1);
   std::vector<LinkTime> links;
   for (const auto kind : {Collective::all_gather, Collective::all_to_all, Collective::all_reduce})
@@ -158,7 +158,7 @@ TEST(Estimate, a_collective_takes_what_was_measured_on_a_stream_like_its_own) {
   EXPECT_LT(tensor.total(), 1);
 }
 
-TEST(Estimate, compute_is_as_much_slower_beside_collectives_as_was_measured) {
+TEST(Estimate, compute_is_slower_beside_collectives_if_a_slowdown_was_measured) {
   Cluster cluster = h100s(1);
   cluster.hardware.slowdown = 0;
   const auto alone = estimate(small_run(8), cluster).time;
@@ -168,7 +168,7 @@ TEST(Estimate, compute_is_as_much_slower_beside_collectives_as_was_measured) {
   EXPECT_LT(beside[Component::products], 3 * alone[Component::products]);
 }
 
-TEST(Estimate, threads_are_the_clusters_unless_they_are_set) {
+TEST(Estimate, threads_are_those_of_the_cluster_unless_configured) {
   Cluster cluster = processors(2);
   cluster.threads = 5;
   Config config = small_run(2);
@@ -178,7 +178,7 @@ TEST(Estimate, threads_are_the_clusters_unless_they_are_set) {
   EXPECT_EQ(planned_on(h100s(1), config).train.threads, 1);
 }
 
-TEST(Estimate, mfu_is_by_the_counts_of_the_meter) {
+TEST(Estimate, mfu_uses_the_flop_counts_of_the_meter) {
   Config config = small_run(8);
   config.precision.compute = DType::bf16;
   const auto found = estimate(config, h100s(1));
@@ -189,8 +189,8 @@ TEST(Estimate, mfu_is_by_the_counts_of_the_meter) {
   EXPECT_DOUBLE_EQ(found.mfu.square, rate * flops.square / (8 * 989.4e12));
 }
 
-// What is said of them: ClusterTopology and Placement.
-TEST(Estimate, layouts_that_cannot_be_on_the_machines_are_refused) {
+// ClusterTopology and Placement test the messages.
+TEST(Estimate, layouts_that_do_not_fit_the_hosts_are_rejected) {
   EXPECT_THROW(estimate(small_run(16), h100s(1)), ConfigError);
   Config across = small_run(16);
   across.model.heads = across.model.kv_heads = 16;
@@ -202,7 +202,7 @@ TEST(Estimate, layouts_that_cannot_be_on_the_machines_are_refused) {
   EXPECT_THROW(estimate(wrong, h100s(1)), ConfigError);
 }
 
-TEST(Estimate, tensor_ranks_sit_beside_each_other) {
+TEST(Estimate, tensor_ranks_share_a_domain) {
   const Mesh mesh{.shard = 4, .tensor = 4};
   const auto topology = placed_in(mesh, launched_on(h100s(2), mesh.world()));
   ASSERT_EQ(topology.domains.size(), 2u);
@@ -212,7 +212,7 @@ TEST(Estimate, tensor_ranks_sit_beside_each_other) {
                 topology.domain_of[static_cast<std::size_t>(rank)]);
 }
 
-TEST(Estimate, too_little_memory_is_said_in_bytes) {
+TEST(Estimate, missing_memory_is_reported_in_bytes) {
   const Config config = small_run(1);
   Cluster cluster = processors(1);
   const auto roomy = estimate(config, cluster);
@@ -246,11 +246,12 @@ Config offloading(int ranks) {
   return config;
 }
 
-// By hand: what an update needs of a rank's part, 4 + 8 bytes a weight; of each layer but the last
-// two what it keeps, which is one tensor in bf16; 12 bytes a weight of the checkpoint's copy are of
-// what is on the host already, so there is none. Four buffers of four tensors of two sequences, and
-// what two threads read into.
-TEST(Estimate, a_host_has_what_is_offloaded_and_read_ahead) {
+// The expected bytes, computed by hand:
+// - optimizer state: 4 + 8 bytes for each weight of the rank's part;
+// - activations: one tensor in bf16 for each layer except the last two;
+// - copies for checkpoints: none, because this state is on the host already;
+// - batches: four buffers of four tensors of two sequences, and the read buffers of two threads.
+TEST(Estimate, host_memory_has_offloaded_state_and_batches_read_ahead) {
   const Config config = offloading(8);
   const auto found = estimate(config, h100s(1));
   const auto parts = host_memory(found);
@@ -280,13 +281,13 @@ TEST(Estimate, a_host_has_what_is_offloaded_and_read_ahead) {
   EXPECT_NEAR(static_cast<double>(copies.bytes.host_state), saved, 0.3 * saved);
 }
 
-TEST(Estimate, a_host_that_is_too_small_is_said_in_bytes_of_a_rank) {
+TEST(Estimate, missing_host_memory_is_reported_in_bytes_of_a_rank) {
   const Config config = offloading(4);
   Cluster cluster = h100s(1);
   const auto unknown = estimate(config, cluster);
   EXPECT_TRUE(unknown.fits());
   const auto each = unknown.bytes.sum().pinned;
-  cluster.host_memory_bytes = 4 * each;  // of a node that has eight GPUs, of which four are used
+  cluster.host_memory_bytes = 4 * each;  // the node has eight GPUs, and the run uses four
   EXPECT_TRUE(estimate(config, cluster).fits());
   EXPECT_EQ(estimate(config, cluster).missing_host_bytes(), 0);
   cluster.host_memory_bytes = 4 * (each - 5);
@@ -295,7 +296,7 @@ TEST(Estimate, a_host_that_is_too_small_is_said_in_bytes_of_a_rank) {
   EXPECT_EQ(small.missing_bytes(), 0);
   EXPECT_EQ(small.missing_host_bytes(), 5);
   EXPECT_THROW(require_room(planned_on(cluster, config), small.bytes, small.room), ConfigError);
-  // Without what is copied for checkpoints: they take turns, and updates wait.
+  // Without copies for checkpoints, tensors share a small buffer in turn, and updates wait.
   Config on_gpus = config;
   on_gpus.train.offload_activations = on_gpus.train.offload_optimizer = false;
   cluster.host_memory_bytes = 0;
@@ -307,7 +308,7 @@ TEST(Estimate, a_host_that_is_too_small_is_said_in_bytes_of_a_rank) {
   EXPECT_LT(turns.bytes.host_state, copying.bytes.host_state);
 }
 
-TEST(Estimate, constants_are_as_measured_or_assumed_and_said_to_be) {
+TEST(Estimate, constant_bytes_are_measured_or_reported_as_assumed) {
   const Config config = small_run(8);
   Cluster cluster = h100s(1);
   const auto assumed = estimate(config, cluster);
@@ -324,8 +325,9 @@ TEST(Estimate, constants_are_as_measured_or_assumed_and_said_to_be) {
   EXPECT_EQ(estimate(config, host).constant_bytes, std::int64_t{32} << 20);
 }
 
-// Two bytes a token, four where ids need them, of the step that is read while another is computed.
-TEST(Estimate, a_step_waits_for_what_a_node_cannot_read_beside_it) {
+// The tokens of a step are read during the step before it: two bytes a token, or four if ids need
+// them.
+TEST(Estimate, a_step_waits_for_data_that_a_node_reads_slower_than_it_computes) {
   for (const auto& [nodes, vocabulary, bytes] :
        {std::tuple{1, 256, 2.0}, std::tuple{2, 256, 2.0}, std::tuple{1, 70'000, 4.0}}) {
     Config config = small_run(8 * nodes);
@@ -341,14 +343,14 @@ TEST(Estimate, a_step_waits_for_what_a_node_cannot_read_beside_it) {
   }
 }
 
-// By the formulas of docs/planning.md.
-TEST(Estimate, a_checkpoint_costs_what_its_copy_and_its_write_take_beyond_steps) {
+// docs/planning.md has these formulas.
+TEST(Estimate, a_checkpoint_costs_the_copy_and_write_time_that_steps_do_not_hide) {
   Config config = small_run(8);
   config.checkpoint.every_steps = 5;
   for (const bool is_gpu : {true, false}) {
     Cluster cluster = is_gpu ? h100s(1) : processors(8);
     cluster.hardware.host_bytes_per_second = 1e6;
-    if (!is_gpu) cluster.hardware.hbm_bytes_per_second = 2e6;  // of which a copy takes both ways
+    if (!is_gpu) cluster.hardware.hbm_bytes_per_second = 2e6;  // a copy reads and writes
     const auto copied = estimate(config, cluster);
     const auto bytes = static_cast<double>(checkpoint_bytes(config));
     const double step = copied.time.total() - copied.time[Component::checkpoint];
@@ -358,7 +360,7 @@ TEST(Estimate, a_checkpoint_costs_what_its_copy_and_its_write_take_beyond_steps)
     EXPECT_NEAR(copied.save.stall_seconds(), stall, 1e-9);
     EXPECT_NEAR(copied.time[Component::checkpoint], stall / 5, 1e-9);
     EXPECT_EQ(copied.save.write_seconds, 0) << "it is not known how fast";
-    cluster.storage_write_bytes_per_second = bytes / (7 * step);  // and the next is due behind 5
+    cluster.storage_write_bytes_per_second = bytes / (7 * step);  // longer than the interval of 5
     const auto late = estimate(config, cluster);
     EXPECT_NEAR(late.save.write_seconds, 7 * step, 1e-6 * step);
     EXPECT_NEAR(late.save.stall_seconds(), stall + 2 * step, 1e-6 * step);
@@ -366,8 +368,8 @@ TEST(Estimate, a_checkpoint_costs_what_its_copy_and_its_write_take_beyond_steps)
   }
 }
 
-// Of nodes that are not full: the first one has eight of nine ranks.
-TEST(Estimate, the_node_with_most_ranks_writes_and_reads_most) {
+// The first of two nodes has eight of nine ranks.
+TEST(Estimate, the_node_with_most_ranks_determines_write_and_read_times) {
   Config config = small_run(9);
   config.layout.sharding = Sharding::none;
   config.train.steps = 1 << 20;
@@ -381,8 +383,8 @@ TEST(Estimate, the_node_with_most_ranks_writes_and_reads_most) {
               2.0 * static_cast<double>(config.train.batch_tokens) * 8 / 9 - step, 1e-6);
 }
 
-// Without a copy the update waits until all is written, and the next save for nothing.
-TEST(Estimate, a_checkpoint_without_room_for_a_copy_is_waited_for_once) {
+// Without a copy, the update waits for the end of the write, and the next save does not wait again.
+TEST(Estimate, a_save_without_a_copy_stalls_for_its_write_only_once) {
   Config config = small_run(8);
   config.checkpoint.every_steps = 1;
   Cluster cluster = h100s(1);
@@ -394,7 +396,7 @@ TEST(Estimate, a_checkpoint_without_room_for_a_copy_is_waited_for_once) {
               1e-12);
 }
 
-TEST(Estimate, fp8_is_planned_where_train_runs_it) {
+TEST(Estimate, fp8_is_planned_only_on_gpus_that_can_train_with_it) {
   Config config = small_run(8);
   config.precision.compute = DType::bf16;
   const auto refused = [&](const Cluster& cluster, std::initializer_list<std::string> pins) {
@@ -419,8 +421,8 @@ TEST(Estimate, fp8_is_planned_where_train_runs_it) {
           {"precision.fp8", "9.0", "NVIDIA B200", "10.0", "\"tensor\"", "\"off\""});
 }
 
-// Though constants take more than all there is.
-TEST(Estimate, what_is_missing_is_all_of_it) {
+// Constants alone take more than the memory.
+TEST(Estimate, missing_bytes_include_constants_beyond_the_memory) {
   Cluster cluster = h100s(1);
   cluster.constant_bytes = 90'000'000'000;
   const auto found = estimate(small_run(8), cluster);
@@ -428,8 +430,8 @@ TEST(Estimate, what_is_missing_is_all_of_it) {
             found.bytes.training.device + cluster.constant_bytes - cluster.hardware.hbm_bytes);
 }
 
-// 2 + 4 bytes a weight of all, and 12 of a rank's part: docs/parallelism.md.
-TEST(Estimate, an_8b_model_on_gpus_takes_what_the_formula_says) {
+// docs/parallelism.md: 2 + 4 bytes for each weight, and 12 for each weight of the rank's part.
+TEST(Estimate, memory_of_an_8b_model_follows_the_formula) {
   Config config = small_run(8);
   config.model = llama3_8b();
   config.train.sequence_length = 8192;

@@ -9,7 +9,7 @@
 
 namespace lockstep::testing::layout_search_test {
 
-// Every layout of 8 ranks, in full.
+// Full estimates of all layouts of 8 ranks.
 std::vector<Estimate> all_of(const Config& config, const Cluster& cluster) {
   std::vector<Estimate> all;
   for (const std::int64_t tensor : {1, 2, 4, 8})
@@ -34,12 +34,12 @@ std::vector<Estimate> all_of(const Config& config, const Cluster& cluster) {
   return all;
 }
 
-// Without copies for checkpoints.
+// Bytes of a rank without copies for checkpoints.
 std::int64_t needed_by(const Estimate& one) {
   return one.bytes.training.device + one.bytes.training.pinned + one.bytes.batches;
 }
 
-// What is said of layouts, whatever bytes and seconds a plan has for them.
+// The wording of `text`; bytes and seconds of the plan are replaced.
 void expect_said(const std::string& name, const std::string& text) {
   static const std::regex amount("[0-9.]+ (KiB|MiB|us|ms|s)\\b");
   expect_wording("train/layout_search", name, std::regex_replace(text, amount, "N"));
@@ -67,8 +67,8 @@ void expect_found(const Config& config, const Cluster& cluster, double fastest) 
   }
 }
 
-// In memory for few, some and all of them, where ranks talk fast and slowly.
-TEST(LayoutSearch, finds_the_fastest_of_all_that_fit) {
+// Memory fits few, some or all layouts; links are fast or slow.
+TEST(LayoutSearch, finds_the_fastest_layout_that_fits) {
   for (const auto& [layers, link] : {std::pair{2, 1e10}, std::pair{12, 1e10}, std::pair{12, 1e8}}) {
     const Config config = small_run(8, layers);
     Cluster cluster = processors(8);
@@ -80,7 +80,7 @@ TEST(LayoutSearch, finds_the_fastest_of_all_that_fit) {
     std::ranges::sort(needed);
     for (const double share : {0.02, 0.1, 0.3, 1.0}) {
       const auto at = static_cast<std::size_t>(share * static_cast<double>(needed.size() - 1));
-      // Linear in layers except for alignment.
+      // Memory is linear in layers except for alignment.
       cluster.hardware.hbm_bytes = needed[at] + needed[at] / 100 + cluster.constant_bytes;
       double fastest = 1e9;
       for (const auto& one : all)
@@ -92,7 +92,7 @@ TEST(LayoutSearch, finds_the_fastest_of_all_that_fit) {
   }
 }
 
-TEST(LayoutSearch, where_nothing_fits_the_nearest_are_named_and_nodes_that_would_do) {
+TEST(LayoutSearch, names_the_nearest_layouts_and_enough_nodes_if_none_fits) {
   Cluster cluster = processors(8);
   cluster.hardware.hbm_bytes = 1000;
   const auto search = search_layouts(small_run(8), cluster, 2);
@@ -134,7 +134,7 @@ TEST(LayoutSearch, where_nothing_fits_the_nearest_are_named_and_nodes_that_would
     EXPECT_GE(any.missing_bytes(), found.misses.front().missing_bytes);
 }
 
-TEST(LayoutSearch, a_layout_that_computes_masked_sequences_says_so) {
+TEST(LayoutSearch, reports_the_masked_sequences_of_a_layout) {
   Config config = small_run(1);
   config.train.batch_tokens = 6 * 32;
   const auto search = search_layouts(config, processors(1), 1);
@@ -143,15 +143,15 @@ TEST(LayoutSearch, a_layout_that_computes_masked_sequences_says_so) {
     all += one.why + "\n";
   expect_contains(all, "micro-batch 4, 2 of 8");
   expect_said("why, with masked sequences", all);
-  config.model.heads = config.model.kv_heads = 1;  // which no tensor ranks divide
+  config.model.heads = config.model.kv_heads = 1;  // not divisible by tensor ranks
   config.layout.ranks = config.layout.shard = 4;
   const auto best = search_layouts(config, processors(4), 1).best.front().why;
   expect_contains(best, "2 of 8");
   expect_said("why, if the best masks", best);
 }
 
-// Six ranks of a machine of eight are one domain, which three divide.
-TEST(LayoutSearch, tensor_sizes_are_those_that_divide_the_domains_that_are_there) {
+// Six ranks on a host of eight GPUs are one domain, which three divides.
+TEST(LayoutSearch, tries_tensor_sizes_that_divide_the_domains_in_use) {
   Config config = small_run(6);
   config.model.width = 72;
   config.model.heads = config.model.kv_heads = 9;
@@ -159,11 +159,11 @@ TEST(LayoutSearch, tensor_sizes_are_those_that_divide_the_domains_that_are_there
   Cluster cluster = h100s(1);
   const auto priced = [&] { return search_layouts(config, cluster, 2).priced; };
   const auto with_three = priced();
-  cluster.hardware.domain_ranks = 4;  // of four and of two, which three does not divide
+  cluster.hardware.domain_ranks = 4;  // domains of four and two, which three does not divide
   EXPECT_GT(with_three, priced());
 }
 
-TEST(LayoutSearch, offloads_only_where_there_is_a_gpu) {
+TEST(LayoutSearch, offloads_nothing_if_the_model_fits_without) {
   Config config = small_run(8);
   config.precision.compute = DType::bf16;
   Cluster cluster = h100s(1);
@@ -174,8 +174,8 @@ TEST(LayoutSearch, offloads_only_where_there_is_a_gpu) {
     EXPECT_FALSE(one.config.train.offloads()) << "what fits without is slower with it";
 }
 
-// Where ranks talk slowly, and a sequence takes more memory than all blocks do.
-TEST(LayoutSearch, keeps_as_many_blocks_gathered_as_there_is_memory_for) {
+// Links are slow, and a sequence takes more memory than all blocks.
+TEST(LayoutSearch, keeps_as_many_blocks_gathered_as_fit) {
   Config config = small_run(8, 24);
   config.model.max_positions = config.train.sequence_length = 512;
   config.train.batch_tokens = std::int64_t{8} * 8 * 512;
@@ -207,8 +207,8 @@ TEST(LayoutSearch, keeps_as_many_blocks_gathered_as_there_is_memory_for) {
   EXPECT_EQ(kept(needed(24)), 24);
 }
 
-// Of GPUs with little memory, whose optimizer has to be offloaded.
-TEST(LayoutSearch, offloads_as_much_as_the_hosts_have_room_for) {
+// The GPUs have so little memory that the optimizer must be offloaded.
+TEST(LayoutSearch, offloads_only_what_is_needed_and_fits_into_host_memory) {
   Config config = small_run(8, 24);
   config.model.vocabulary = 64;
   config.precision.compute = DType::bf16;
@@ -229,12 +229,12 @@ TEST(LayoutSearch, offloads_as_much_as_the_hosts_have_room_for) {
   const auto closed = search_layouts(config, cluster, 2);
   for (const auto& one : closed.best)
     EXPECT_LE(8 * one.estimate.bytes.sum().pinned, cluster.host_memory_bytes);
-  config.train.cuda_graphs = Config::CudaGraphs::on;  // beside which nothing is offloaded
+  config.train.cuda_graphs = Config::CudaGraphs::on;  // they exclude offloading
   EXPECT_EQ(closed.priced, search_layouts(config, cluster, 2).priced);
   EXPECT_LT(closed.priced, open.priced);
 }
 
-TEST(LayoutSearch, names_a_layout_in_words) {
+TEST(LayoutSearch, describes_a_layout_in_words) {
   Config config = small_run(8);
   config.train.recompute = Recompute::block;
   expect_said("a layout", layout_in_words(config));

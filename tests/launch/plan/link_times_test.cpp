@@ -10,7 +10,7 @@ namespace lockstep::testing::link_times_test {
 
 using Times = std::vector<std::pair<double, double>>;
 
-TEST(LinkTimes, a_line_through_exact_times_is_found_again) {
+TEST(LinkTimes, exact_times_give_their_latency_and_bandwidth) {
   for (const double latency : {0.0, 3e-6, 5e-3})
     for (const double bandwidth : {1e6, 3e9}) {
       Times times;
@@ -24,7 +24,7 @@ TEST(LinkTimes, a_line_through_exact_times_is_found_again) {
 }
 
 // No other line has a smaller sum of squared relative errors.
-TEST(LinkTimes, the_line_is_the_best_one) {
+TEST(LinkTimes, the_fitted_line_has_the_least_squared_error) {
   const Times times{{1e3, 5e-6}, {1e4, 7e-6}, {1e5, 30e-6}, {1e6, 400e-6}, {1e7, 2.5e-3}};
   const auto squares = [&](const LinkTime& link) {
     double sum = 0;
@@ -44,9 +44,9 @@ TEST(LinkTimes, the_line_is_the_best_one) {
     }
 }
 
-// Between two sizes by the line through both in logarithms, below the first size as that, above the
-// last in proportion.
-TEST(LinkTimes, sizes_between_those_that_were_measured_take_what_these_say) {
+// Between two sizes, times follow the line through both in logarithms. Below the first size they
+// are constant; above the last one they grow in proportion.
+TEST(LinkTimes, other_sizes_are_interpolated_and_extrapolated) {
   const auto link = fit_link({{1e3, 5e-6}, {1e5, 5e-5}, {1e6, 1e-3}});
   EXPECT_DOUBLE_EQ(link.seconds(10), 5e-6);
   EXPECT_DOUBLE_EQ(link.seconds(1000), 5e-6);
@@ -57,8 +57,8 @@ TEST(LinkTimes, sizes_between_those_that_were_measured_take_what_these_say) {
   EXPECT_DOUBLE_EQ(link.seconds(5'000'000), 5e-3);
 }
 
-TEST(LinkTimes, times_that_cannot_be_are_refused) {
-  // A link of which `members` are what differs.
+TEST(LinkTimes, impossible_times_are_rejected) {
+  // A link with `members` is rejected.
   const auto refused = [](const std::string& members) {
     const auto text =
         str(R"([{"collective": "all_gather", "ranks": 2, "domains": 1, "beside": false,)",
@@ -79,7 +79,7 @@ TEST(LinkTimes, times_that_cannot_be_are_refused) {
                             [&] { LinkTimes::parse(gossip); });
 }
 
-TEST(LinkTimes, what_no_line_says_is_no_negative_number) {
+TEST(LinkTimes, times_that_fit_no_line_give_no_negative_numbers) {
   const auto falling = fit_link({{1e3, 9e-3}, {1e6, 5e-3}, {1e7, 4e-3}});
   EXPECT_GE(falling.latency_seconds, 0);
   EXPECT_GT(falling.bytes_per_second, 0);
@@ -91,7 +91,7 @@ TEST(LinkTimes, what_no_line_says_is_no_negative_number) {
   EXPECT_GT(steep.bytes_per_second, 0);
 }
 
-TEST(LinkTimes, are_measured_between_ranks_and_survive_json) {
+TEST(LinkTimes, are_measured_between_ranks_and_read_back_as_written) {
   const Mesh mesh{.shard = 2, .tensor = 2};
   std::vector<LinkTimes> measured(4);
   run_thread_ranks(4, [&](World& world) {
@@ -99,7 +99,7 @@ TEST(LinkTimes, are_measured_between_ranks_and_survive_json) {
     Comms comms = make_comms(world, mesh);
     measured[static_cast<std::size_t>(world.rank())] = LinkTimes::measure(comms, compute);
   });
-  // Of four and of two ranks on the compute stream, and of two beside it; three kinds each.
+  // Three kinds each: four and two ranks on the compute stream, and two ranks beside it.
   for (const auto& times : measured) {
     EXPECT_EQ(times.links().size(), 9u);
     for (const auto& link : times.links()) {

@@ -34,7 +34,7 @@ OperatorTimes times_of(std::initializer_list<std::pair<Op, double>> calls) {
   return OperatorTimes::parse(all);
 }
 
-TEST(OperatorTimes, a_call_that_was_measured_takes_what_it_took) {
+TEST(OperatorTimes, a_measured_call_has_its_measured_time) {
   const auto times = times_of({{product(64, 64, 64), 1e-3}, {product(128, 64, 64), 5e-3}});
   EXPECT_EQ(times.seconds(product(64, 64, 64)), 1e-3);
   EXPECT_EQ(times.seconds(product(128, 64, 64)), 5e-3);
@@ -44,7 +44,7 @@ TEST(OperatorTimes, a_call_that_was_measured_takes_what_it_took) {
   EXPECT_EQ(times.seconds(other), std::nullopt);
 }
 
-TEST(OperatorTimes, others_lie_between_and_beyond) {
+TEST(OperatorTimes, other_sizes_are_interpolated_and_extrapolated) {
   const auto times = times_of({{product(64, 64, 64), 1e-3}, {product(1024, 64, 64), 4e-3}});
   // A quarter of the way to 16 times the work, in logarithms: 4^(1/4) times the seconds.
   EXPECT_NEAR(*times.seconds(product(128, 64, 64)), 1e-3 * std::sqrt(2.0), 1e-9);
@@ -52,7 +52,7 @@ TEST(OperatorTimes, others_lie_between_and_beyond) {
   EXPECT_NEAR(*times.seconds(product(32, 64, 64)), 0.5e-3, 1e-9);
 }
 
-TEST(OperatorTimes, a_logged_step_knows_every_call_of_its_program_and_survives_json) {
+TEST(OperatorTimes, times_of_a_logged_step_cover_all_its_calls_and_read_back_as_written) {
   Rig rig(tiny());
   std::vector<OpLog> logs(3);
   std::vector<const OpLog*> all;
@@ -78,8 +78,8 @@ TEST(OperatorTimes, a_logged_step_knows_every_call_of_its_program_and_survives_j
   EXPECT_GT(sum, 0);
 }
 
-// As a clock that is too coarse measures it.
-TEST(OperatorTimes, between_sizes_of_which_one_took_no_time_a_call_takes_a_number) {
+// A clock that is too coarse measures such times.
+TEST(OperatorTimes, interpolation_is_finite_if_a_measured_time_or_size_is_zero) {
   for (const auto* first :
        {R"("seconds": 0, "flops": 2, "bytes": 8)", R"("seconds": 1, "flops": 0, "bytes": 0)"}) {
     const auto times = OperatorTimes::parse(Json::parse(
@@ -98,7 +98,7 @@ TEST(OperatorTimes, between_sizes_of_which_one_took_no_time_a_call_takes_a_numbe
   }
 }
 
-TEST(OperatorTimes, what_is_no_such_list_is_refused) {
+TEST(OperatorTimes, an_invalid_list_is_rejected) {
   for (const char* text :
        {R"([{"operator": "x"}])", R"([{"operator": "x", "type": "fp64"}])",
         R"([{"operator": "x", "type": "fp32", "bytes": -1}])",

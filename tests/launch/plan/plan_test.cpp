@@ -1,4 +1,4 @@
-// What plans say of the configurations that are here.
+// Plans for the configurations of this repository.
 #include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ std::vector<Config> all_configs() {
   return all;
 }
 
-// What the code that trains multiplies, counted as it is recorded; and what it allocates.
-TEST(Plan, counts_of_every_configuration_are_those_of_the_code) {
+// A recorded step has the FLOPs of its matmuls and attention, and the bytes of its allocations.
+TEST(Plan, flops_and_optimizer_memory_of_every_configuration_match_a_recorded_step) {
   const auto all = all_configs();
   EXPECT_GE(all.size(), 7u);
   struct {
@@ -36,7 +36,7 @@ TEST(Plan, counts_of_every_configuration_are_those_of_the_code) {
   for (Config c : all) {
     c.train.micro_batch = 1;
     c.train.recompute = Recompute::none;
-    c.train.batch_tokens = 3 * c.train.sequence_length;  // micro-batches that are all recorded
+    c.train.batch_tokens = 3 * c.train.sequence_length;  // three micro-batches, all recorded
     const auto program = record_step(training_config(c), Device{}, 1);
     double products = 0, attention = 0;
     for (const auto& entry : program.log->entries())
@@ -46,7 +46,7 @@ TEST(Plan, counts_of_every_configuration_are_those_of_the_code) {
     const auto T = static_cast<double>(c.train.sequence_length);
     const auto square = static_cast<double>(m.layers * m.attention_width()) * T;
     const auto flops = flops_per_token(m, c.train.sequence_length);
-    // Rows that pad the vocabulary are multiplied too: to whole 128, of a small one to 16.
+    // Matmuls include the padding of the vocabulary: to a multiple of 128, or of 16 if it is small.
     const std::int64_t rows = m.vocabulary >= 4096 ? 128 : 16;
     const double padding = 6.0 * static_cast<double>((rows - m.vocabulary % rows) % rows * m.width);
     EXPECT_DOUBLE_EQ(products / tokens, flops.causal - 6 * square + padding);
@@ -54,7 +54,7 @@ TEST(Plan, counts_of_every_configuration_are_those_of_the_code) {
     kinds.ungated += m.is_gated() ? 0 : 1;
     kinds.normed += m.qk_norm ? 1 : 0;
     kinds.padded += padding > 0 ? 1 : 0;
-    // Backward computes the scores once more: 7 products where the count has 6, and T + 1 of T.
+    // Backward recomputes the scores: 7 matmuls instead of 6, and T + 1 keys instead of T.
     EXPECT_DOUBLE_EQ(attention / tokens, 7 * square * (T + 1) / T);
     const auto moments = program.peak_by_purpose[static_cast<std::size_t>(Purpose::moments)];
     EXPECT_GE(moments, 8 * parameter_count(m));

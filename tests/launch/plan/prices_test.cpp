@@ -15,7 +15,7 @@ namespace lockstep::testing::prices_test {
 // Two programs in float64 add the same numbers in another order.
 constexpr double kRelative = 1e-9;
 
-// Made by tests/oracle/make_prices_fixture.py from the model that was fitted.
+// tests/oracle/make_prices_fixture.py wrote it from the fitted model.
 const Json& fixture() {
   static const Json json = Json::parse(
       read_text(std::filesystem::path(LOCKSTEP_FIXTURES) / "prices.json", 1 << 20), "prices.json");
@@ -59,9 +59,9 @@ Op op_of(Op::Kind kind, const char* op_name, std::int64_t bytes) {
   return op;
 }
 
-// ------------------------------------------------------------------- as the model that was fitted
+// ---------------------------------------------------------------------------- as the fitted model
 
-TEST(Prices, of_products_are_those_that_were_fitted) {
+TEST(Prices, of_matmuls_equal_the_fitted_model) {
   for (const Json& json : fixture().at("products").as_array()) {
     const auto& one = json.as_array();
     const auto call = product_call(one[3].as_double(), one[4].as_double(), one[5].as_double(),
@@ -70,7 +70,7 @@ TEST(Prices, of_products_are_those_that_were_fitted) {
   }
 }
 
-TEST(Prices, of_attention_are_those_that_were_fitted) {
+TEST(Prices, of_attention_equal_the_fitted_model) {
   for (const Json& json : fixture().at("attentions").as_array()) {
     const auto& one = json.as_array();
     const Prices prices = prices_of(one);
@@ -84,8 +84,8 @@ TEST(Prices, of_attention_are_those_that_were_fitted) {
   }
 }
 
-// By the names that attention's operators log.
-TEST(Prices, of_own_attention_are_those_of_flash_attention_2) {
+// The operators of attention log these names.
+TEST(Prices, of_lockstep_attention_are_those_of_flash_attention_2) {
   const auto ratio = [](const char* gpu, DType dtype, const std::string& direction) {
     const Prices prices(*find_hardware(gpu));
     Op op = op_of(Op::Kind::attention, "", 0);
@@ -105,7 +105,7 @@ TEST(Prices, of_own_attention_are_those_of_flash_attention_2) {
   EXPECT_DOUBLE_EQ(ratio("NVIDIA H100", DType::fp32, "backward"), 1) << "cuDNN has none";
 }
 
-TEST(Prices, of_collectives_are_those_that_were_fitted) {
+TEST(Prices, of_collectives_equal_the_fitted_model) {
   for (const Json& json : fixture().at("collectives").as_array()) {
     const auto& one = json.as_array();
     const Prices prices = prices_of(one);
@@ -134,7 +134,7 @@ PublishedRow row_with(const std::map<std::string, std::string>& changes) {
   return read_published_rows(directory / "rows.csv").at(0);
 }
 
-TEST(PublishedRun, a_row_that_states_too_little_has_no_price_but_a_reason) {
+TEST(PublishedRun, an_incomplete_or_invalid_row_has_a_reason_instead_of_a_price) {
   EXPECT_EQ(row_with({}).problem, "");
   struct Case {
     std::map<std::string, std::string> changes;
@@ -160,14 +160,14 @@ TEST(PublishedRun, a_row_that_states_too_little_has_no_price_but_a_reason) {
   }
 }
 
-TEST(PublishedRun, a_file_that_lacks_a_column_is_refused_by_name) {
+TEST(PublishedRun, a_missing_column_is_rejected_by_name) {
   const TemporaryDirectory directory;
   write_text(directory / "rows.csv", "source,model,gpu\nllm.c,GPT-2,H100\n");
   expect_refusal<Error>("train/published_rows", "no column", {"rows.csv", "layers"},
                         [&] { read_published_rows(directory / "rows.csv"); });
 }
 
-TEST(PublishedRun, resolves_and_prices_each_row_as_the_model_that_was_fitted) {
+TEST(PublishedRun, resolves_and_prices_each_row_as_the_fitted_model_does) {
   const auto& expected = fixture().at("runs").as_array();
   ASSERT_EQ(rows().size(), expected.size());
   const std::map<std::string, PublishedRecompute> recomputes{
@@ -202,10 +202,10 @@ TEST(PublishedRun, resolves_and_prices_each_row_as_the_model_that_was_fitted) {
   }
 }
 
-// ------------------------------------------------------------------------- as others have measured
+// -------------------------------------------------------------------------- published measurements
 
-// The targets that the model was made for; docs/planning.md has what it reaches.
-TEST(PublishedRun, is_within_ten_percent_where_the_layout_is_stated_and_fifteen_elsewhere) {
+// These are the targets of the model; docs/planning.md has its errors.
+TEST(PublishedRun, has_a_mean_error_up_to_10_percent_with_a_stated_layout_and_15_without) {
   std::array<double, 2> sums{};
   std::array<int, 2> counts{};
   for (const auto& row : rows()) {
@@ -219,7 +219,7 @@ TEST(PublishedRun, is_within_ten_percent_where_the_layout_is_stated_and_fifteen_
   EXPECT_LE(sums[1] / counts[1], 0.15);
 }
 
-TEST(PublishedRun, is_within_ten_percent_of_megatron_on_a100_whose_seconds_nothing_was_fitted_to) {
+TEST(PublishedRun, is_within_10_percent_of_megatron_on_a100_to_which_nothing_was_fitted) {
   for (auto& one : korthikanti_cases()) {
     const auto seconds = [&](PublishedRecompute recompute) {
       one.layout.recompute = recompute;
@@ -232,9 +232,9 @@ TEST(PublishedRun, is_within_ten_percent_of_megatron_on_a100_whose_seconds_nothi
   }
 }
 
-// -------------------------------------------------------------------------------- what must be so
+// --------------------------------------------------------------------------------------- monotony
 
-// Each rate of a GPU, twice.
+// Copies of `hardware`, each with one of its rates doubled.
 std::vector<Hardware> better(const Hardware& hardware) {
   constexpr std::array kRates{&Hardware::bf16_flops,
                               &Hardware::fp8_flops,
@@ -284,7 +284,7 @@ std::vector<Op> random_ops(Draws& draws) {
   return ops;
 }
 
-TEST(Prices, are_positive_and_never_rise_with_what_a_gpu_can) {
+TEST(Prices, are_positive_and_never_rise_with_faster_hardware) {
   Draws draws;
   for (int round = 0; round < 200; ++round)
     for (const Op& op : random_ops(draws))
@@ -300,7 +300,7 @@ TEST(Prices, are_positive_and_never_rise_with_what_a_gpu_can) {
       }
 }
 
-TEST(Prices, never_fall_with_what_a_call_does) {
+TEST(Prices, never_fall_with_the_size_of_a_call) {
   Draws draws;
   for (int round = 0; round < 200; ++round)
     for (const Op& op : random_ops(draws)) {
@@ -317,9 +317,9 @@ TEST(Prices, never_fall_with_what_a_call_does) {
     }
 }
 
-// Except the slowdown: a faster ring slows compute more a second, of its latency too,
-// which by itself has no bytes. Up to 1.6 % of a run, in many small calls.
-TEST(PublishedRun, is_never_slower_on_a_gpu_that_can_do_more) {
+// The tolerance is for the slowdown: a faster ring slows compute more per second, also during its
+// latency, which moves no bytes. A run with many small calls loses up to 1.6 %.
+TEST(PublishedRun, is_not_slower_on_faster_hardware) {
   constexpr double kOfLatency = 0.02;
   for (const auto& row : rows()) {
     const auto layout = resolved_layout(row);
@@ -334,7 +334,7 @@ TEST(PublishedRun, is_never_slower_on_a_gpu_that_can_do_more) {
 
 // --------------------------------------------------------------------------------- calls of a step
 
-TEST(Prices, of_an_op_are_those_of_its_sizes) {
+TEST(Prices, of_an_operator_follow_its_sizes) {
   const Prices prices(*find_hardware("NVIDIA H100"));
   Op product = op_of(Op::Kind::product, "matmul_forward", 2 * (3 * 5 + 5 * 7 + 3 * 7));
   product.sizes = {3, 7, 5};
@@ -350,8 +350,8 @@ TEST(Prices, of_an_op_are_those_of_its_sizes) {
                    (1 << 30) / (0.85 * 3.35e12));
 }
 
-// What ranks receive is (d - 1) / d of the whole, twice for a sum.
-TEST(Prices, of_collectives_are_those_of_the_bytes_that_a_rank_receives) {
+// A rank receives (d - 1) / d of the whole, and twice that for a sum.
+TEST(Prices, of_collectives_follow_the_bytes_that_a_rank_receives) {
   const Prices prices(*find_hardware("NVIDIA H100"));
   for (const int ranks : {2, 8, 64}) {
     const std::int64_t whole = std::int64_t{ranks} << 24, received = whole / ranks * (ranks - 1);
@@ -364,7 +364,7 @@ TEST(Prices, of_collectives_are_those_of_the_bytes_that_a_rank_receives) {
   }
 }
 
-TEST(Prices, of_rings_of_one_gpu_a_machine_need_no_nvlink) {
+TEST(Prices, of_rings_with_one_gpu_per_host_need_no_nvlink) {
   Hardware hardware = *find_hardware("NVIDIA H100");
   const double with = Prices(hardware).gather_seconds(1e9, 16, 1);
   hardware.nvlink_bytes_per_second = 0;
@@ -372,7 +372,7 @@ TEST(Prices, of_rings_of_one_gpu_a_machine_need_no_nvlink) {
   EXPECT_EQ(Prices(hardware).lost_share({.ranks = 16}), 0);
 }
 
-TEST(Prices, of_what_compute_loses_are_of_bytes_and_of_waiting) {
+TEST(Prices, the_lost_share_of_compute_depends_on_bytes_and_latency) {
   const Hardware& hardware = *find_hardware("NVIDIA H100");
   const Prices prices(hardware);
   const auto lost = [&](Collective kind, double bytes, int ranks, int inside) {
@@ -382,14 +382,14 @@ TEST(Prices, of_what_compute_loses_are_of_bytes_and_of_waiting) {
   EXPECT_EQ(lost(Collective::all_gather, large, 1, 1), 0);
   EXPECT_NEAR(lost(Collective::all_gather, large, 8, 8), hardware.slowdown, 1e-6);
   EXPECT_NEAR(lost(Collective::all_gather, large, 16, 8), hardware.slowdown * 331.2 / 370, 1e-6);
-  // Of what comes to one of two machines' eight ranks 8 / 15 crosses its own adapter, not eight.
+  // Two hosts have eight ranks each: 8 / 15 of a rank's bytes cross its own NIC, not eight NICs.
   EXPECT_NEAR(lost(Collective::all_to_all, large, 16, 8),
               hardware.slowdown * 46 * 0.9 * 15 / 8 / 370, 1e-6);
   EXPECT_EQ(lost(Collective::all_gather, small, 16, 8), hardware.slowdown * 0.18);
   EXPECT_EQ(lost(Collective::all_gather, large, 16, 1), hardware.slowdown * 0.18);
 }
 
-TEST(Prices, of_what_compute_loses_to_a_call_fall_with_a_faster_network) {
+TEST(Prices, the_compute_lost_to_a_call_falls_with_a_faster_network) {
   Hardware hardware = *find_hardware("NVIDIA H100");
   for (const auto kind : {Collective::all_gather, Collective::all_to_all, Collective::all_reduce})
     for (const double bytes : {1e3, 1e6, 1e7, 1e8, 1e10})
@@ -406,7 +406,7 @@ TEST(Prices, of_what_compute_loses_to_a_call_fall_with_a_faster_network) {
       }
 }
 
-TEST(Prices, know_every_group_and_call_of_a_step) {
+TEST(Prices, cover_every_group_and_call_of_a_step) {
   const Hardware& hardware = *find_hardware("NVIDIA H100");
   const Prices prices(hardware);
   for (const Layout& layout : all_layouts()) {
@@ -428,7 +428,7 @@ TEST(Prices, know_every_group_and_call_of_a_step) {
 
 // ------------------------------------------------------------------------------------- hardware
 
-TEST(Hardware, is_found_by_what_drivers_call_it) {
+TEST(Hardware, is_found_by_the_name_that_the_driver_reports) {
   const auto found = [](std::string_view gpu) {
     const Hardware* hardware = find_hardware(gpu);
     return hardware == nullptr ? std::string() : hardware->name;
@@ -442,7 +442,7 @@ TEST(Hardware, is_found_by_what_drivers_call_it) {
   EXPECT_EQ(found("NVIDIA GB200"), "NVIDIA GB200");
   EXPECT_EQ(found("NVIDIA A100-SXM-80GB"), "NVIDIA A100");
   EXPECT_EQ(found("NVIDIA H100"), "NVIDIA H100");
-  // Whatever is like one of these, and computes, moves or holds less.
+  // Similar GPUs that compute, move or hold less are unknown.
   for (const char* other :
        {"NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "NVIDIA A100-SXM-64GB",
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",

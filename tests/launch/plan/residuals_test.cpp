@@ -17,12 +17,12 @@ ResidualRun run(const std::string& key, double planned, double measured) {
   return one;
 }
 
-TEST(Residuals, lie_beside_the_cluster) {
+TEST(Residuals, are_in_a_file_beside_the_cluster) {
   EXPECT_EQ(Residuals::file_beside("a/cluster.json"), "a/cluster.residuals.json");
   EXPECT_EQ(Residuals::file_beside("b.toml"), "b.toml.residuals.json");
 }
 
-TEST(Residuals, what_is_written_is_what_is_read) {
+TEST(Residuals, read_back_as_written) {
   const TemporaryDirectory directory;
   const auto file = directory / "cluster.residuals.json";
   EXPECT_TRUE(Residuals::read(file).runs().empty());
@@ -39,7 +39,7 @@ TEST(Residuals, what_is_written_is_what_is_read) {
   EXPECT_EQ(read.to_json().dump(), residuals.to_json().dump());
 }
 
-TEST(Residuals, the_oldest_go) {
+TEST(Residuals, keep_only_the_newest_runs) {
   Residuals residuals;
   for (std::size_t i = 0; i < Residuals::kMostRuns + 3; ++i)
     residuals.add(run(std::to_string(i), 1, 1));
@@ -47,7 +47,7 @@ TEST(Residuals, the_oldest_go) {
   EXPECT_EQ(residuals.runs().front().key, "3");
 }
 
-TEST(Residuals, correct_a_plan_of_their_run) {
+TEST(Residuals, correct_a_plan_by_its_own_run_or_by_the_median_of_all) {
   Residuals residuals;
   residuals.add(run("a", 1, 1.25));
   residuals.add(run("b", 1, 0.5));
@@ -71,7 +71,7 @@ TEST(Residuals, correct_a_plan_of_their_run) {
   EXPECT_FALSE(Residuals().corrected("a", plan).has_value());
 }
 
-TEST(Residuals, what_was_planned_to_take_next_to_nothing_has_no_ratio) {
+TEST(Residuals, a_planned_time_near_zero_gives_no_ratio) {
   Residuals residuals;
   residuals.add(run("a", 1e-320, 0.5));
   StepTime plan;
@@ -80,7 +80,7 @@ TEST(Residuals, what_was_planned_to_take_next_to_nothing_has_no_ratio) {
   EXPECT_FALSE(residuals.corrected("d", plan).has_value());
 }
 
-TEST(Residuals, keys_tell_apart_what_changes_a_step) {
+TEST(Residuals, keys_differ_if_a_setting_changes_the_step) {
   const Config config = small_run(8);
   const auto key = residual_key(config);
   EXPECT_EQ(residual_key(config), key);
@@ -121,7 +121,7 @@ TEST(Residuals, keys_tell_apart_what_changes_a_step) {
   EXPECT_NE(residual_key(masters), with);
 }
 
-TEST(Residuals, a_damaged_file_is_set_aside_and_none_is_lost) {
+TEST(Residuals, a_damaged_file_is_renamed_and_overwrites_no_other) {
   const TemporaryDirectory directory;
   const auto file = directory / "r.json";
   write_text(file, "damaged");
@@ -140,7 +140,7 @@ TEST(Residuals, a_damaged_file_is_set_aside_and_none_is_lost) {
   EXPECT_EQ(slurp(directory / "r.json.damaged"), "damaged");
 }
 
-TEST(Residuals, damage_is_refused_by_name) {
+TEST(Residuals, a_damaged_file_is_rejected_by_file_and_member) {
   const TemporaryDirectory directory;
   const auto file = directory / "r.json";
   const std::string head = R"({"format":"lockstep residuals 1","runs":[)";

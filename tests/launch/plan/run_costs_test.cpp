@@ -13,7 +13,7 @@
 
 namespace lockstep::testing::run_costs_test {
 
-// The value of an expression of + - * / ( ) sqrt exp expm1 max, numbers and names.
+// Expression computes a text of + - * / ( ) sqrt exp expm1 max, numbers and names of inputs.
 class Expression {
  public:
   Expression(const std::string& text, const std::vector<Formula::Input>& inputs)
@@ -102,9 +102,9 @@ Cluster costly() {
   return cluster;
 }
 
-TEST(RunCosts, every_formula_has_the_value_that_its_inputs_give) {
+TEST(RunCosts, each_explained_formula_gives_its_stated_value) {
   std::set<std::string> names;
-  // With fp8, saves that take longer than they may, data stalls, no memory for copies.
+  // Kinds: 0 has rare saves, 1 fp8, 2 steps that wait for data, 3 no memory for copies.
   for (const int kind : {0, 1, 2, 3}) {
     Config config = small_run(8);
     config.precision.compute = DType::bf16;
@@ -134,9 +134,11 @@ TEST(RunCosts, every_formula_has_the_value_that_its_inputs_give) {
     EXPECT_TRUE(names.contains(name)) << name;
 }
 
-// 64 GPUs, saves of 2 s that take 60 s to write, 300 s to start again, by hand: to first order,
-// which M is far larger than all of, 1 - C / T - (T / 2 + W + R) / M and sqrt(2 C M) - C.
-TEST(RunCosts, checkpoints_by_hand) {
+// 64 GPUs. A save stalls steps for C = 2 s and is written in W = 60 s; a restart takes R = 300 s.
+// The mean time M between interruptions is far longer, so that to first order:
+// - goodput is 1 - C / T - (T / 2 + W + R) / M for an interval T;
+// - the best interval is sqrt(2 C M) - C.
+TEST(RunCosts, costs_of_checkpoints_equal_those_computed_by_hand) {
   Config config = small_run(1);
   config.train.steps = 100'000;
   Cluster cluster = h100s(8);
@@ -160,8 +162,9 @@ TEST(RunCosts, checkpoints_by_hand) {
   EXPECT_DOUBLE_EQ(costs.wall_seconds, 150'000 / costs.goodput);
 }
 
-// What many starts of a run get done, each of which is interrupted after a random time: steps of
-// `interval` seconds at a time, saves that take C seconds of it and are whole S after they began.
+// Simulates many starts of a run, each interrupted after a random time. A start needs R seconds,
+// then alternates `interval` seconds of steps and a save. A save stalls steps for C seconds and is
+// complete S seconds after its begin.
 double simulated_goodput(double interval, double C, double S, double R, double M) {
   std::mt19937_64 random(1);
   std::exponential_distribution<double> until(1 / M);
@@ -174,13 +177,13 @@ double simulated_goodput(double interval, double C, double S, double R, double M
   return done / passed;
 }
 
-// From runs that are hardly ever interrupted to those that are between most saves.
-TEST(RunCosts, goodput_is_what_a_simulation_gets_done) {
+// Interruptions range from very rare ones to one between most saves.
+TEST(RunCosts, goodput_equals_that_of_a_simulation) {
   for (const auto& [interval, C, W, hours] : {std::tuple{1500.0, 2.0, 60.0, 50'700.0},
                                               {1500.0, 2.0, 60.0, 100.0},
                                               {24.0, 24.0, 20.0, 50'700.0},
                                               {2000.0, 300.0, 600.0, 10.0},
-                                              {2000.0, 3000.0, 3000.0, 10.0},  // in no copy
+                                              {2000.0, 3000.0, 3000.0, 10.0},  // without a copy
                                               {9000.0, 5.0, 5.0, 10.0}}) {
     SCOPED_TRACE(str("interval ", interval, ", C ", C, ", W ", W, ", hours ", hours));
     Cluster cluster = h100s(1);
@@ -200,7 +203,7 @@ TEST(RunCosts, goodput_is_what_a_simulation_gets_done) {
   }
 }
 
-TEST(RunCosts, what_is_never_interrupted_loses_what_its_saves_cost) {
+TEST(RunCosts, a_run_without_interruptions_loses_only_the_cost_of_saves) {
   Cluster cluster = h100s(1);
   cluster.gpu_hours_per_interruption = 1e15;
   Estimate estimate;
@@ -211,9 +214,8 @@ TEST(RunCosts, what_is_never_interrupted_loses_what_its_saves_cost) {
   EXPECT_NEAR(run_costs(small_run(8), cluster, estimate).goodput, 0.9, 1e-9);
 }
 
-// Whatever interval is set: that of a save which costs 3 s, and of one that takes longer than a
-// mean time between interruptions.
-TEST(RunCosts, the_best_interval_is_the_best_and_depends_on_none_that_is_set) {
+// A save is written in 3 s, or takes longer than the mean time between interruptions.
+TEST(RunCosts, the_best_interval_has_the_best_goodput_and_ignores_the_configured_one) {
   for (const auto& [write, host_bytes] :
        {std::pair{3.0, 1}, {7e5, 1}, {3.0, 1 << 20}, {7e5, 1 << 20}}) {  // 1: no memory for copies
     SCOPED_TRACE(str("written in ", write, " s, hosts of ", host_bytes, " bytes"));
@@ -240,8 +242,8 @@ TEST(RunCosts, the_best_interval_is_the_best_and_depends_on_none_that_is_set) {
   }
 }
 
-// A run that saves more rarely than it has steps saves at its end.
-TEST(RunCosts, an_interval_is_no_longer_than_the_run) {
+// A run with fewer steps than the interval saves at its end.
+TEST(RunCosts, an_interval_is_not_longer_than_the_run) {
   Config config = small_run(8);
   config.train.steps = 200;
   config.checkpoint.every_steps = 1'000'000;
@@ -250,7 +252,7 @@ TEST(RunCosts, an_interval_is_no_longer_than_the_run) {
   EXPECT_GT(run_costs(config, h100s(1), found).goodput, 0.99);
 }
 
-TEST(RunCosts, parameters_and_flops_are_those_that_papers_state) {
+TEST(RunCosts, parameters_and_flops_equal_published_numbers) {
   Config config = small_run(1);
   const auto m = config.model = llama3_8b();
   EXPECT_EQ(parameter_count(m), 8'030'261'248);

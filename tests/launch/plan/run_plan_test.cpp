@@ -24,7 +24,7 @@ Meter::Config meter() {
   return config;
 }
 
-TEST(RunPlan, says_of_a_step_what_the_estimate_does) {
+TEST(RunPlan, has_the_times_and_bytes_of_the_estimate) {
   const auto plan = planned_run(kConfig, kCluster, meter(), "", "");
   const Estimate expected = estimate(kConfig, kCluster);
   EXPECT_EQ(plan.cluster, kCluster.name);
@@ -39,7 +39,7 @@ TEST(RunPlan, says_of_a_step_what_the_estimate_does) {
   EXPECT_EQ(bytes, sum.device + sum.pinned + expected.constant_bytes);
 }
 
-TEST(RunPlan, counts_mfu_by_the_peak_of_the_run) {
+TEST(RunPlan, relates_mfu_to_the_peak_of_the_run) {
   const auto plan = planned_run(kConfig, kCluster, meter(), "", "");
   const double tokens_per_second = 256 / plan.step.seconds;
   EXPECT_DOUBLE_EQ(plan.step.tokens_per_second, tokens_per_second);
@@ -51,7 +51,7 @@ TEST(RunPlan, counts_mfu_by_the_peak_of_the_run) {
   count_mfu(later, larger);
   EXPECT_DOUBLE_EQ(later.step.mfu, plan.step.mfu / 2);
   EXPECT_DOUBLE_EQ(later.step.mfu_square, plan.step.mfu_square / 2);
-  Meter::Config low = meter();  // less than what is planned
+  Meter::Config low = meter();  // below the planned rate
   low.peak_flops = tokens_per_second * 2e6 / 1.1;
   count_mfu(later, low);
   EXPECT_TRUE(std::isnan(later.step.mfu) && std::isnan(later.step.mfu_square));
@@ -60,7 +60,7 @@ TEST(RunPlan, counts_mfu_by_the_peak_of_the_run) {
   EXPECT_TRUE(std::isnan(planned_run(kConfig, kCluster, unknown, "", "").step.mfu));
 }
 
-TEST(RunPlan, has_corrected_figures_beside_raw_ones_where_earlier_runs_left_theirs) {
+TEST(RunPlan, has_corrected_times_if_earlier_runs_left_residuals) {
   const TemporaryDirectory directory;
   const auto file = directory / "cluster.residuals.json";
   const auto raw = planned_run(kConfig, kCluster, meter(), file, "a");  // no such file
@@ -78,7 +78,7 @@ TEST(RunPlan, has_corrected_figures_beside_raw_ones_where_earlier_runs_left_thei
   EXPECT_DOUBLE_EQ(plan.corrected->seconds, corrected.total());
 }
 
-TEST(RunPlan, residuals_that_are_damaged_take_no_plan_away) {
+TEST(RunPlan, damaged_residuals_only_cause_a_warning) {
   const TemporaryDirectory directory;
   const auto file = directory / "cluster.residuals.json";
   spit(file, "damaged");
@@ -90,7 +90,7 @@ TEST(RunPlan, residuals_that_are_damaged_take_no_plan_away) {
   EXPECT_EQ(slurp(file), "damaged");
 }
 
-TEST(RunPlan, what_is_there_counts_unless_it_is_of_another_configuration) {
+TEST(RunPlan, an_existing_file_is_used_unless_it_is_of_another_configuration) {
   const TemporaryDirectory directory;
   const auto file = directory / "plan.json";
   EXPECT_FALSE(plan_that_is_there(file, "a").has_value());
@@ -98,11 +98,11 @@ TEST(RunPlan, what_is_there_counts_unless_it_is_of_another_configuration) {
   EXPECT_EQ(plan_that_is_there(file, "a")->key, "a");
   expect_wording("train/run_plan", "of another configuration",
                  stderr_of([&] { EXPECT_FALSE(plan_that_is_there(file, "b").has_value()); }));
-  write_plan_file(file, planned_run(kConfig, kCluster, meter(), "", ""));  // a person's
+  write_plan_file(file, planned_run(kConfig, kCluster, meter(), "", ""));  // placed by a person
   EXPECT_TRUE(plan_that_is_there(file, "b").has_value());
 }
 
-TEST(RunPlan, of_gpus_that_are_known_needs_no_file) {
+TEST(RunPlan, of_known_gpus_needs_no_cluster_file) {
   const auto found = cluster_here("NVIDIA H100 80GB HBM3", 16, 2).value();
   EXPECT_EQ(found.nodes, 2);
   EXPECT_EQ(found.ranks_per_node, 8);

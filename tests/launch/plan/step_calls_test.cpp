@@ -11,7 +11,7 @@
 
 namespace lockstep::testing::step_calls_test {
 
-constexpr double kRounding = 1e-9;  // of sums in another order
+constexpr double kRounding = 1e-9;  // for sums in another order
 
 struct Recorded {
   Config config;
@@ -37,8 +37,8 @@ double alone(const std::vector<StepCalls>& all, Component component) {
   return 0;
 }
 
-// One rank has one stream: nothing is beside anything.
-TEST(StepCalls, sum_to_the_components_of_a_step_in_which_nothing_overlaps) {
+// One rank has one stream, so that nothing overlaps.
+TEST(StepCalls, sum_to_the_components_of_a_step_without_overlap) {
   for (const Cluster& cluster : {h100s(1), processors(1)})
     for (const std::int64_t n : {1, 2, 3, 7}) {
       const auto [config, program] = recorded(cluster, micro_batches(small_run(1), n));
@@ -52,7 +52,7 @@ TEST(StepCalls, sum_to_the_components_of_a_step_in_which_nothing_overlaps) {
     }
 }
 
-TEST(StepCalls, have_the_flops_the_bytes_and_the_calls_of_the_program) {
+TEST(StepCalls, have_the_flops_bytes_and_calls_of_the_program) {
   const Cluster cluster = h100s(1);
   const auto [config, program] = recorded(cluster, micro_batches(small_run(8), 3));
   double flops = 0, bytes = 0;
@@ -79,7 +79,7 @@ TEST(StepCalls, have_the_flops_the_bytes_and_the_calls_of_the_program) {
   EXPECT_TRUE(has_gathers);
 }
 
-// Of five only three are recorded.
+// Only three of five micro-batches are recorded.
 TEST(StepCalls, have_the_flops_of_all_tokens_of_a_step) {
   const auto flops_of = [](std::int64_t n) {
     double sum = 0;
@@ -91,7 +91,7 @@ TEST(StepCalls, have_the_flops_of_all_tokens_of_a_step) {
   EXPECT_DOUBLE_EQ(flops_of(5), 5 * flops_of(1));
 }
 
-TEST(StepCalls, say_which_were_measured) {
+TEST(StepCalls, show_which_times_were_measured) {
   Cluster cluster = processors(1);
   const auto [config, program] = recorded(cluster, small_run(1));
   const auto json = R"([{"operator": "swiglu_forward", "type": "fp32", "bytes": 1000, "calls": 1,
@@ -107,8 +107,8 @@ TEST(StepCalls, say_which_were_measured) {
   EXPECT_EQ(measured, 1);
 }
 
-// What estimate() prices is what the table is of.
-TEST(StepCalls, of_a_configuration_are_those_of_its_estimate) {
+// The table has the calls that estimate() prices.
+TEST(StepCalls, of_a_configuration_sum_to_its_estimate) {
   for (const Cluster& cluster : {h100s(1), processors(1)}) {
     const Config config = micro_batches(small_run(1), 4);
     const auto found = estimate(config, cluster);

@@ -27,7 +27,7 @@ StepTime unknown_but_for_checkpoints(double seconds) {
   return time;
 }
 
-TEST(MeanStep, is_of_the_steps_that_were_timed_but_of_checkpoints_of_all_and_without_the_first) {
+TEST(MeanStep, averages_timed_steps_and_checkpoints_over_all_steps_except_the_first) {
   MeanStep mean;
   mean.add(step_of(time_of({{Component::products, 100}, {Component::checkpoint, 100}})));
   EXPECT_EQ(mean.timed_steps(), 0);
@@ -40,11 +40,11 @@ TEST(MeanStep, is_of_the_steps_that_were_timed_but_of_checkpoints_of_all_and_wit
   EXPECT_EQ(mean.time()[Component::data], 0.25);
   EXPECT_EQ(mean.time()[Component::checkpoint], 2);
   mean.clear();
-  mean.add(step_of(time_of({{Component::products, 3}})));  // the first came long ago
+  mean.add(step_of(time_of({{Component::products, 3}})));  // not the first step of the run
   EXPECT_EQ(mean.time()[Component::products], 3);
 }
 
-TEST(MeanStep, own_seconds_are_those_in_which_a_rank_waits_for_no_other) {
+TEST(MeanStep, own_seconds_exclude_collectives_and_checkpoints) {
   StepTime all;
   for (std::size_t i = 0; i < kComponents; ++i)
     all.seconds[i] = std::pow(2.0, static_cast<double>(i));
@@ -57,7 +57,7 @@ TEST(MeanStep, own_seconds_are_those_in_which_a_rank_waits_for_no_other) {
   EXPECT_EQ(mean.own_seconds(), all.total() - waits);
 }
 
-TEST(StepComparison, has_rows_of_what_plan_or_run_has_alone) {
+TEST(StepComparison, has_components_of_the_plan_or_the_run_except_negligible_ones) {
   const auto planned = time_of({{Component::products, 0.5},
                                 {Component::attention, 1e-3},
                                 {Component::communication_host, 1e-9}});
@@ -70,7 +70,7 @@ TEST(StepComparison, has_rows_of_what_plan_or_run_has_alone) {
     EXPECT_EQ(table.find(none), std::string::npos) << table;
 }
 
-TEST(StepComparison, a_component_is_off_by_more_than_a_tenth_and_a_hundredth_of_the_step) {
+TEST(StepComparison, a_deviation_is_above_10_percent_of_the_component_and_1_percent_of_the_step) {
   const auto planned = time_of({{Component::products, 0.5},
                                 {Component::attention, 0.3},
                                 {Component::optimizer, 0.2},
@@ -78,15 +78,15 @@ TEST(StepComparison, a_component_is_off_by_more_than_a_tenth_and_a_hundredth_of_
   const auto measured = time_of({{Component::products, 0.54},   // 8 %
                                  {Component::attention, 0.36},  // 20 %
                                  {Component::optimizer, 0.15},  // - 25 %
-                                 {Component::data, 0.002},      // twice, but nothing
-                                 {Component::other, 0.02}});    // planned to be nothing
+                                 {Component::data, 0.002},      // twice the time, but negligible
+                                 {Component::other, 0.02}});    // planned as 0
   std::vector<Component> off;
   for (const Deviation& deviation : deviations(planned, measured))
     off.push_back(deviation.component);
   EXPECT_EQ(off, (std::vector{Component::attention, Component::optimizer, Component::other}));
 }
 
-TEST(StepComparison, a_table_has_a_line_for_each_component_that_has_time_and_their_sum) {
+TEST(StepComparison, a_table_has_a_line_for_each_component_with_time_and_for_the_sum) {
   const auto table =
       comparison_table(time_of({{Component::products, 0.281}, {Component::optimizer, 0.02}}),
                        time_of({{Component::products, 0.297}, {Component::data, 0.0004}}));
@@ -96,7 +96,7 @@ TEST(StepComparison, a_table_has_a_line_for_each_component_that_has_time_and_the
   expect_wording("train/step_comparison", "table", table);
 }
 
-TEST(StepComparison, what_is_slower_has_a_likely_cause_and_clocks_their_own) {
+TEST(StepComparison, deviations_are_reported_with_a_likely_cause_such_as_reduced_clocks) {
   const RunsOn kGpu{.device = Device::Kind::cuda};
   const auto hot = [&](const char* why) {
     RunsOn where = kGpu;

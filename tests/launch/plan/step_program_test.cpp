@@ -10,7 +10,7 @@
 
 namespace lockstep::testing::step_program_test {
 
-constexpr double kForward = 2, kTraining = 6;  // FLOPs of a weight and token
+constexpr double kForward = 2, kTraining = 6;  // FLOPs per weight and token
 
 TrainingConfig one_rank() {
   TrainingConfig config = tiny();
@@ -42,13 +42,13 @@ TEST(StepProgram, has_the_flops_that_the_model_counts) {
     EXPECT_DOUBLE_EQ(sums.products, kTraining * weights * tokens);
     const auto& m = config.model;
     const auto T = static_cast<double>(config.sequence_length);
-    // Seven products of T (T + 1) / 2 elements; the model counts six of T^2 / 2.
+    // Seven matmuls of T (T + 1) / 2 elements; the model counts six of T^2 / 2.
     EXPECT_DOUBLE_EQ(sums.attention, 7.0 * static_cast<double>(m.layers * m.heads * m.head_size) *
                                          (T + 1) * tokens);
   }
 }
 
-TEST(StepProgram, computes_blocks_again_where_they_are_recomputed) {
+TEST(StepProgram, has_another_forward_pass_of_recomputed_blocks) {
   TrainingConfig config = one_rank();
   const auto all = flops_of(record_step(config, Device{}, 1)).products;
   config.recompute = Recompute::block;
@@ -61,7 +61,7 @@ TEST(StepProgram, computes_blocks_again_where_they_are_recomputed) {
   EXPECT_GT(again, all);
 }
 
-TEST(StepProgram, has_the_collectives_that_volume_derives) {
+TEST(StepProgram, has_the_collectives_of_step_volume) {
   for (const Layout& layout : all_layouts()) {
     TrainingConfig config = one_rank();
     config.model.kv_heads = 4;
@@ -69,7 +69,7 @@ TEST(StepProgram, has_the_collectives_that_volume_derives) {
     if (layout.mesh.size(Axis::tensor) == 8) config.model.kv_heads = 8;
     config.mesh = layout.mesh;
     config.sharding = layout.sharding;
-    config.global_batch_sequences = 32;  // micro-batches: 2 to 16, of which three are recorded
+    config.global_batch_sequences = 32;  // 2 to 16 micro-batches; at most three are recorded
     const auto topology = topology_of_neighbours(config.mesh.world(), 4);
     for (const int rank : {0, config.mesh.world() - 1}) {
       auto program = record_step(config, Device{}, 1, rank, &topology);
@@ -93,8 +93,9 @@ TEST(StepProgram, has_the_collectives_that_volume_derives) {
   }
 }
 
-// Sums across have one rank a domain, but where domains hold unequal numbers of them: all then.
-TEST(StepProgram, knows_how_many_domains_a_group_has) {
+// Sums across domains have one rank per domain. If domains hold unequal numbers of ranks, the sums
+// have all ranks.
+TEST(StepProgram, has_the_number_of_domains_of_a_group) {
   TrainingConfig config = one_rank();
   config.mesh = Mesh{.shard = 8};
   config.global_batch_sequences = 8;
@@ -109,7 +110,7 @@ TEST(StepProgram, knows_how_many_domains_a_group_has) {
   EXPECT_EQ(across(1), std::pair(8, 8));
 }
 
-TEST(StepProgram, peaks_where_a_run_does) {
+TEST(StepProgram, has_the_peak_memory_of_a_run) {
   TrainingConfig config = one_rank();
   config.sample_tokens = 8;
   const auto program = record_step(config, Device{}, 1);
@@ -129,7 +130,7 @@ std::set<std::string> components_of(const StepTime& time) {
   return names;
 }
 
-TEST(StepProgram, and_a_step_that_runs_go_to_the_same_components) {
+TEST(StepProgram, has_the_same_components_as_a_measured_step) {
   for (const Layout& layout : all_layouts()) {
     if (layout.mesh.world() > 4) continue;
     TrainingConfig config = one_rank();

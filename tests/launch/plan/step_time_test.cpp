@@ -10,7 +10,8 @@
 
 namespace lockstep::testing::step_time_test {
 
-// A program of a compute stream and one beside it; bytes are milliseconds.
+// Toy holds a program of a compute stream and a concurrent stream. The bytes of an operator are its
+// milliseconds.
 struct Toy {
   Toy() {
     program.log = std::make_unique<OpLog>();
@@ -42,7 +43,7 @@ struct Toy {
   Stream gathers{Device{}, "gathers", Stream::Mode::measuring};
 };
 
-TEST(StepTime, is_the_sum_of_what_one_stream_does) {
+TEST(StepTime, is_the_sum_of_the_calls_on_one_stream) {
   Toy toy;
   toy.give(toy.compute, Op::Kind::product, 5);
   toy.give(toy.compute, Op::Kind::attention, 3);
@@ -54,7 +55,7 @@ TEST(StepTime, is_the_sum_of_what_one_stream_does) {
   EXPECT_NEAR(time[Component::memory_bound], 2e-3, 1e-12);
 }
 
-TEST(StepTime, communication_counts_as_far_as_compute_waits_for_it) {
+TEST(StepTime, communication_counts_only_while_compute_waits_for_it) {
   for (const std::int64_t gather : {2, 7, 20}) {
     Toy toy;
     toy.give(toy.gathers, Op::Kind::collective, gather);
@@ -82,19 +83,19 @@ TEST(StepTime, streams_wait_for_each_other_both_ways) {
   EXPECT_NEAR(time[Component::communication_shard], 4e-3, 1e-12);
 }
 
-TEST(StepTime, what_runs_beside_each_other_slows_each_other) {
+TEST(StepTime, concurrent_streams_slow_each_other) {
   Toy toy;
   toy.give(toy.gathers, Op::Kind::collective, 4);  // 8 ms beside compute
-  toy.give(toy.compute, Op::Kind::product, 10);    // 8 ms slower by half, then what is left
+  toy.give(toy.compute, Op::Kind::product, 10);    // 8 ms slower by half, then the rest
   const auto slower = [](const Op& op) { return op.kind == Op::Kind::collective ? 1.5 : 9.0; };
   const auto time =
       toy.time({.seconds = Toy::kSeconds, .compute_beside = slower, .other_beside = 2});
   EXPECT_NEAR(time.total(), 1e-3 * (8 + 10 - 8 / 1.5), 1e-9);
 }
 
-// A tenth of what compute did itself since it last met others; what it waited for then does not
-// count, nor what other streams do.
-TEST(StepTime, ranks_wait_for_each_other_where_they_meet) {
+// A rank waits for a tenth of its compute time since the last collective of compute. Waits and
+// other streams do not count as compute time.
+TEST(StepTime, collectives_include_waits_for_slower_ranks) {
   Toy toy;
   toy.give(toy.compute, Op::Kind::product, 20);
   toy.give(toy.gathers, Op::Kind::collective, 1);
@@ -108,7 +109,7 @@ TEST(StepTime, ranks_wait_for_each_other_where_they_meet) {
   EXPECT_NEAR(toy.time().total(), 69e-3, 1e-12);
 }
 
-TEST(StepTime, a_cpu_gives_other_streams_what_they_do_when_it_comes_to_it) {
+TEST(StepTime, streams_do_not_overlap_on_a_cpu) {
   Toy toy;
   toy.give(toy.compute, Op::Kind::product, 6);
   toy.give(toy.gathers, Op::Kind::collective, 4);
@@ -117,7 +118,7 @@ TEST(StepTime, a_cpu_gives_other_streams_what_they_do_when_it_comes_to_it) {
   EXPECT_NEAR(toy.time({.seconds = Toy::kSeconds, .host_computes = true}).total(), 10e-3, 1e-12);
 }
 
-TEST(StepTime, a_host_that_is_late_is_seen) {
+TEST(StepTime, slow_launches_of_the_host_count_as_other) {
   Toy toy;
   for (int i = 0; i < 5; ++i)
     toy.give(toy.compute, Op::Kind::product, 1);
@@ -126,8 +127,8 @@ TEST(StepTime, a_host_that_is_late_is_seen) {
   EXPECT_NEAR(time[Component::other], 11e-3, 1e-12);
 }
 
-// All micro-batches are played, where record_step has three of them.
-TEST(StepTime, middle_micro_batches_are_alike) {
+// Compares a program of all micro-batches with one of record_step(), which has three of them.
+TEST(StepTime, three_recorded_micro_batches_predict_the_time_of_all) {
   for (const Layout& layout : all_layouts()) {
     if (layout.mesh.world() > 4) continue;
     TrainingConfig config = tiny();

@@ -9,9 +9,8 @@ namespace lockstep::testing::compute_checks_test {
 
 constexpr ProductShape kSmall{64, 64, 64, DType::bf16};
 
-// What an H100 must do at least, in the words of docs/preflight.md: 2.8 of 3.35 TB/s, 52 of 55
-// GB/s.
-TEST(ComputeChecks, a_gpu_that_is_known_has_limits) {
+// docs/preflight.md has these limits of an H100: 2.8 of 3.35 TB/s, 52 of 55 GB/s.
+TEST(ComputeChecks, a_known_gpu_has_limits) {
   LoneRank lone;
   lone.rank.known = find_hardware("NVIDIA H100 80GB HBM3");
   ASSERT_NE(lone.rank.known, nullptr);
@@ -30,12 +29,12 @@ TEST(ComputeChecks, a_gpu_that_is_known_has_limits) {
   const double price = price_seconds(kSmall, *lone.rank.known);
   EXPECT_NEAR(limit("product 64 x 64 x 64 bf16"), 0.9 * 2 * 64 * 64 * 64 / price, 1);
   EXPECT_TRUE(std::isnan(limit("product 64 x 64 x 64 fp32")));
-  // A large one reaches 71 % of the 989 TFLOP/s, under the power cap.
+  // A large matmul reaches 71 % of 989 TFLOP/s under the power cap.
   const ProductShape large{8192, 8192, 8192, DType::bf16};
   EXPECT_NEAR(large.flops() / price_seconds(large, *lone.rank.known), 0.71 * 989e12, 30e12);
 }
 
-TEST(ComputeChecks, processors_have_none_but_their_share) {
+TEST(ComputeChecks, cpus_have_a_limit_only_for_their_share_of_time) {
   LoneRank lone;
   check_products(lone.rank, std::vector{kSmall}, nullptr);
   check_memory(lone.rank);
@@ -51,8 +50,8 @@ TEST(ComputeChecks, processors_have_none_but_their_share) {
   EXPECT_LE(find(lone.rank.findings, "share of its CPU time")->value, 1);
 }
 
-// A measuring stream does nothing: what should have been copied is not there.
-TEST(ComputeChecks, a_copy_is_compared_with_what_was_copied) {
+// A measuring stream copies nothing, so that the destination differs.
+TEST(ComputeChecks, a_copy_is_compared_with_its_source) {
   LoneRank lone;
   Stream idle(Device{}, "idle", Stream::Mode::measuring, 1);
   PreflightRank rank{lone.world, lone.topology, lone.comms, idle, nullptr, {}};
@@ -60,8 +59,8 @@ TEST(ComputeChecks, a_copy_is_compared_with_what_was_copied) {
   expect_wording("train/preflight", "a copy with other bits", rank.findings.front().failure);
 }
 
-// Each rank multiplies the same numbers, so that bits can be compared; others have other bits.
-TEST(ComputeChecks, a_product_has_bits_that_all_ranks_compute) {
+// Each rank multiplies the same numbers, so that bits of ranks can be compared.
+TEST(ComputeChecks, equal_matmuls_have_equal_bits_and_others_differ) {
   const auto bits = [](const ProductShape& shape) {
     LoneRank lone;
     check_products(lone.rank, std::vector{shape}, nullptr);
@@ -73,7 +72,7 @@ TEST(ComputeChecks, a_product_has_bits_that_all_ranks_compute) {
   EXPECT_NE(bits({64, 64, 128, DType::bf16}), one);
 }
 
-TEST(ComputeChecks, the_best_rate_of_each_type_is_returned) {
+TEST(ComputeChecks, the_best_rate_of_each_data_type_is_returned) {
   LoneRank lone;
   const std::vector<ProductShape> shapes{{8, 8, 8, DType::fp32}, {256, 256, 256, DType::fp32}};
   const auto rates = check_products(lone.rank, shapes, nullptr);

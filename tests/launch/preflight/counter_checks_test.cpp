@@ -15,7 +15,7 @@ Finding found_of(const Counters& before, const Counters& now) {
   return lone.rank.findings.front();
 }
 
-TEST(CounterChecks, errors_that_are_new_are_named_and_counted) {
+TEST(CounterChecks, new_errors_are_named_and_counted) {
   const auto well = found_of({{"eth0 rx_errors", 7}}, {{"eth0 rx_errors", 7}});
   EXPECT_EQ(well.value, 0);
   EXPECT_EQ(well.limit, 0);
@@ -29,7 +29,7 @@ TEST(CounterChecks, errors_that_are_new_are_named_and_counted) {
   expect_wording("train/preflight", "new errors", verdict.faults.front().what);
 }
 
-TEST(CounterChecks, a_port_that_goes_is_an_error_and_no_counters_are_unknown) {
+TEST(CounterChecks, a_port_that_disappears_is_an_error_and_absent_counters_are_unknown) {
   const auto gone = found_of({{"mlx5_0 port 1 link_downed", 0},
                               {"mlx5_0 port 1 symbol_error", 0},
                               {"veth1a2b rx_errors", 0}},
@@ -52,7 +52,7 @@ GpuHealth health(std::int64_t link_errors, int up, int down) {
   return one;
 }
 
-// Of the only rank of a machine, or of the first of two that switches join.
+// Findings of the only rank of a host, or of the first of two whose GPUs switches connect.
 std::vector<Finding> gpu_findings(const GpuHealth& before, const GpuHealth& now, bool is_joined) {
   LoneRank lone(is_joined ? 2 : 1);
   lone.rank.known = find_hardware("NVIDIA H100");
@@ -60,7 +60,7 @@ std::vector<Finding> gpu_findings(const GpuHealth& before, const GpuHealth& now,
   return lone.rank.findings;
 }
 
-TEST(CounterChecks, errors_of_nvlinks_count_from_the_begin) {
+TEST(CounterChecks, only_new_nvlink_errors_count) {
   const auto value = [](const GpuHealth& before, const GpuHealth& now) {
     return find(gpu_findings(before, now, true), "errors of NVLinks, new")->value;
   };
@@ -74,7 +74,7 @@ TEST(CounterChecks, errors_of_nvlinks_count_from_the_begin) {
   EXPECT_EQ(find(found, "errors of NVLinks, new")->failure, "NVML: GPU is lost");
 }
 
-TEST(CounterChecks, links_are_down_where_others_are_up_or_where_switches_join_gpus) {
+TEST(CounterChecks, inactive_nvlinks_count_if_others_are_active_or_switches_connect_the_gpus) {
   const auto down = [](int up, int count, bool is_joined) {
     const auto now = health(0, up, count);
     return find(gpu_findings(now, now, is_joined), "NVLinks that are down")->value;

@@ -16,7 +16,7 @@ std::vector<Who> hosts(int count) {
   return who;
 }
 
-// One check, of a value on each rank.
+// Findings of one check, with a value for each rank.
 std::vector<std::vector<Finding>> found(const Finding& like, const std::vector<double>& values) {
   std::vector<std::vector<Finding>> by_rank;
   for (const double value : values) {
@@ -47,7 +47,7 @@ void expect_said(const std::string& name, const std::string& text,
 const Finding kProduct{.check = "product", .unit = Unit::flops, .tolerance = 0.05};
 const Finding kStep{.check = "step", .unit = Unit::seconds, .tolerance = 0.05};
 
-TEST(Health, the_slower_of_two_is_named) {
+TEST(Health, the_slower_rank_of_two_is_named) {
   EXPECT_EQ(faults(found(kProduct, {100e9, 97e9})), "");
   expect_said("a slower rate", faults(found(kProduct, {100e9, 94e9})),
               {"host n2, rank 1: product: 94.0 GFLOP/s, 6 %", "100 GFLOP/s"});
@@ -71,12 +71,12 @@ TEST(Health, a_product_of_the_file_is_a_matmul_for_readers) {
   EXPECT_NE(baseline_of(by_rank, hosts(2)).find(product.check, "n1/0"), nullptr);
 }
 
-TEST(Health, one_that_is_fast_makes_no_others_slow) {
+TEST(Health, a_fast_rank_does_not_make_others_slow) {
   EXPECT_EQ(faults(found(kProduct, {100, 200, 101, 102})), "");
   expect_contains(faults(found(kProduct, {100, 100, 50, 100})), "host n3, rank 2: product: ");
 }
 
-TEST(Health, what_is_not_compared_has_a_limit_at_most) {
+TEST(Health, a_check_without_comparison_is_judged_by_its_limit) {
   Finding share{.check = "share", .unit = Unit::share, .limit = 0.9};
   EXPECT_EQ(faults(found(share, {1.0, 0.95})), "");
   expect_said("a share", faults(found(share, {1.0, 0.52})),
@@ -96,22 +96,22 @@ TEST(Health, a_check_that_could_not_run_is_a_fault) {
   EXPECT_EQ(judge(by_rank, who, {}).exit_code(), 75);
   by_rank[1].front().is_wrong_configuration = true;
   EXPECT_EQ(judge(by_rank, who, {}).exit_code(), 78);
-  // A missing measurement is no fault.
+  // A missing measurement is not a fault.
   EXPECT_EQ(faults(found(kProduct, {Finding::kNone, Finding::kNone})), "");
 }
 
-TEST(Health, a_check_that_some_ranks_do_not_have_is_a_fault) {
+TEST(Health, a_check_missing_on_some_ranks_is_a_fault) {
   auto by_rank = found(kProduct, {100, 100, 100});
   by_rank[1].clear();
   expect_said("a check of others", faults(by_rank), {"host n2, rank 1: product: "});
   EXPECT_FALSE(judge(by_rank, hosts(3), {}).rows.front().is_well);
   by_rank[2].clear();
-  by_rank[0].front().whose = "hosts n1, n2, n3";  // which one says
+  by_rank[0].front().whose = "hosts n1, n2, n3";  // one rank reports for all
   EXPECT_EQ(faults(by_rank), "");
 }
 
-// As where the mesh deals ranks otherwise.
-TEST(Health, a_pair_is_known_again_when_its_ranks_have_other_numbers) {
+// Another mesh may number the ranks differently.
+TEST(Health, a_pair_of_hosts_is_recognized_after_its_ranks_are_renumbered) {
   auto before = found(kProduct, {100e9});
   before[0].front().whose = "host n1, rank 0 (to host n2)";
   before[0].front().key = "n1/0 (to host n2)";
@@ -122,7 +122,7 @@ TEST(Health, a_pair_is_known_again_when_its_ranks_have_other_numbers) {
               {"host n1, rank 7 (to host n2): product: 50.0 GFLOP/s, 50 %", "100 GFLOP/s"});
 }
 
-TEST(Health, all_that_are_slower_than_their_best_are_named) {
+TEST(Health, all_ranks_slower_than_their_best_are_named) {
   const auto last = baseline_of(found(kProduct, {100e9, 100e9}), hosts(2));
   expect_said("slower than its peers and its best", faults(found(kProduct, {80e9, 100e9}), last),
               {"host n1, rank 0: product: 80.0 GFLOP/s, 20 %", "100 GFLOP/s"});
@@ -132,8 +132,8 @@ TEST(Health, all_that_are_slower_than_their_best_are_named) {
   EXPECT_EQ(faults(found(kProduct, {96e9, 200e9 / 2}), last), "");
 }
 
-// A model, another number of threads, another disk.
-TEST(Health, figures_of_another_configuration_are_not_compared) {
+// Configurations differ by the model, the number of threads or the disk.
+TEST(Health, values_of_another_configuration_are_not_compared) {
   auto two_threads = found(kProduct, {100e9, 100e9});
   for (auto& of_rank : two_threads)
     of_rank.front().of = "1 rank on the host, 2 threads each";
@@ -143,7 +143,7 @@ TEST(Health, figures_of_another_configuration_are_not_compared) {
   const auto row = judge(one_thread, hosts(2), before).rows.front();
   EXPECT_TRUE(row.is_new);
   EXPECT_TRUE(std::isnan(row.best));
-  // Both are kept.
+  // The baseline keeps both.
   const auto both = baseline_of(one_thread, hosts(2), before);
   expect_said("a best of one thread", faults(found(kProduct, {20e9, 20e9}), both),
               {"60 %", "50.0 GFLOP/s"});
@@ -152,7 +152,7 @@ TEST(Health, figures_of_another_configuration_are_not_compared) {
   expect_said("a best of two threads", faults(two_threads, both), {"50 %", "100 GFLOP/s"});
 }
 
-TEST(Health, the_best_stays_and_so_do_other_hosts) {
+TEST(Health, the_baseline_keeps_best_values_and_other_hosts) {
   auto before = baseline_of(found(kProduct, {100e9, 100e9, 100e9}), hosts(3));
   for (const double now : {97e9, 94.5e9}) {  // slower by less than the tolerance, each time
     EXPECT_EQ(faults(found(kProduct, {now, now}), now > 95e9 ? before : Baseline()), "");
@@ -166,7 +166,7 @@ TEST(Health, the_best_stays_and_so_do_other_hosts) {
   EXPECT_EQ(before.find("step", "n2/0")->at(""), 2);
 }
 
-TEST(Health, what_is_known_from_before_survives_json) {
+TEST(Health, a_baseline_reads_back_as_written_and_damage_is_rejected) {
   auto by_rank = found(kProduct, {100, 101});
   by_rank[0].front().of = "2 ranks";
   by_rank[0].push_back(kStep);
@@ -197,7 +197,7 @@ TEST(Health, what_is_known_from_before_survives_json) {
         "a: n: 2: ");
 }
 
-TEST(Health, bits_that_few_have_are_wrong_and_of_two_it_is_one_of_them) {
+TEST(Health, bits_of_a_minority_are_a_fault_and_of_two_ranks_both_are_named) {
   auto by_rank = found(kProduct, {100, 100, 100});
   by_rank[0].front().bits = by_rank[2].front().bits = "same";
   by_rank[1].front().bits = "other";
@@ -209,7 +209,7 @@ TEST(Health, bits_that_few_have_are_wrong_and_of_two_it_is_one_of_them) {
   EXPECT_EQ(faults(by_rank), "");
 }
 
-TEST(Health, the_table_has_the_worst_the_median_and_its_best) {
+TEST(Health, the_table_has_the_median_the_worst_value_and_its_best) {
   const auto last = baseline_of(found(kProduct, {98, 99, 97}), hosts(3));
   const auto verdict = judge(found(kProduct, {100, 98, 99}), hosts(3), last);
   ASSERT_EQ(verdict.rows.size(), 1u);
@@ -222,7 +222,7 @@ TEST(Health, the_table_has_the_worst_the_median_and_its_best) {
   EXPECT_FALSE(judge(found(kProduct, {100, 9}), hosts(2), {}).rows.front().is_well);
 }
 
-TEST(Health, a_finding_arrives_as_it_was_sent) {
+TEST(Health, a_finding_reads_back_as_written) {
   Finding sent{.check = "a", .unit = Unit::share, .value = 0.5, .tolerance = 0.25};
   sent.bits = "b";
   sent.detail = "c";

@@ -8,7 +8,7 @@
 
 namespace lockstep::testing::host_pairs_test {
 
-// Unequal numbers of ranks: 1, 3, 2, 1, 3, 2 ...
+// Unequal numbers of ranks on hosts: 1, 3, 2, 1, 3, 2 ...
 std::vector<int> uneven(int hosts) {
   std::vector<int> ranks;
   for (int h = 0; h < hosts; ++h)
@@ -46,7 +46,7 @@ TEST(HostPairs, partners_agree_and_no_hosts_meet_twice) {
     }
 }
 
-TEST(HostPairs, all_hosts_meet_up_to_three_others_and_none_waits_that_could_talk) {
+TEST(HostPairs, hosts_meet_up_to_three_others_and_at_most_one_waits_in_a_round) {
   for (int hosts = 2; hosts <= 9; ++hosts) {
     SCOPED_TRACE(str(hosts, " hosts"));
     const auto topology = pretend_hosts(std::vector<int>(static_cast<std::size_t>(hosts), 1));
@@ -68,7 +68,7 @@ TEST(HostPairs, all_hosts_meet_up_to_three_others_and_none_waits_that_could_talk
   }
 }
 
-TEST(HostPairs, ranks_of_one_host_and_those_that_others_lack_have_no_partner) {
+TEST(HostPairs, ranks_of_a_single_host_and_surplus_ranks_have_no_partner) {
   EXPECT_TRUE(partners_on_hosts(pretend_hosts({4}), 2).empty());
   const auto topology = pretend_hosts({2, 1});
   EXPECT_EQ(partners_on_hosts(topology, 0), std::vector{std::optional(2)});

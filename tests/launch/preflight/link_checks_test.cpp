@@ -8,7 +8,7 @@
 
 namespace lockstep::testing::link_checks_test {
 
-TEST(LinkChecks, every_host_sends_whatever_their_number) {
+TEST(LinkChecks, each_host_sends_for_any_number_of_hosts) {
   for (const std::vector<int>& ranks :
        {std::vector<int>{1, 1, 1}, {2, 1}, {1, 1, 1, 1}, {1, 1, 1, 1, 1}}) {
     const Topology topology = pretend_hosts(ranks);
@@ -31,8 +31,8 @@ TEST(LinkChecks, every_host_sends_whatever_their_number) {
   }
 }
 
-// Of three hosts the first one is slow to send.
-TEST(LinkChecks, a_rank_has_the_best_of_what_its_partners_received) {
+// The first of three hosts sends slowly.
+TEST(LinkChecks, the_rate_of_a_rank_is_the_best_that_its_partners_received) {
   const std::vector<std::vector<Received>> received{
       {{1, 90}, {2, 80}}, {{0, 20}, {2, 85}}, {{0, 10}, {1, 95}}};
   std::vector<PairRates> rates(3);
@@ -49,8 +49,9 @@ TEST(LinkChecks, a_rank_has_the_best_of_what_its_partners_received) {
   EXPECT_EQ(rates[0].partners, (std::vector<int>{1, 2}));
 }
 
-// Of two shard axes, a host each, the second one's links are slow: rank 0 has no part in it.
-TEST(LinkChecks, a_slow_group_is_found_wherever_it_is) {
+// Each of two hosts has a shard group. The links of the second one are slow; rank 0 is in the
+// first.
+TEST(LinkChecks, the_slowest_group_is_found_also_without_rank_0) {
   const auto link = [](int domains, double rate, double first) {
     return LinkTime{.kind = Collective::all_gather,
                     .ranks = 2,
@@ -73,10 +74,9 @@ TEST(LinkChecks, a_slow_group_is_found_wherever_it_is) {
   EXPECT_EQ(slowest[1].rank, 0);
 }
 
-// Some ranks of a group have seen one like it, others have not: all measure it.
-TEST(LinkChecks, groups_of_unequal_hosts_are_all_measured) {
-  const Mesh mesh{.replicate = 2,
-                  .shard = 4};  // of the shard axes one is on the first host, one on both
+// Some ranks of a group have measured a similar group, others have not: all measure it.
+TEST(LinkChecks, all_groups_on_hosts_of_unequal_size_are_measured) {
+  const Mesh mesh{.replicate = 2, .shard = 4};  // shard groups on the first and on both
   const Topology launched = pretend_hosts({6, 2});
   const Topology topology = renumbered(launched, placement(mesh, launched));
   std::vector<std::size_t> measured(8);
@@ -89,17 +89,17 @@ TEST(LinkChecks, groups_of_unequal_hosts_are_all_measured) {
     EXPECT_GT(count, 0u);
 }
 
-// Findings of the first rank of two hosts with `act`, which all ranks make.
+// Findings of the first of two ranks, on a host each, that both call `act`.
 std::vector<Finding> found_on_two(const Hardware* known,
                                   const std::function<void(PreflightRank&)>& act) {
   return on_ranks(pretend_hosts({1, 1}), Mesh{.shard = 2}, act, known).front();
 }
 
-// Of an H100, as docs/preflight.md says: 0.94 of 0.9 of its adapter of 46 GB/s.
-TEST(LinkChecks, a_gpu_that_is_known_has_limits) {
+// docs/preflight.md has these limits of an H100: 0.94 of 0.9 of its NIC of 46 GB/s.
+TEST(LinkChecks, a_known_gpu_has_limits) {
   const auto found = found_on_two(find_hardware("NVIDIA H100 80GB HBM3"), [](PreflightRank& rank) {
     check_hosts(rank);
-    check_collectives(rank, 21e6);  // hosts that are joined just fast enough
+    check_collectives(rank, 21e6);  // just fast enough
   });
   const auto* sends = find(found, "sends to other hosts");
   ASSERT_NE(sends, nullptr);
@@ -117,7 +117,7 @@ TEST(LinkChecks, a_gpu_that_is_known_has_limits) {
   EXPECT_TRUE(std::isnan(find(found, "all_to_all of 2 ranks in 2 domains")->limit));
 }
 
-TEST(LinkChecks, hosts_that_are_joined_too_slowly_are_a_fault) {
+TEST(LinkChecks, hosts_with_a_slow_connection_are_a_fault) {
   std::size_t measured = 1;
   const auto slow = found_on_two(nullptr, [&](PreflightRank& rank) {
     const auto links = check_collectives(rank, 19e6);

@@ -70,7 +70,7 @@ TEST(PreflightRank, tolerances_are_those_of_the_documentation) {
   EXPECT_EQ(1 + cpu.latency, 4);
 }
 
-TEST(PreflightRank, what_ranks_say_is_the_same_for_all) {
+TEST(PreflightRank, values_of_all_ranks_are_the_same_on_each_rank) {
   const std::vector<double> said{4, 1e-9, 2.5};
   run_thread_ranks(3, [&](World& world) {
     const double mine = said[static_cast<std::size_t>(world.rank())];
@@ -78,7 +78,7 @@ TEST(PreflightRank, what_ranks_say_is_the_same_for_all) {
     EXPECT_EQ(largest_of_ranks(world, mine), 4);
     EXPECT_EQ(median_of_ranks(world, mine), 2.5);
   });
-  // Of two the slower one: a plan waits for it.
+  // The median of two is the slower one, because a step waits for it.
   run_thread_ranks(2, [](World& world) {
     EXPECT_EQ(median_of_ranks(world, world.rank() == 0 ? 1.5 : 1.0), 1.5);
   });
@@ -91,7 +91,7 @@ TEST(PreflightRank, calls_fill_the_window_of_a_measurement) {
   EXPECT_EQ(calls_in_window(0), 100'000);
 }
 
-TEST(PreflightRank, a_call_takes_what_the_clock_says) {
+TEST(PreflightRank, a_call_has_the_time_that_the_clock_measures) {
   LoneRank lone;
   constexpr auto kCall = std::chrono::milliseconds(60);
   int calls = 0, calls_at_end = 0;
@@ -104,7 +104,7 @@ TEST(PreflightRank, a_call_takes_what_the_clock_says) {
       [&] { calls_at_end = calls; });
   EXPECT_GE(seconds, 0.06);
   EXPECT_LT(seconds, 0.6);
-  EXPECT_GE(calls, 2 + 3);  // two before, and as many as fit
+  EXPECT_GE(calls, 2 + 3);  // two before the measurement, then as many as fit
   EXPECT_LE(calls, 2 + 5);
   EXPECT_EQ(calls_at_end, calls);
 }
@@ -120,7 +120,7 @@ TEST(PreflightRank, a_call_that_takes_seconds_is_made_once) {
   EXPECT_GE(seconds, 2.05);
 }
 
-TEST(PreflightRank, words_of_other_seeds_are_others) {
+TEST(PreflightRank, another_seed_gives_other_words) {
   std::vector<std::byte> a(64), b(64), c(64);
   fill_words(a, 1);
   fill_words(b, 1);

@@ -1,4 +1,4 @@
-// What `lockstep preflight` leaves behind where something is wrong.
+// Messages and files of `lockstep preflight` if something is faulty.
 #include <filesystem>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kClusterOfLastTime = R"({"format": "lockstep cluster 1"})";
 
-// Two files of the last time; memory of `host` was as fast then as `memory` says, of one thread.
+// LastTime holds the two files of an earlier preflight, in which one thread on `host` had a memory
+// rate of `memory`.
 struct LastTime {
   explicit LastTime(const std::string& memory = "1", const std::string& host = host_name()) {
     spit(cluster, kClusterOfLastTime);
@@ -33,14 +34,14 @@ struct LastTime {
     options.threads = 1;
     return run_preflight(options);
   }
-  // Its exit code; what it prints is in `out`.
+  // Returns the exit code of preflight() and stores its output in `out`.
   int finish(const fs::path& scratch) {
     int code = -1;
     out = stdout_of([&] { code = preflight(scratch); });
     return code;
   }
 
-  // What a report of one rank, of host n1, says from its begin to its end.
+  // Output and log of a report of one rank on host n1.
   std::string said(const std::function<void(PreflightReport&)>& use) const {
     LoneWorld alone;
     Topology topology;
@@ -55,7 +56,8 @@ struct LastTime {
     });
     return printed + logged;
   }
-  // A run with it is refused before it measures; the message names what it is about.
+  // preflight() is rejected before it measures, with the message `name`, which holds each of
+  // `pins`.
   template <class E = ConfigError>
   void refused(const std::string& name, const fs::path& scratch,
                std::initializer_list<std::string> pins) const {
@@ -73,7 +75,7 @@ struct LastTime {
   std::string out;
 };
 
-TEST(Preflight, both_files_stay_as_they_were_where_something_is_wrong) {
+TEST(Preflight, a_fault_leaves_both_files_unchanged) {
   LastTime slower("1e18");
   const auto before = slurp(slower.baseline);
   EXPECT_EQ(slower.finish(slower.folder.path()), 75);
@@ -82,11 +84,11 @@ TEST(Preflight, both_files_stay_as_they_were_where_something_is_wrong) {
     expect_contains(slower.out, pin);
   EXPECT_EQ(slurp(slower.cluster), kClusterOfLastTime);
   EXPECT_EQ(slurp(slower.baseline), before);
-  // And nothing else is left.
+  // No other file is left.
   EXPECT_EQ(std::distance(fs::directory_iterator(slower.folder.path()), {}), 2);
 }
 
-TEST(Preflight, files_that_it_could_not_use_are_refused_before_it_measures) {
+TEST(Preflight, unusable_files_are_rejected_before_measuring) {
   LastTime last("0", "n1");
   const auto& folder = last.folder.path();
   last.refused<DataError>("a rate of 0", folder,
@@ -104,7 +106,7 @@ TEST(Preflight, files_that_it_could_not_use_are_refused_before_it_measures) {
   EXPECT_EQ(std::distance(fs::directory_iterator(wrong.folder.path()), {}), 2);
 }
 
-TEST(Preflight, no_file_but_a_cluster_of_before_is_replaced) {
+TEST(Preflight, only_empty_and_earlier_cluster_files_are_replaced) {
   LastTime last;
   last.cluster = last.folder / "h100.toml";
   for (const char* text :
@@ -120,7 +122,7 @@ TEST(Preflight, no_file_but_a_cluster_of_before_is_replaced) {
   }
 }
 
-TEST(Preflight, what_was_found_is_said_where_it_ends_with_an_error) {
+TEST(Preflight, findings_are_printed_if_preflight_ends_with_an_error) {
   const LastTime slower("1e18", "n1");
   const auto said = [&](const std::vector<std::vector<Finding>>& by_rank) {
     return slower.said([&](auto& report) { report.hear(by_rank); });
@@ -139,7 +141,7 @@ TEST(Preflight, what_was_found_is_said_where_it_ends_with_an_error) {
   EXPECT_EQ(slurp(slower.cluster), kClusterOfLastTime);
 }
 
-TEST(Preflight, a_busy_machine_is_told_what_to_do_and_what_becomes_of_the_files) {
+TEST(Preflight, a_busy_host_is_reported_with_the_remedy_and_the_kept_files) {
   const LastTime last;
   const auto conclude = [&](const Finding& share) {
     return last.said([&](auto& report) {
@@ -165,7 +167,7 @@ TEST(Preflight, a_busy_machine_is_told_what_to_do_and_what_becomes_of_the_files)
   expect_wording("launch/preflight", "not known whether it is busy, no file", unknown);
 }
 
-TEST(Preflight, what_nobody_measures_is_kept) {
+TEST(Preflight, values_that_preflight_does_not_measure_are_kept) {
   const LastTime last;
   Cluster measured = processors(1);
   measured.hardware.name = "processors";

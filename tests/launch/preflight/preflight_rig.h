@@ -1,4 +1,4 @@
-// What tests of preflight share: pretend hosts, and a rank that checks alone.
+// Simulated hosts and a single rank for tests of preflight.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace lockstep::testing {
 
-// Ranks of simulated hosts n1, n2, ..., the same number on each. Not all of a host in a row: they
-// sit as one deals cards where `dealt`.
+// Simulated hosts n1, n2, ... with the given numbers of ranks. Ranks are in order of hosts, or
+// round robin over hosts if `dealt`.
 inline Topology pretend_hosts(const std::vector<int>& ranks, bool dealt = false) {
   std::vector<std::pair<int, std::size_t>> order;  // of ranks: number on the host, host
   for (std::size_t h = 0; h < ranks.size(); ++h)
@@ -32,7 +32,7 @@ inline Topology pretend_hosts(const std::vector<int>& ranks, bool dealt = false)
   return topology_of(std::move(places));
 }
 
-// The first of `ranks` on one host, of which no other is there.
+// LoneRank is the first of `ranks` on one host. The other ranks do not run.
 struct LoneRank {
   explicit LoneRank(int ranks = 1) : topology(pretend_hosts({ranks})) {}
 
@@ -43,7 +43,7 @@ struct LoneRank {
   PreflightRank rank{world, topology, comms, compute, nullptr, {}};
 };
 
-// act(rank) on each rank of `topology`, a thread each, and what it finds there.
+// Calls act(rank) on each rank of `topology`, each in its own thread. Returns their findings.
 inline std::vector<std::vector<Finding>> on_ranks(const Topology& topology, const Mesh& mesh,
                                                   const std::function<void(PreflightRank&)>& act,
                                                   const Hardware* known = nullptr) {

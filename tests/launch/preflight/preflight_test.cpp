@@ -8,7 +8,8 @@
 
 namespace lockstep::testing::preflight_test {
 
-// What each rank of pretend hosts measures; `counts`: of findings, after each part, of rank 0.
+// Results of all ranks on simulated hosts. `counts` gets the number of findings of rank 0 after
+// each part.
 std::vector<Preflight> on_hosts(const std::vector<int>& ranks, const Config* config,
                                 std::vector<std::size_t>* counts = nullptr) {
   const TemporaryDirectory scratch;
@@ -26,8 +27,8 @@ std::vector<Preflight> on_hosts(const std::vector<int>& ranks, const Config* con
   return all;
 }
 
-// Figures of another model are not compared with these, nor those that were found where it ended.
-TEST(Preflight, measures_each_rank_part_by_part_and_what_plans_need) {
+// The step's own time names its configuration, so that it is not compared with another model's.
+TEST(Preflight, measures_each_rank_in_parts_and_returns_a_cluster_for_plans) {
   const Config config = small_run(2, 1);
   std::vector<std::size_t> counts;
   const auto all = on_hosts({1, 1}, &config, &counts);
@@ -70,7 +71,7 @@ TEST(Preflight, measures_each_rank_part_by_part_and_what_plans_need) {
   EXPECT_EQ(to_json(parse_cluster(to_json(cluster))).dump(), to_json(cluster).dump());
 }
 
-TEST(Preflight, a_model_that_has_no_room_is_refused_before_it_measures) {
+TEST(Preflight, a_model_that_does_not_fit_is_rejected_before_measuring) {
   const TemporaryDirectory scratch;
   Config config = small_run(1, 64);
   config.model.width = 1 << 16;
@@ -81,12 +82,12 @@ TEST(Preflight, a_model_that_has_no_room_is_refused_before_it_measures) {
     preflight({.config = &config, .mesh = {}, .device = {}, .scratch = scratch.path()}, alone,
               pretend_hosts({1}), [&](const auto&) { is_measured = true; });
   });
-  expect_contains(refused, "iB");  // how much it needs, and how much this machine has
+  expect_contains(refused, "iB");  // needed and available memory
   EXPECT_FALSE(is_measured);
 }
 
-// The numbers of docs/preflight.md, of adapters of 200 Gbit/s.
-TEST(Preflight, limits_are_of_the_cluster_that_is_named) {
+// docs/preflight.md has these numbers for NICs of 200 Gbit/s.
+TEST(Preflight, limits_are_those_of_the_configured_cluster) {
   const Hardware& h100 = *find_hardware("NVIDIA H100");
   EXPECT_EQ(expected_hardware(&h100, nullptr)->nic_bytes_per_second, 46e9);
   EXPECT_FALSE(expected_hardware(nullptr, nullptr).has_value());
@@ -97,8 +98,8 @@ TEST(Preflight, limits_are_of_the_cluster_that_is_named) {
     EXPECT_EQ(expected_hardware(known, &file)->nic_bytes_per_second, 23e9);
     EXPECT_EQ(expected_hardware(known, &file)->host_bytes_per_second, 20e9);
   }
-  // What preflight wrote: a copy that became slow is not what is expected the next time.
-  file.launch_seconds = 3e-6;  // a person may write that too
+  // If preflight wrote the file, a slow host copy does not become the expected rate.
+  file.launch_seconds = 3e-6;  // a hand-written file may have this key too
   EXPECT_EQ(expected_hardware(&h100, &file)->host_bytes_per_second, 20e9);
   file.is_measured = true;
   EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 23e9);
@@ -119,7 +120,7 @@ TEST(Preflight, limits_are_of_the_cluster_that_is_named) {
   EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 46e9);
 }
 
-TEST(Preflight, what_was_measured_of_a_gpu_comes_before_its_table) {
+TEST(Preflight, measured_rates_replace_the_table_of_a_gpu) {
   const Hardware& h100 = *find_hardware("NVIDIA H100");
   const auto gpu = calibrated(h100, {.memory = 2.7e12, .host = 50e9, .hosts = 18e9});
   EXPECT_NEAR(gpu.hbm_bytes_per_second, 3e12, 1);
@@ -133,8 +134,8 @@ TEST(Preflight, what_was_measured_of_a_gpu_comes_before_its_table) {
   EXPECT_EQ(same.nic_bytes_per_second, h100.nic_bytes_per_second);
 }
 
-// Whatever their machines are called: what was found of one is never taken for another's.
-TEST(Preflight, ranks_are_named_by_host_and_known_by_a_key_of_their_own) {
+// Hosts with equal names do not mix the findings of their ranks.
+TEST(Preflight, ranks_have_a_name_with_the_host_and_a_unique_key) {
   std::vector<RankPlace> places(4);
   places[0].host = places[1].host = places[3].host = "vm";
   places[2].host = "n1";
@@ -154,8 +155,8 @@ TEST(Preflight, ranks_are_named_by_host_and_known_by_a_key_of_their_own) {
   EXPECT_EQ(who[3].key, "vm/2");
 }
 
-// Of two ranks that share a machine, and its processors: what joins hosts and steps are left out.
-TEST(Preflight, a_nodes_figures_are_of_its_ranks_together) {
+// Two ranks share a host and its CPUs. Checks between hosts and of steps are left out.
+TEST(Preflight, the_cluster_has_the_measured_rates_of_ranks_and_nodes) {
   const auto all = on_hosts({2}, nullptr);
   const Cluster& cluster = all[0].cluster;
   EXPECT_EQ(cluster.nodes, 1);

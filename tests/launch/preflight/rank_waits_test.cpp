@@ -8,7 +8,7 @@
 
 namespace lockstep::testing::rank_waits_test {
 
-// `stream` does a call of `kind` that takes so long.
+// Logs a call of `kind` on `stream` that takes `time`.
 void call(Stream& stream, Op::Kind kind, std::chrono::milliseconds time) {
   Op op;
   op.name = "a_call";
@@ -17,8 +17,8 @@ void call(Stream& stream, Op::Kind kind, std::chrono::milliseconds time) {
   std::this_thread::sleep_for(time);
 }
 
-// Of three steps, of which one is disturbed, the one in the middle.
-TEST(RankWaits, a_steps_own_time_leaves_collectives_out) {
+// One of three steps is disturbed, and the median ignores it.
+TEST(RankWaits, own_seconds_exclude_collectives_and_are_the_median_of_steps) {
   Stream stream(Device{}, "compute");
   std::array<OpLog, 3> logs;
   std::vector<const OpLog*> steps;
@@ -38,9 +38,9 @@ TEST(RankWaits, a_steps_own_time_leaves_collectives_out) {
   EXPECT_EQ(own_seconds(steps), own[1]);
 }
 
-// Rank 1 comes later than the others to each of two collectives. What a rank takes there beyond the
-// rank that takes least is waiting; a share of it is of what the rank computes itself.
-TEST(RankWaits, who_comes_last_does_not_wait) {
+// Rank 1 enters each of two collectives last. The wait of a rank is its time in a collective beyond
+// the shortest one of all ranks. The share is relative to the rank's own compute time.
+TEST(RankWaits, the_rank_that_arrives_last_does_not_wait) {
   struct Times {
     double own = 0;
     std::vector<double> collectives = {};

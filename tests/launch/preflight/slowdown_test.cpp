@@ -6,7 +6,7 @@ namespace lockstep::testing::slowdown_test {
 
 constexpr ProductShape kShape{256, 256, 256, DType::fp32};
 
-TEST(Slowdown, is_one_of_all_ranks) {
+TEST(Slowdown, is_the_same_on_all_ranks) {
   std::vector<Slowdown> measured(2);
   on_ranks(pretend_hosts({1, 1}), Mesh{.shard = 2}, [&](PreflightRank& rank) {
     measured[static_cast<std::size_t>(rank.world.rank())] = measure_slowdown(rank, kShape);
@@ -20,7 +20,7 @@ TEST(Slowdown, is_one_of_all_ranks) {
   }
 }
 
-TEST(Slowdown, is_none_of_a_rank_alone) {
+TEST(Slowdown, is_not_measured_on_a_single_rank) {
   LoneRank lone;
   const auto measured = measure_slowdown(lone.rank, kShape);
   EXPECT_EQ(measured.compute_beside, 0) << "not measured";

@@ -10,7 +10,7 @@ struct Checked {
   std::vector<std::vector<Finding>> findings;
 };
 
-// By each rank of two hosts; the slower one sends `bytes_per_second`.
+// Runs check_steps() on two hosts with a rank each. The slower host sends `bytes_per_second`.
 Checked steps_on_two_hosts(double bytes_per_second) {
   const Config config = small_run(2, 1);
   Checked all{.costs = std::vector<StepCosts>(2), .findings = {}};
@@ -34,8 +34,8 @@ TEST(StepCheck, each_rank_measures_its_operators) {
   }
 }
 
-// A model of some 70,000 parameters in fp32: gathers, and the sum of gradients.
-TEST(StepCheck, where_steps_would_take_minutes_for_the_network_they_are_a_fault_of_all_hosts) {
+// A step gathers about 70,000 parameters in fp32 and sums their gradients.
+TEST(StepCheck, a_network_too_slow_for_steps_is_a_fault_of_all_hosts) {
   const auto all = steps_on_two_hosts(5e3);
   EXPECT_TRUE(all.costs[0].operators.times().empty());
   ASSERT_EQ(all.findings[0].size(), 1u);

@@ -9,7 +9,7 @@ namespace lockstep::testing::storage_check_test {
 
 namespace fs = std::filesystem;
 
-// A world that acts where its rank meets the others, each time another act.
+// ActingWorld calls the next of `acts` before each exchange.
 class ActingWorld final : public WorldOver {
  public:
   ActingWorld(World& under, std::vector<std::function<void()>> acts)
@@ -25,18 +25,18 @@ class ActingWorld final : public WorldOver {
   std::size_t meetings_ = 0;
 };
 
-// The files that this process has open in the folder, also without a name.
+// Files in the directory that this process has open, also unlinked ones.
 std::vector<fs::path> open_files(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
-    std::error_code closed;  // the iterator's own
+    std::error_code closed;  // the descriptor of the iterator
     const auto target = fs::read_symlink(entry.path(), closed).string();
     if (target.starts_with(folder.string() + "/")) files.push_back(entry.path());
   }
   return files;
 }
 
-// Those of check_storage, where act(FILE) happens between its two halves.
+// Findings of check_storage() if act(FILE) is called between its write and its read.
 std::vector<Finding> found_when(const std::function<void(const fs::path&)>& act, int ranks = 1,
                                 double most_seconds = 600) {
   const TemporaryDirectory scratch;
@@ -57,7 +57,7 @@ std::vector<Finding> found_when(const std::function<void(const fs::path&)>& act,
   return rank.findings;
 }
 
-TEST(StorageCheck, a_nodes_file_is_divided_among_any_number_of_ranks) {
+TEST(StorageCheck, the_file_of_a_node_is_divided_among_its_ranks) {
   constexpr std::size_t kMiB = 1 << 20;
   for (const auto& [ranks, mib] : {std::pair{1, 128}, {3, 40}, {64, 8}}) {
     SCOPED_TRACE(str(ranks, " ranks"));
@@ -76,7 +76,7 @@ TEST(StorageCheck, a_nodes_file_is_divided_among_any_number_of_ranks) {
   }
 }
 
-TEST(StorageCheck, slow_storage_is_measured_by_what_there_is_time_for) {
+TEST(StorageCheck, slow_storage_is_measured_with_a_smaller_file) {
   std::uintmax_t bytes = 0;
   const auto found = found_when([&](const fs::path& file) { bytes = fs::file_size(file); }, 1, 0);
   EXPECT_EQ(bytes, std::uintmax_t{4} << 20);
@@ -86,7 +86,7 @@ TEST(StorageCheck, slow_storage_is_measured_by_what_there_is_time_for) {
   }
 }
 
-TEST(StorageCheck, what_is_read_must_be_what_was_written) {
+TEST(StorageCheck, a_read_that_differs_from_the_write_is_a_fault) {
   const auto flipped = found_when([](const fs::path& file) { flip(file, 5'000'000, 3); }, 16);
   EXPECT_EQ(flipped[0].failure, "");
   const auto& failure = flipped[1].failure;
@@ -96,7 +96,7 @@ TEST(StorageCheck, what_is_read_must_be_what_was_written) {
   EXPECT_NE(cut[1].failure, "");
 }
 
-TEST(StorageCheck, a_folder_that_is_not_there_is_a_wrong_configuration) {
+TEST(StorageCheck, a_missing_directory_is_a_configuration_error) {
   const TemporaryDirectory directory;
   LoneRank lone;
   const auto rates = check_storage(lone.rank, directory / "nowhere");

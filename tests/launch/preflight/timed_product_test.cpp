@@ -4,9 +4,10 @@
 
 namespace lockstep::testing::timed_product_test {
 
-// Of small_run(1), by hand: most FLOPs are in gate and up (2 x 128 columns), and in the head of 256
-// tokens: forward, and backward for inputs and weights, of 64 tokens.
-TEST(TimedProduct, shapes_are_those_that_a_step_spends_most_on) {
+// Computed by hand for small_run(1): most FLOPs are in gate and up (2 x 128 columns) and in the
+// head (256 rows). Each has a forward matmul, and backward ones for inputs and weights, of 64
+// tokens.
+TEST(TimedProduct, shapes_are_those_with_most_flops_of_a_step) {
   const Config config = small_run(1, 1);
   Stream compute(Device{}, "compute");
   const auto shapes = product_shapes(&config, compute, pretend_hosts({1}), 0);

@@ -22,7 +22,7 @@ StepMetrics line_of(std::int64_t step, double loss) {
   return line;
 }
 
-TEST(Buckets, each_has_the_extremes_and_the_mean_of_its_lines_by_brute_force) {
+TEST(Buckets, each_bucket_has_the_extremes_and_the_mean_of_its_lines) {
   for (const std::int64_t lines : {1, 7, 8, 9, 16, 17, 100, 1000, 5003}) {
     constexpr std::size_t kMost = 8;
     Buckets buckets(kMost);
@@ -78,7 +78,7 @@ TEST(Buckets, a_single_spike_among_a_million_lines_is_kept) {
   EXPECT_LE(buckets.all().size(), 64u);
 }
 
-TEST(Buckets, a_mean_lies_between_the_extremes_where_their_sum_is_beyond_a_double) {
+TEST(Buckets, the_mean_does_not_overflow_if_the_sum_does) {
   Buckets buckets(2);
   for (int i = 1; i <= 4; ++i)
     buckets.add(line_of(i, 1e308));

@@ -13,7 +13,7 @@ double uniform(std::uint64_t i) {  // above 0, below 1
   return (philox(9, 4, i)[0] + 0.5) / 0x1p32;
 }
 
-TEST(Medians, are_the_exact_ones_to_a_thousandth_whatever_is_measured) {
+TEST(Medians, are_within_a_thousandth_of_the_exact_medians) {
   const std::pair<const char*, std::function<double(std::uint64_t)>> kinds[] = {
       {"a few slow", [](auto i) { return (0.4 + 0.05 * uniform(i)) * (i % 50 == 0 ? 10 : 1); }},
       {"two kinds", [](auto i) { return i % 5 < 2 ? 1e-3 + 1e-4 * uniform(i) : 3 + uniform(i); }},
@@ -38,7 +38,7 @@ TEST(Medians, are_the_exact_ones_to_a_thousandth_whatever_is_measured) {
     }
 }
 
-TEST(Medians, of_equal_values_are_exact_and_of_any_double_something) {
+TEST(Medians, are_exact_for_equal_values_and_finite_for_extreme_ones) {
   MedianOfMany equal, any;
   for (int i = 0; i < 1000; ++i)
     equal.add(0.375);
@@ -48,7 +48,7 @@ TEST(Medians, of_equal_values_are_exact_and_of_any_double_something) {
   EXPECT_TRUE(std::isfinite(any.median()));
 }
 
-TEST(Medians, of_lines_are_kept_by_metric) {
+TEST(Medians, are_kept_for_each_metric) {
   Medians medians;
   for (int i = 1; i <= 9; ++i) {
     StepMetrics line;

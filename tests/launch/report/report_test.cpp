@@ -40,7 +40,7 @@ void make_run(const std::filesystem::path& run, int steps) {
   write_metrics(run, text);
 }
 
-// A directory, and a run in it that is not there yet.
+// A temporary directory, and the path of a run in it that does not exist yet.
 struct Report : ::testing::Test {
   TemporaryDirectory directory;
   std::filesystem::path run = directory / "run";
@@ -58,7 +58,7 @@ Json data_of_run(const std::filesystem::path& run, std::size_t most = 4096) {
       .as_array()[0];
 }
 
-TEST_F(Report, a_page_is_whole_whatever_files_say) {
+TEST_F(Report, text_of_files_is_escaped_in_the_page) {
   const std::string evil = "</script><script>alert(1)<!-- {{data}} {{title}} &amp; \xff";
   make_run(directory / "plain", 5);
   const auto evil_run = directory.path() / "<script>alert('x')<|script>{{title}}";
@@ -71,7 +71,7 @@ TEST_F(Report, a_page_is_whole_whatever_files_say) {
   const auto record = read_run(evil_run, 64);
   EXPECT_TRUE(record.notes.empty()) << record.notes[0];
   const auto page = report_page({record}, "lockstep 1.2.3", 1.7e9);
-  // All that comes from files is in the title, escaped, and in the data, where no '<' is.
+  // Text of files is only in the title, escaped, and in the data, without any '<'.
   const auto plain = report_page({read_run(directory / "plain", 64)}, "lockstep 1.2.3", 1.7e9);
   const auto count = [](const std::string& text, const std::string& what) {
     int n = 0;
@@ -107,7 +107,7 @@ TEST_F(Report, curves_have_every_line_of_a_short_run_and_the_extremes_of_a_long_
   EXPECT_NEAR(few.at("figures").at("best_validation_loss").as_double(), 3.101, 1e-4);
 }
 
-TEST_F(Report, medians_are_those_of_steps_however_many_a_point_has) {
+TEST_F(Report, medians_are_over_steps_and_not_over_points) {
   std::string text;
   for (int step = 1; step <= 2000; ++step)  // every 25th takes ten times as long
     text += str(R"({"step":)", step, R"(,"step_seconds":)", step % 25 == 0 ? 4 : 0.4,
@@ -120,7 +120,7 @@ TEST_F(Report, medians_are_those_of_steps_however_many_a_point_has) {
   }
 }
 
-// What the page says that a step of such a metrics.jsonl waits for data.
+// Seconds that a step waits for data, in the page of a run with these metrics.
 double waits_shown(const std::filesystem::path& run, const std::string& metrics) {
   write_metrics(run, metrics);
   const auto data = data_of_run(run, 16);
@@ -129,7 +129,7 @@ double waits_shown(const std::filesystem::path& run, const std::string& metrics)
   return part.at("measured").as_double();
 }
 
-TEST_F(Report, waits_for_data_that_few_steps_have_are_a_mean_over_all) {
+TEST_F(Report, rare_waits_for_data_are_a_mean_over_all_steps) {
   std::string text;
   for (int step = 1; step <= 100; ++step)
     text +=
@@ -138,8 +138,8 @@ TEST_F(Report, waits_for_data_that_few_steps_have_are_a_mean_over_all) {
   EXPECT_NEAR(waits_shown(run, text), 0.08, 1e-6);
 }
 
-// A GPU's steps are timed now and then; what they wait for data is known of each.
-TEST_F(Report, waits_for_data_are_those_of_all_steps_where_few_were_timed) {
+// Only some steps of a GPU are timed, but the wait for data is known for every step.
+TEST_F(Report, waits_for_data_include_steps_that_were_not_timed) {
   std::string text;
   for (int step = 1; step <= 100; ++step)
     text +=
@@ -153,10 +153,10 @@ TEST_F(Report, waits_for_data_are_those_of_all_steps_where_few_were_timed) {
   EXPECT_NEAR(waits_shown(run, text), 0.06, 1e-6);
 }
 
-TEST_F(Report, points_and_evaluations_have_one_clock_that_never_goes_back) {
+TEST_F(Report, points_and_evaluations_share_a_clock_that_never_goes_back) {
   std::string text;
   for (int step = 1; step <= 40; ++step) {
-    const double wrong = step <= 15 ? 0 : step <= 30 ? -1000 : 1e9;  // by how much it is set
+    const double wrong = step <= 15 ? 0 : step <= 30 ? -1000 : 1e9;  // error of the clock
     text += str(R"({"step":)", step, R"(,"loss":3,"validation_loss":3,"time_seconds":)",
                 static_cast<std::int64_t>(1.7e9 + 10 * step + wrong), "}\n");
   }
@@ -174,7 +174,7 @@ TEST_F(Report, points_and_evaluations_have_one_clock_that_never_goes_back) {
   EXPECT_EQ(data.at("figures").at("end_seconds").as_double(), 1.7e9 + 10 + 370);
 }
 
-TEST_F(Report, the_first_line_may_be_of_any_step_and_damaged) {
+TEST_F(Report, a_run_may_begin_at_any_step_and_with_a_line_out_of_order) {
   write_metrics(run, line_of(501, 3));
   const auto alone = read_run(run, 64);
   EXPECT_EQ(alone.last.step, 501);
@@ -189,7 +189,7 @@ TEST_F(Report, the_first_line_may_be_of_any_step_and_damaged) {
   expect_wording("launch/report", "steps that go back", record.notes[0]);
 }
 
-TEST_F(Report, of_many_hosts_a_page_has_the_first_and_how_many) {
+TEST_F(Report, a_page_lists_eight_hosts_and_the_number_of_all) {
   make_run(run, 3);
   LedgerLine start{.kind = LedgerLine::Kind::start, .ranks = 800};
   for (int i = 0; i < 100; ++i)
@@ -201,7 +201,7 @@ TEST_F(Report, of_many_hosts_a_page_has_the_first_and_how_many) {
   EXPECT_EQ(one.at("host_count").as_integer(), 100);
 }
 
-TEST_F(Report, a_run_without_steps_is_an_error_that_says_what_was_expected) {
+TEST_F(Report, a_run_without_steps_is_an_error_that_names_the_file) {
   const auto refused = [&](const std::string& name, std::initializer_list<std::string> pins) {
     expect_refusal<DataError>("launch/report", name, pins, [&] { read_run(run, 64); });
   };
@@ -212,7 +212,7 @@ TEST_F(Report, a_run_without_steps_is_an_error_that_says_what_was_expected) {
   refused("damaged", {"metrics.jsonl", "line 1"});
 }
 
-TEST_F(Report, what_is_damaged_beside_the_metrics_is_a_note) {
+TEST_F(Report, damaged_files_and_lines_become_notes) {
   make_run(run, 3);
   {
     std::ofstream(run / "metrics.jsonl", std::ios::app)
@@ -244,9 +244,8 @@ TEST_F(Report, what_is_damaged_beside_the_metrics_is_a_note) {
   EXPECT_EQ(data_of_run(run).find("goodput"), nullptr);
 }
 
-// The page has the parts and the starts of train/observe/ledger, as docs/observability.md names
-// them.
-TEST_F(Report, the_page_has_where_the_time_of_each_start_went) {
+// docs/observability.md names these parts and starts; train/observe/ledger computes them.
+TEST_F(Report, the_page_divides_the_time_of_a_run_into_parts_and_starts) {
   using Kind = LedgerLine::Kind;
   make_run(run, 3);
   EXPECT_EQ(data_of_run(run).find("goodput"), nullptr);
@@ -262,8 +261,8 @@ TEST_F(Report, the_page_has_where_the_time_of_each_start_went) {
     return to_json_line(
         {.kind = Kind::start, .time_seconds = time, .step = step, .ranks = 2, .hosts = {"a"}});
   };
-  // 5 s until the first step, 20 s of steps, 2 s for the save behind the last of them, 3 s of
-  // nothing; killed; 8 of the 20 steps again, behind 7 s between.
+  // The first start takes 5 s to its first step, 20 s for 20 steps and 2 s for a save. It is killed
+  // after 3 s without work. The second start follows 7 s later and replays 8 of the steps.
   spit(run / "ledger.jsonl",
        start(1000, 0) + steps(1025, 1, 20, 0) + steps(1030, 21, 20, 2) + start(1037, 12) +
            steps(1046, 13, 20, 0) +
@@ -286,7 +285,7 @@ TEST_F(Report, the_page_has_where_the_time_of_each_start_went) {
   EXPECT_EQ(starts[1].at("replayed_from").as_double(), 1046);
 }
 
-TEST_F(Report, values_that_follow_from_others_and_origins_are_read_from_a_configuration) {
+TEST_F(Report, derived_values_and_origins_are_read_from_a_configuration) {
   spit(directory / "config.toml",
        "[model]\n"
        "layers = 12                             # configs/a.toml:3\n"
@@ -309,7 +308,7 @@ TEST_F(Report, values_that_follow_from_others_and_origins_are_read_from_a_config
   EXPECT_TRUE(read_configuration(directory / "nowhere").empty());
 }
 
-TEST_F(Report, parts_of_a_step_stand_beside_those_of_the_plan) {
+TEST_F(Report, parts_of_a_step_have_measured_planned_and_corrected_times) {
   PlanFile plan;
   plan.step.components = {{"products", 0.3}, {"optimizer", 0.1}, {"warp_drive", 0.2}};
   plan.corrected = PlanFile::Step{.components = {{"products", 0.35}}};
@@ -334,7 +333,7 @@ TEST_F(Report, parts_of_a_step_stand_beside_those_of_the_plan) {
   EXPECT_EQ(parts[1].planned, 0);
   EXPECT_TRUE(std::isnan(parts[2].measured));
   EXPECT_NEAR(parts[3].measured, 0.25, 1e-12);
-  EXPECT_EQ(times.checkpoints->measured, 0.7);  // beside the step
+  EXPECT_EQ(times.checkpoints->measured, 0.7);  // not a part of the step
   EXPECT_EQ(times.whole.measured, 0.75);
   EXPECT_NEAR(times.share(parts[3]), 1.0 / 3, 1e-12);
   EXPECT_TRUE(std::isnan(times_of_step(nullptr, measured).parts[0].planned));
@@ -342,7 +341,7 @@ TEST_F(Report, parts_of_a_step_stand_beside_those_of_the_plan) {
   EXPECT_EQ(times_of_step(&plan, measured).checkpoints->planned, 0.5);
 }
 
-TEST_F(Report, a_run_whose_loss_is_no_number_says_where_it_was_one) {
+TEST_F(Report, a_run_that_ends_with_a_loss_of_nan_has_its_last_finite_loss) {
   make_run(run, 20);
   EXPECT_EQ(data_of_run(run).at("figures").find("finite_step"), nullptr);
   {
@@ -356,7 +355,7 @@ TEST_F(Report, a_run_whose_loss_is_no_number_says_where_it_was_one) {
   EXPECT_EQ(figures.at("finite_loss").as_double(), 3.05);
 }
 
-TEST_F(Report, of_several_runs_those_without_a_step_are_left_out) {
+TEST_F(Report, runs_without_a_step_are_left_out_of_a_page_of_several) {
   make_run(directory / "a", 3);
   std::filesystem::create_directories(directory / "empty");
   spit(directory / "empty" / "metrics.jsonl", "");
@@ -383,14 +382,14 @@ TEST_F(Report, of_several_runs_those_without_a_step_are_left_out) {
   });
 }
 
-TEST_F(Report, a_page_that_cannot_be_written_is_named_with_the_remedy) {
+TEST_F(Report, a_page_that_cannot_be_written_is_an_error_with_the_remedy) {
   make_run(run, 3);
   const auto page = (directory / "no" / "page.html").string();
   expect_refusal<DataError>("launch/report", "a page that cannot be written", {page, "--out"},
                             [&] { run_report({.runs = {run.string()}, .out = page}); });
 }
 
-TEST_F(Report, the_page_of_one_run_is_beside_it_and_of_several_where_it_is_said) {
+TEST_F(Report, a_page_is_in_the_directory_of_one_run_and_at_out_for_several) {
   make_run(directory / "a" / "run", 3);
   make_run(directory / "b" / "run", 3);
   const auto a = (directory / "a" / "run").string(), b = (directory / "b" / "run").string();
@@ -410,11 +409,11 @@ TEST_F(Report, the_page_of_one_run_is_beside_it_and_of_several_where_it_is_said)
   stdout_of([&] { EXPECT_EQ(run_report({.runs = {a, b}, .out = page}), 0); });
   const auto both = data_of(slurp(page));
   const auto& runs = both.at("runs").as_array();
-  EXPECT_EQ(runs[0].at("name").as_string(), a);  // the names of the directories are the same
+  EXPECT_EQ(runs[0].at("name").as_string(), a);  // the directories have the same name
   EXPECT_EQ(runs[1].at("name").as_string(), b);
 }
 
-TEST_F(Report, a_page_is_written_again_and_no_other_file_is_lost) {
+TEST_F(Report, only_earlier_pages_are_overwritten) {
   make_run(run, 3);
   const auto report_to = [&](const std::string& out) {
     stdout_of([&] { EXPECT_EQ(run_report({.runs = {run.string()}, .out = out}), 0); });
@@ -442,7 +441,7 @@ TEST_F(Report, a_page_is_written_again_and_no_other_file_is_lost) {
   report_to("/dev/null");
 }
 
-TEST_F(Report, a_page_of_any_number_of_runs_stays_below_its_bound) {
+TEST_F(Report, the_points_of_a_page_are_bounded_for_any_number_of_runs) {
   for (std::size_t runs = 1; runs <= kMostRunsOfPage; ++runs) {
     EXPECT_GE(points_of_page(runs), 1024u);
     EXPECT_LE(points_of_page(runs) * runs, std::size_t{4} * 4096);

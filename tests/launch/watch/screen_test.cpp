@@ -57,8 +57,8 @@ std::string without_escapes(const std::string& text) {
   return plain;
 }
 
-// As a terminal has it, of the characters that tests have: those from U+1100 on that are not of
-// blocks of marks, lines and dots take two columns.
+// Columns of `text` on a terminal. In these tests, characters from U+3000 to U+DFFF take two
+// columns, and combining marks take none.
 std::int64_t columns_of(const std::string& text) {
   EXPECT_EQ(valid_utf8(text), text.size());
   std::int64_t columns = 0;
@@ -84,7 +84,7 @@ std::string joined(const std::vector<std::string>& lines) {
 std::string shown(const WatchedRun& run, int columns = 120, int rows = 24) {
   return joined(screen_of(run, columns, rows, kColour));
 }
-// Its first line, which says how the run stands; it is called `name` and holds `pins`.
+// The first line of the screen is the message `name`, which holds each of `pins`.
 void expect_head(const WatchedRun& run, const std::string& name,
                  std::initializer_list<std::string> pins) {
   const auto head = without_escapes(screen_of(run, 120, 24, kPlain).front());
@@ -93,7 +93,7 @@ void expect_head(const WatchedRun& run, const std::string& name,
   expect_wording("launch/screen", name, head);
 }
 
-// Of lines without escapes: rings in rows of the curve, which have a number or blanks in front.
+// Number of rings in the curve: in lines of digits, blanks, dots, stars and rings only.
 std::int64_t rings_in(const std::vector<std::string>& lines) {
   std::int64_t rings = 0;
   for (const auto& line : lines)
@@ -102,8 +102,8 @@ std::int64_t rings_in(const std::vector<std::string>& lines) {
   return rings;
 }
 
-TEST(Screen, no_line_is_too_long_and_none_too_many_at_any_size) {
-  const std::string wide = "\xe6\xa8\xa1\xe5\x9e\x8b e\xcc\x81";  // two wide ones, and a mark
+TEST(Screen, lines_and_columns_never_exceed_the_size_of_the_terminal) {
+  const std::string wide = "\xe6\xa8\xa1\xe5\x9e\x8b e\xcc\x81";  // two wide ones and a mark
   for (const bool plan : {false, true})
     for (const int steps : {0, 1, 2, 200}) {
       auto run = watched(steps, plan);
@@ -121,7 +121,7 @@ TEST(Screen, no_line_is_too_long_and_none_too_many_at_any_size) {
     }
 }
 
-TEST(Screen, eighty_by_twenty_four_has_curve_numbers_and_parts) {
+TEST(Screen, a_terminal_of_80_by_24_has_the_curve_numbers_and_parts) {
   const auto run = watched(200, true);
   const auto text = shown(run, 80);
   for (const char* what :
@@ -130,7 +130,7 @@ TEST(Screen, eighty_by_twenty_four_has_curve_numbers_and_parts) {
   expect_wording("launch/screen", "80 x 24, below the curve", text.substr(text.rfind("\n\n")));
 }
 
-TEST(Screen, it_says_when_nothing_came_for_long_and_how_a_run_ended) {
+TEST(Screen, the_status_reports_a_stalled_an_ended_and_a_missing_run) {
   auto run = watched(50, true);
   run.now_seconds += 3600;
   expect_head(run, "nothing came", {"1h00m"});
@@ -153,23 +153,23 @@ TEST(Screen, it_says_when_nothing_came_for_long_and_how_a_run_ended) {
   expect_head(none, "no metrics.jsonl", {none.path, "metrics.jsonl"});
 }
 
-TEST(Screen, a_start_that_does_its_first_step_is_no_alarm_until_it_takes_long) {
+TEST(Screen, a_start_is_an_alarm_only_if_its_first_step_takes_long) {
   auto run = watched(50, true);
   run.now_seconds += 3600;
   run.started_seconds = run.now_seconds - 20;
   expect_head(run, "it started", {"20s"});
   const auto head = screen_of(run, 120, 24, kColour).front();
   EXPECT_EQ(head.find(str("\x1b[", kAlarm, "m")), head.npos);
-  run.planned_steps = 50;  // as before it was to go on
+  run.planned_steps = 50;  // of the earlier start
   expect_head(run, "it started, all steps were done", {"20s"});
   run.started_seconds = run.now_seconds - 660;
   expect_head(run, "nothing came since the start", {"11m"});
-  run.started_seconds = (*run.last)[Metric::time_seconds] - 1;  // a step came since
+  run.started_seconds = (*run.last)[Metric::time_seconds] - 1;  // a step followed
   run.planned_steps = 100;
   expect_head(run, "nothing came", {"1h00m"});
 }
 
-TEST(Screen, the_curve_of_a_run_that_diverged_at_once_shows_what_there_was) {
+TEST(Screen, a_run_that_diverged_early_has_a_curve_of_its_finite_losses) {
   auto run = watched(0, false);
   for (int step = 1; step <= 2000; ++step) {
     StepMetrics line;
@@ -183,7 +183,7 @@ TEST(Screen, the_curve_of_a_run_that_diverged_at_once_shows_what_there_was) {
   expect_contains(text, "5.0000");
 }
 
-// A fall in 60 steps, then 3 to 2; the last `rising` are at 7.
+// The loss falls from 6.5 to 3 in 60 steps, then to 2. It is 7 in the last `rising` steps.
 WatchedRun fallen(int steps, int rising) {
   auto run = watched(0, false);
   for (int step = 1; step <= steps; ++step) {
@@ -198,7 +198,7 @@ WatchedRun fallen(int steps, int rising) {
   return run;
 }
 
-TEST(Screen, the_first_fall_takes_no_rows_from_what_follows_and_is_said) {
+TEST(Screen, the_curve_is_scaled_without_the_first_fall_and_a_note_states_it) {
   const auto lines = screen_of(fallen(400, 0), 80, 24, kPlain);
   const auto text = joined(lines);
   const auto row = std::ranges::find_if(lines, [](const auto& line) {
@@ -210,14 +210,14 @@ TEST(Screen, the_first_fall_takes_no_rows_from_what_follows_and_is_said) {
       lines, [](const auto& line) { return line.find("6.4417") != line.npos; });
   expect_wording("launch/screen", "a first fall", above);
   EXPECT_EQ(columns_of(above), 80);
-  // A loss that rises is shown, and all of one that does not fall.
+  // The curve is complete if the loss rises again or if the run has no steps after the fall.
   const auto risen = joined(screen_of(fallen(400, 40), 80, 24, kPlain));
   expect_contains(risen, "\n7.0000 ");
   EXPECT_EQ(risen.find("6.4417"), risen.npos) << risen;
   EXPECT_EQ(joined(screen_of(fallen(60, 0), 80, 24, kPlain)).find(" up to "), std::string::npos);
 }
 
-TEST(Screen, parts_of_a_step_have_the_names_of_plans) {
+TEST(Screen, parts_of_a_step_are_named_as_in_plans) {
   auto run = watched(50, true);
   run.step.parts = {{.name = "memory_bound", .measured = 0.1},
                     {.name = "communication_ranks", .measured = 0.1},
@@ -227,7 +227,7 @@ TEST(Screen, parts_of_a_step_have_the_names_of_plans) {
   expect_wording("launch/screen", "parts", text.substr(text.find("\npart")));
 }
 
-TEST(Screen, what_names_say_a_terminal_does_not_obey) {
+TEST(Screen, control_characters_in_names_are_replaced) {
   auto run = watched(30, true);
   run.name =
       "a\x1b[2Jb\nc\xff\xc2\x9b"
@@ -245,7 +245,7 @@ TEST(Screen, what_names_say_a_terminal_does_not_obey) {
   expect_contains(joined(screen_of(run, 120, 40, kPlain)), "a?[2Jb?c\xef\xbf\xbd?31md");
 }
 
-TEST(Screen, a_status_ends_at_the_edge_however_wide_the_name) {
+TEST(Screen, the_status_fills_the_width_for_names_of_any_width) {
   auto run = watched(200, true);
   for (const char* name :
        {"plain", "\xe6\xa8\xa1\xe5\x9e\x8b\xe8\xae\xad\xe7\xbb\x83", "e\xcc\x81"}) {
@@ -256,7 +256,7 @@ TEST(Screen, a_status_ends_at_the_edge_however_wide_the_name) {
   }
 }
 
-TEST(Screen, the_step_is_there_however_long_the_name) {
+TEST(Screen, a_long_name_does_not_hide_the_step) {
   auto run = watched(200, true);
   run.name = std::string(200, 'x');
   for (const int columns : {6, 10, 40, 80}) {
@@ -265,7 +265,7 @@ TEST(Screen, the_step_is_there_however_long_the_name) {
   }
 }
 
-TEST(Screen, without_utf8_all_is_ascii_and_as_much_is_drawn) {
+TEST(Screen, without_utf8_the_screen_is_complete_in_ascii) {
   auto run = watched(200, true);
   run.name = "\xe6\xa8\xa1 caf\xc3\xa9";
   run.end = LedgerLine{.kind = LedgerLine::Kind::end, .exit_code = 1, .why = "caf\xc3\xa9"};
@@ -273,15 +273,15 @@ TEST(Screen, without_utf8_all_is_ascii_and_as_much_is_drawn) {
   for (const char c : text)
     ASSERT_FALSE((c & 0x80) != 0) << text;
   expect_contains(text, "? caf?  ");
-  expect_contains(text, std::string(60, '*') + std::string(60, '-') + "\n");  // the progress
+  expect_contains(text, std::string(60, '*') + std::string(60, '-') + "\n");  // the progress bar
   EXPECT_EQ(rings_in(screen_of(run, 120, 40, {.colour = false, .utf8 = false})), 10);
-  expect_contains(text, ": caf?");  // why it ended, once
+  expect_contains(text, ": caf?");  // the reason of the end, once
   EXPECT_EQ(text.find(": caf?"), text.rfind(": caf?"));
   const auto stars = std::count(text.begin(), text.end(), '*') - 60;
-  EXPECT_GT(stars, 100);  // the curve: one in each column
+  EXPECT_GT(stars, 100);  // one or more in each column of the curve
 }
 
-TEST(Screen, checkpoints_stand_below_the_step_and_shares_are_of_the_step) {
+TEST(Screen, checkpoints_are_listed_below_the_step_and_shares_are_of_the_step) {
   auto run = watched(200, true);
   run.plan.reset();
   const auto text = shown(run, 80, 40);
@@ -291,19 +291,19 @@ TEST(Screen, checkpoints_stand_below_the_step_and_shares_are_of_the_step) {
   expect_wording("launch/screen", "parts without a plan", text.substr(text.rfind("\n\n")));
 }
 
-TEST(Screen, plain_lines_are_a_number_each) {
-  const auto text = joined(lines_of(watched(200, true)));  // that says no learning rate
+TEST(Screen, plain_lines_have_the_same_values_without_a_curve) {
+  const auto text = joined(lines_of(watched(200, true)));  // it has no learning rate
   EXPECT_EQ(text.find("nan"), std::string::npos) << text;
   expect_wording("launch/screen", "plain lines", text);
 }
 
-TEST(Braille, dots_are_where_they_were_put) {
+TEST(Braille, a_dot_gives_the_unicode_character_of_its_place) {
   constexpr int kColumns = 5, kRows = 3;
   for (int x = 0; x < 2 * kColumns; ++x)
     for (int y = 0; y < 4 * kRows; ++y) {
       Braille drawing(kColumns, kRows);
       drawing.dot(x, y);
-      // Dots 1 to 8 of the standard's numbering, by place.
+      // Unicode numbers the dots of a character from 1 to 8; here by row and column.
       constexpr int kNumber[4][2] = {{1, 4}, {2, 5}, {3, 6}, {7, 8}};
       const int code = 0x2800 + (1 << (kNumber[y % 4][x % 2] - 1));
       for (int column = 0; column < kColumns; ++column)
@@ -322,7 +322,7 @@ TEST(Braille, dots_are_where_they_were_put) {
     }
 }
 
-TEST(Braille, a_line_has_both_ends_and_no_hole_and_leaves_out_what_is_outside) {
+TEST(Braille, a_line_has_no_gap_and_is_clipped_to_the_drawing) {
   Braille drawing(10, 4);
   drawing.line(0, 0, 19, 15);
   for (int x = 0; x < 20; ++x)
