@@ -41,7 +41,7 @@ TEST(Toml, every_kind_of_value_keeps_its_type_and_line) {
             (std::vector<std::string>{"p", "q"}));
   EXPECT_EQ(std::get<std::int64_t>(entry(d, "c.d.n").value), 16);
   for (const char* key : {"c.d.t", "c.d.m"})  // no option has this type
-    expect_wording("launch/toml", key, describe(entry(d, key).value));
+    expect_wording("core/toml", key, describe(entry(d, key).value));
   EXPECT_EQ(entry(d, "a.b").line, 2);
   EXPECT_EQ(entry(d, "c.d.n").line, 10);
 }
@@ -90,7 +90,7 @@ TEST(Toml, deep_nesting_is_rejected_before_parsing) {
   std::string dotted = "\n";
   for (int i = 0; i < 100000; ++i)
     dotted += "a.";
-  expect_refusal<ConfigError>("launch/toml", "a long line", {"a.toml:2", "200005", "4096"},
+  expect_refusal<ConfigError>("core/toml", "a long line", {"a.toml:2", "200005", "4096"},
                               [&] { parse_toml(dotted + "b = 1", "a.toml"); });
   std::string arrays = "x = ";
   for (int i = 0; i < 100000; ++i)

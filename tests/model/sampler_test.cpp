@@ -38,7 +38,7 @@ TEST(Sampler, logits_that_are_not_finite_are_refused_by_token_and_prompt) {
         Sampler sampler({.temperature = temperature}, 5);
         auto logits = kLogits;
         logits[3] = bad;
-        expect_refusal<DataError>("train/sampler", str(what, ", ", bad), {pin, "token 3"},
+        expect_refusal<DataError>("model/sampler", str(what, ", ", bad), {pin, "token 3"},
                                   [&, at = index] { sampler.draw(logits, at); });
       }
 }
@@ -93,7 +93,7 @@ TEST(Sampler, values_out_of_range_are_refused) {
                                                      {"top-p is 0", {.top_p = 0}},
                                                      {"top-p is 1.5", {.top_p = 1.5f}}};
   for (const auto& [what, sampling] : values)
-    expect_refusal<UsageError>("train/sampler", what, {what}, [&, s = sampling] { Sampler(s, 5); });
+    expect_refusal<UsageError>("model/sampler", what, {what}, [&, s = sampling] { Sampler(s, 5); });
 }
 
 }  // namespace lockstep::testing::sampler_test

@@ -67,7 +67,7 @@ const Json& json() {
 // The reader rejects `changed` with the message `name`.
 void refused(const std::string& name, const Json& changed,
              std::initializer_list<std::string> pins) {
-  expect_refusal<DataError>("train/cluster", name, pins,
+  expect_refusal<DataError>("launch/cluster", name, pins,
                             [&] { parse_cluster(Json::parse(changed.dump(), "cluster.json")); });
 }
 
@@ -108,7 +108,7 @@ TEST(Cluster, a_cluster_reads_back_as_written) {
 TEST(Cluster, only_clusters_of_gpus_have_separate_host_memory) {
   Cluster c = measured();
   c.host_memory_bytes = 98765432;
-  expect_refusal<DataError>("train/cluster", "host memory without GPUs",
+  expect_refusal<DataError>("launch/cluster", "host memory without GPUs",
                             {"host_memory_bytes", "hardware.hbm_bytes", "98765432"},
                             [&] { check(c); });
   c.device = Device::Kind::cuda;
@@ -187,7 +187,7 @@ TEST(Cluster, a_rate_of_0_is_rejected_if_ranks_need_it) {
   const auto lacking = [](const char* key, auto change) {
     Cluster c = measured();
     change(c);
-    expect_refusal<DataError>("train/cluster", str(key, " = 0"), {key}, [&] { check(c); });
+    expect_refusal<DataError>("launch/cluster", str(key, " = 0"), {key}, [&] { check(c); });
   };
   check(measured());
   lacking("hardware.bf16_flops", [](Cluster& c) { c.hardware.bf16_flops = 0; });

@@ -33,7 +33,7 @@ TEST(ClusterTopology, a_domain_does_not_extend_beyond_its_host) {
   const auto launched = launched_on(cluster, 6);
   EXPECT_EQ(launched.domain_of, (std::vector<int>{0, 0, 1, 2, 2, 3}));
   const Mesh pairs{.shard = 3, .tensor = 2};
-  expect_refusal<ConfigError>("train/cluster_topology", "a domain of one",
+  expect_refusal<ConfigError>("launch/cluster_topology", "a domain of one",
                               {"layout.tensor = 2", "NVLink domain 1", "1 GPU"},
                               [&] { placed_in(pairs, launched); });
   EXPECT_EQ(placed_in(pairs, launched, TensorAcross::allowed).places.size(), 6u);
@@ -43,7 +43,7 @@ TEST(ClusterTopology, a_domain_does_not_extend_beyond_its_host) {
 }
 
 TEST(ClusterTopology, too_many_ranks_are_an_error_with_the_number_of_nodes_needed) {
-  expect_refusal<ConfigError>("train/cluster_topology", "17 ranks",
+  expect_refusal<ConfigError>("launch/cluster_topology", "17 ranks",
                               {"17", "h100s", "16", "3 nodes"}, [] { launched_on(h100s(2), 17); });
 }
 

@@ -401,7 +401,7 @@ TEST(Estimate, fp8_is_planned_only_on_gpus_that_can_train_with_it) {
   config.precision.compute = DType::bf16;
   const auto refused = [&](const Cluster& cluster, std::initializer_list<std::string> pins) {
     const auto& gpu = cluster.hardware;
-    expect_refusal<ConfigError>("train/estimate", str(gpu.name, ", fp8 rate ", gpu.fp8_flops), pins,
+    expect_refusal<ConfigError>("launch/estimate", str(gpu.name, ", fp8 rate ", gpu.fp8_flops), pins,
                                 [&] { estimate(config, cluster); });
   };
   const auto of = [](const char* gpu) {

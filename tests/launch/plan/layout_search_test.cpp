@@ -42,7 +42,7 @@ std::int64_t needed_by(const Estimate& one) {
 // The wording of `text`; bytes and seconds of the plan are replaced.
 void expect_said(const std::string& name, const std::string& text) {
   static const std::regex amount("[0-9.]+ (KiB|MiB|us|ms|s)\\b");
-  expect_wording("train/layout_search", name, std::regex_replace(text, amount, "N"));
+  expect_wording("launch/layout_search", name, std::regex_replace(text, amount, "N"));
 }
 
 void expect_found(const Config& config, const Cluster& cluster, double fastest) {

@@ -63,7 +63,7 @@ TEST(LinkTimes, impossible_times_are_rejected) {
     const auto text =
         str(R"([{"collective": "all_gather", "ranks": 2, "domains": 1, "beside": false,)",
             R"( "worst_error": 0, )", members, "}]");
-    expect_refusal<DataError>("train/link_times", members, {"[0]"},
+    expect_refusal<DataError>("launch/link_times", members, {"[0]"},
                               [&] { LinkTimes::parse(Json::parse(text, "links")); });
   };
   for (const char* times :
@@ -75,7 +75,7 @@ TEST(LinkTimes, impossible_times_are_rejected) {
                            R"("latency_seconds": 0, "bytes_per_second": 1e-300)"})
     refused(str(rate, R"(, "times": [{"bytes": 4, "seconds": 1}])"));
   const auto gossip = Json::parse(R"([{"collective": "gossip"}])", "links");
-  expect_refusal<DataError>("train/link_times", "gossip", {"gossip"},
+  expect_refusal<DataError>("launch/link_times", "gossip", {"gossip"},
                             [&] { LinkTimes::parse(gossip); });
 }
 

@@ -109,7 +109,7 @@ TEST(OperatorTimes, an_invalid_list_is_rejected) {
              "sizes": [1, -1, 1, 0], "flops": 1}])",
         R"([{"operator": "x", "type": "fp32", "bytes": 1, "calls": 1, "seconds": 1,
              "sizes": [1, 1, 1, 0], "flops": 1e308}])"})
-    expect_refusal<DataError>("train/operator_times", text, {},
+    expect_refusal<DataError>("launch/operator_times", text, {},
                               [&] { OperatorTimes::parse(Json::parse(text, "times")); });
 }
 

@@ -155,7 +155,7 @@ TEST(PublishedRun, an_incomplete_or_invalid_row_has_a_reason_instead_of_a_price)
            {{{"recompute", "some"}}, "column recompute is 'some'"}}) {
     const auto row = row_with(changes);
     expect_contains(row.problem, column);
-    expect_wording("train/published_rows", column, row.problem);
+    expect_wording("launch/published_rows", column, row.problem);
     EXPECT_THROW(resolved_layout(row), Error) << column;
   }
 }
@@ -163,7 +163,7 @@ TEST(PublishedRun, an_incomplete_or_invalid_row_has_a_reason_instead_of_a_price)
 TEST(PublishedRun, a_missing_column_is_rejected_by_name) {
   const TemporaryDirectory directory;
   write_text(directory / "rows.csv", "source,model,gpu\nllm.c,GPT-2,H100\n");
-  expect_refusal<Error>("train/published_rows", "no column", {"rows.csv", "layers"},
+  expect_refusal<Error>("launch/published_rows", "no column", {"rows.csv", "layers"},
                         [&] { read_published_rows(directory / "rows.csv"); });
 }
 

@@ -128,7 +128,7 @@ TEST(Residuals, a_damaged_file_is_renamed_and_overwrites_no_other) {
   Residuals residuals;
   const auto said = stderr_of([&] { residuals = Residuals::read_or_set_aside(file); });
   expect_contains(said, "r.json.damaged");
-  expect_wording("train/residuals", "set aside", said.substr(said.rfind("; ")));
+  expect_wording("launch/residuals", "set aside", said.substr(said.rfind("; ")));
   residuals.add(run("a", 1, 2));
   residuals.write(file);
   EXPECT_EQ(slurp(directory / "r.json.damaged"), "damaged");
@@ -165,7 +165,7 @@ TEST(Residuals, a_damaged_file_is_rejected_by_file_and_member) {
                 R"({"name":"products","planned_seconds":1,"measured_seconds":1})"),
             "products"}}) {
     write_text(file, text);
-    expect_refusal<DataError>("train/residuals", text, {"r.json", part},
+    expect_refusal<DataError>("launch/residuals", text, {"r.json", part},
                               [&] { Residuals::read(file); });
   }
 }

@@ -96,7 +96,7 @@ TEST(RunPlan, an_existing_file_is_used_unless_it_is_of_another_configuration) {
   EXPECT_FALSE(plan_that_is_there(file, "a").has_value());
   write_plan_file(file, planned_run(kConfig, kCluster, meter(), "", "a"));
   EXPECT_EQ(plan_that_is_there(file, "a")->key, "a");
-  expect_wording("train/run_plan", "of another configuration",
+  expect_wording("launch/run_plan", "of another configuration",
                  stderr_of([&] { EXPECT_FALSE(plan_that_is_there(file, "b").has_value()); }));
   write_plan_file(file, planned_run(kConfig, kCluster, meter(), "", ""));  // placed by a person
   EXPECT_TRUE(plan_that_is_there(file, "b").has_value());

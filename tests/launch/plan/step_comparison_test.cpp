@@ -93,7 +93,7 @@ TEST(StepComparison, a_table_has_a_line_for_each_component_with_time_and_for_the
   for (const char* row : {" 281 ms   297 ms     +6%\n", " 20.0 ms        0   -100%\n",
                           "       0   400 us     new\n", " 301 ms   297 ms     -1%"})
     expect_contains(table, row);
-  expect_wording("train/step_comparison", "table", table);
+  expect_wording("launch/step_comparison", "table", table);
 }
 
 TEST(StepComparison, deviations_are_reported_with_a_likely_cause_such_as_reduced_clocks) {
@@ -110,7 +110,7 @@ TEST(StepComparison, deviations_are_reported_with_a_likely_cause_such_as_reduced
     const auto text = in_words(off, where);
     for (const auto& pin : pins)
       expect_contains(text, pin);
-    expect_wording("train/step_comparison", name, text);
+    expect_wording("launch/step_comparison", name, text);
   };
   said("slow on a GPU", {attention}, kGpu, {"37.2 ms", "31.0 ms", "+20%"});
   said("slow on a hot GPU", {attention}, hot("heat (hardware thermal slowdown)"),

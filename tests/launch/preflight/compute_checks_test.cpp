@@ -56,7 +56,7 @@ TEST(ComputeChecks, a_copy_is_compared_with_its_source) {
   Stream idle(Device{}, "idle", Stream::Mode::measuring, 1);
   PreflightRank rank{lone.world, lone.topology, lone.comms, idle, nullptr, {}};
   EXPECT_EQ(check_memory(rank), 0);
-  expect_wording("train/preflight", "a copy with other bits", rank.findings.front().failure);
+  expect_wording("launch/preflight_checks", "a copy with other bits", rank.findings.front().failure);
 }
 
 // Each rank multiplies the same numbers, so that bits of ranks can be compared.

@@ -26,7 +26,7 @@ TEST(CounterChecks, new_errors_are_named_and_counted) {
   const auto verdict = judge({{ill}}, {{"host n1, rank 0", "n1/0"}}, {});
   ASSERT_EQ(verdict.faults.size(), 1u);
   expect_contains(verdict.faults.front().what, str("3 (", ill.detail, ")"));
-  expect_wording("train/preflight", "new errors", verdict.faults.front().what);
+  expect_wording("launch/preflight_checks", "new errors", verdict.faults.front().what);
 }
 
 TEST(CounterChecks, a_port_that_disappears_is_an_error_and_absent_counters_are_unknown) {
@@ -36,7 +36,7 @@ TEST(CounterChecks, a_port_that_disappears_is_an_error_and_absent_counters_are_u
                              {{"eth0 rx_errors", 7}});
   EXPECT_EQ(gone.value, 1);
   expect_contains(gone.detail, "mlx5_0 port 1");
-  expect_wording("train/preflight", "a port that goes", gone.detail);
+  expect_wording("launch/preflight_checks", "a port that goes", gone.detail);
   const auto unknown = found_of({}, {});
   EXPECT_TRUE(std::isnan(unknown.value));
   EXPECT_EQ(unknown.failure, "");

@@ -41,7 +41,7 @@ void expect_said(const std::string& name, const std::string& text,
   SCOPED_TRACE(name);
   for (const auto& pin : pins)
     expect_contains(text, pin);
-  expect_wording("train/health", name, text);
+  expect_wording("launch/health", name, text);
 }
 
 const Finding kProduct{.check = "product", .unit = Unit::flops, .tolerance = 0.05};
@@ -187,7 +187,7 @@ TEST(Health, a_baseline_reads_back_as_written_and_damage_is_rejected) {
   EXPECT_EQ(again.find("nothing", "n1/0"), nullptr);
   EXPECT_EQ(again.to_json().dump(), last.to_json().dump());
   const auto refused = [](const std::string& text, const char* pin) {
-    expect_refusal<DataError>("train/health", text, {pin},
+    expect_refusal<DataError>("launch/health", text, {pin},
                               [&] { Baseline::parse(Json::parse(text, "it")); });
   };
   refused(R"({"format": "x"})", "\"format\" is \"x\"");

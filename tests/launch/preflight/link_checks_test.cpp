@@ -126,7 +126,7 @@ TEST(LinkChecks, hosts_with_a_slow_connection_are_a_fault) {
   EXPECT_EQ(measured, 0u);
   ASSERT_EQ(slow.size(), 1u);
   expect_contains(slow.front().failure, "19.0 MB/s");
-  expect_wording("train/preflight", "hosts that are joined slowly", slow.front().failure);
+  expect_wording("launch/preflight_checks", "hosts that are joined slowly", slow.front().failure);
   EXPECT_EQ(slow.front().whose, "hosts n1, n2");
 }
 

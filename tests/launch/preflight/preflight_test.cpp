@@ -112,7 +112,7 @@ TEST(Preflight, limits_are_those_of_the_configured_cluster) {
   file.hardware.name = find_hardware("NVIDIA H200")->name;
   EXPECT_EQ(expected_hardware(&h100, &file)->nic_bytes_per_second, 46e9);
   file.is_measured = false;
-  expect_refusal<ConfigError>("train/preflight", "another GPU", {"plan.cluster", h100.name},
+  expect_refusal<ConfigError>("launch/preflight_checks", "another GPU", {"plan.cluster", h100.name},
                               [&] { expected_hardware(&h100, &file); });
   file.hardware.name = "one of ours";
   EXPECT_EQ(expected_hardware(&h100, &file)->name, "one of ours");

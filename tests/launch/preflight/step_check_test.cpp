@@ -41,7 +41,7 @@ TEST(StepCheck, a_network_too_slow_for_steps_is_a_fault_of_all_hosts) {
   ASSERT_EQ(all.findings[0].size(), 1u);
   const Finding& fault = all.findings[0].front();
   expect_contains(fault.failure, "5.00 kB/s");
-  expect_wording("train/preflight", "steps over a slow network", fault.failure);
+  expect_wording("launch/preflight_checks", "steps over a slow network", fault.failure);
   EXPECT_EQ(fault.whose, "hosts n1, n2");
   EXPECT_TRUE(all.findings[1].empty());
 }

@@ -90,7 +90,7 @@ TEST(StorageCheck, a_read_that_differs_from_the_write_is_a_fault) {
   const auto flipped = found_when([](const fs::path& file) { flip(file, 5'000'000, 3); }, 16);
   EXPECT_EQ(flipped[0].failure, "");
   const auto& failure = flipped[1].failure;
-  expect_wording("train/preflight", "other bytes", failure.substr(failure.find(": ")));
+  expect_wording("launch/preflight_checks", "other bytes", failure.substr(failure.find(": ")));
   EXPECT_FALSE(flipped[1].is_wrong_configuration);
   const auto cut = found_when([](const fs::path& file) { fs::resize_file(file, 1 << 20); }, 16);
   EXPECT_NE(cut[1].failure, "");
@@ -107,7 +107,7 @@ TEST(StorageCheck, a_missing_directory_is_a_configuration_error) {
   expect_contains(found[0].failure, str("--scratch ", (directory / "nowhere").string()));
   EXPECT_TRUE(found[0].is_wrong_configuration);
   for (const Finding& one : found)
-    expect_wording("train/preflight", str("no folder: ", one.check), one.failure);
+    expect_wording("launch/preflight_checks", str("no folder: ", one.check), one.failure);
 }
 
 }  // namespace lockstep::testing::storage_check_test
