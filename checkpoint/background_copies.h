@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "checkpoint/copies.h"
+#include "checkpoint/checkpoint_copier.h"
 
 namespace lockstep {
 
@@ -18,7 +18,7 @@ class BackgroundCopies {
  public:
   // A copy from one directory to another. After a copy on one hop, the next hop copies it further.
   struct Hop {
-    CheckpointCopies copies;
+    CheckpointCopier copies;
     Retention retention = {};  // at the destination
     // Every multiple of this step is a milestone and is copied, even if an earlier start of the
     // run left it; 0: no milestones. Of other steps only the newest waiting one is copied, and

@@ -8,7 +8,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "core/log.h"
-#include "dist/job/agreement.h"
+#include "dist/job/rank_consistency.h"
 
 namespace lockstep {
 namespace {
@@ -75,7 +75,7 @@ StateSlice whole_slice(std::string name, Tensor tensor) {
 }
 
 Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Retention retention,
-                           World* world, const MachineRanks& machine)
+                           World* world, const HostRanks& machine)
     : directory_(std::move(directory)),
       state_(std::move(state)),
       retention_(std::move(retention)),
@@ -98,7 +98,7 @@ Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Re
 }
 
 // Computes the layout of the file that ranks write together. It does not change between saves.
-void Checkpointer::plan_file(const MachineRanks& machine) {
+void Checkpointer::plan_file(const HostRanks& machine) {
   struct Stored {
     int rank;
     StoredTensor tensor;

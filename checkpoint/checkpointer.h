@@ -22,7 +22,7 @@
 
 #include "checkpoint/all_ranks.h"
 #include "checkpoint/directory.h"
-#include "checkpoint/machine_ranks.h"
+#include "checkpoint/host_ranks.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/partners.h"
 #include "checkpoint/retention.h"
@@ -53,7 +53,7 @@ class Checkpointer {
   // The tensors of `state`, and `world`, must outlive the checkpointer.
   //   world: the ranks that save together; all of them make the same calls
   Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state,
-               Retention retention = {}, World* world = nullptr, const MachineRanks& machine = {});
+               Retention retention = {}, World* world = nullptr, const HostRanks& machine = {});
 
   // Saves a checkpoint. Returns when it is on disk: the bytes of all ranks at rank 0. The first
   // save creates the directory; later saves fail if it was removed.
@@ -93,7 +93,7 @@ class Checkpointer {
   Json load(std::int64_t step) const;
 
  private:
-  void plan_file(const MachineRanks& machine);
+  void plan_file(const HostRanks& machine);
   CheckpointManifest write_state(const std::filesystem::path& into) const;
   void meet() const;
   Json load_whole(std::int64_t step, FunctionRef<void(const Json& about)> accept) const;
@@ -104,7 +104,7 @@ class Checkpointer {
   std::vector<std::int64_t> offsets_;  // offsets of owned_ in the file
   Retention retention_;
   AllRanks ranks_;
-  MachineRanks machine_;
+  HostRanks machine_;
   bool has_saved_ = false;
   bool leads_;  // this rank creates and renames directories for the others
   Held held_;

@@ -19,7 +19,7 @@ constexpr std::size_t kReceivedBytes = std::size_t{1} << 20;
 
 }  // namespace
 
-Partners::Partners(const AllRanks& ranks, const MachineRanks& machine, Milliseconds patience)
+Partners::Partners(const AllRanks& ranks, const HostRanks& machine, Milliseconds patience)
     : rank_(ranks.rank()), patience_(patience) {
   std::map<int, Machine> by_leader;
   int rank = 0;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/all_ranks.h"
-#include "checkpoint/machine_ranks.h"
+#include "checkpoint/host_ranks.h"
 #include "checkpoint/manifest.h"
 #include "dist/job/handshake.h"
 
@@ -18,7 +18,7 @@ class Partners {
 
   // Called by all ranks, before training.
   //   patience: timeout for a host to connect, and for each piece that it sends or receives
-  Partners(const AllRanks& ranks, const MachineRanks& machine, Milliseconds patience = kPatience);
+  Partners(const AllRanks& ranks, const HostRanks& machine, Milliseconds patience = kPatience);
 
   // Called by all ranks. Each host's `checkpoint` has the host's own files of this manifest. The
   // call adds the files of the previous host, verified and synced to disk. Throws DataError on all

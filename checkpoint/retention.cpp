@@ -104,8 +104,8 @@ std::vector<std::int64_t> prune_checkpoints(const fs::path& directory, const Ret
   return remove_all_of(directory, going);
 }
 
-void prune_checkpoints(const AllRanks& ranks, const MachineRanks& machine,
-                       const fs::path& directory, std::int64_t newest, const Retention& retention,
+void prune_checkpoints(const AllRanks& ranks, const HostRanks& machine, const fs::path& directory,
+                       std::int64_t newest, const Retention& retention,
                        const std::vector<std::int64_t>& keep, FunctionRef<void()> acted) {
   const bool own = machine.own_directory;
   const auto held = own ? Held::some : Held::all;

@@ -7,7 +7,7 @@
 
 #include "checkpoint/all_ranks.h"
 #include "checkpoint/directory.h"
-#include "checkpoint/machine_ranks.h"
+#include "checkpoint/host_ranks.h"
 
 namespace lockstep {
 
@@ -35,7 +35,7 @@ std::vector<std::int64_t> prune_checkpoints(const std::filesystem::path& directo
 // checkpoint that cannot be deleted causes only a warning.
 //   machine: its own_directory tells whether each host has its own directory
 void prune_checkpoints(
-    const AllRanks& ranks, const MachineRanks& machine, const std::filesystem::path& directory,
+    const AllRanks& ranks, const HostRanks& machine, const std::filesystem::path& directory,
     std::int64_t newest, const Retention& retention, const std::vector<std::int64_t>& keep,
     FunctionRef<void()> acted = [] {});
 

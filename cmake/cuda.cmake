@@ -39,7 +39,7 @@ set(LOCKSTEP_CUDA_SOURCES
   matmul.cu
   matmul_fp8.cu
   pieces.cu
-  product_choices.cu
+  matmul_algorithms.cu
   qk_norm.cu
   quantize.cu
   reduce.cu

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/affinity.h"
 #include "core/control_groups.h"
 #include "core/error.h"
-#include "core/processors.h"
 #include "core/progress.h"
 #include "core/start_thread.h"
 
@@ -79,8 +79,8 @@ void use_processors(std::vector<int> processors, int busy) {
   auto& before = allowed();
   LOCKSTEP_CHECK(std::includes(before.processors.begin(), before.processors.end(),
                                processors.begin(), processors.end()),
-                 "CPUs ", processor_list(processors), " are not all in the affinity mask ",
-                 processor_list(before.processors), " of this process");
+                 "CPUs ", cpu_list(processors), " are not all in the affinity mask ",
+                 cpu_list(before.processors), " of this process");
   LOCKSTEP_CHECK(busy >= 1, "expected at least 1 busy CPU, got ", busy);
   before = {std::move(processors), std::min(busy, before.busy)};
   use_all_processors();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/function_ref.h"
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 #include "data/token_file.h"
 
 namespace lockstep {

@@ -127,14 +127,14 @@ void Sources::go_on(DataHistory history) {
   history_ = std::move(history);
 }
 
-Rows::Config Sources::rows_config(std::int64_t length) const {
+BatchRows::Config Sources::rows_config(std::int64_t length) const {
   return {.kind = row_kind_, .sequence_length = length, .shuffle_shards = shuffle_shards_};
 }
 
 std::int64_t Sources::carried_over(const Stretch::Source& source, std::int64_t length) const {
   const auto at = std::ranges::find(datasets_, source.fingerprint, &Dataset::fingerprint);
   LOCKSTEP_CHECK(at != datasets_.end(), source.name, " is not open");
-  const Rows before(*at, rows_config(length));
+  const BatchRows before(*at, rows_config(length));
   const auto& now = rows_[static_cast<std::size_t>(at - datasets_.begin())];
   return lockstep::carried_over(source.counter, row_kind_, {before.count(), length},
                                 {now.count(), length_});

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "data/batch_rows.h"
 #include "data/dataset.h"
 #include "data/history.h"
-#include "data/rows.h"
 #include "data/source.h"
 
 namespace lockstep {
@@ -38,7 +38,7 @@ class Sources {
 
   std::size_t count() const { return datasets_.size(); }
   const Dataset& dataset(std::size_t source) const { return datasets_[source]; }
-  const Rows& rows(std::size_t source) const { return rows_[source]; }
+  const BatchRows& rows(std::size_t source) const { return rows_[source]; }
   const std::string& name(std::size_t source) const { return names_[source]; }
   RowKind row_kind() const { return row_kind_; }
 
@@ -53,7 +53,7 @@ class Sources {
 
   struct Place {
     std::size_t source = 0;
-    Rows::Row row;
+    BatchRows::Row row;
   };
   // Returns sample g >= 0. Throws DataError if it belongs to a source that is no longer configured,
   // or has another row length.
@@ -82,11 +82,11 @@ class Sources {
     std::vector<std::size_t> source;
   };
   std::size_t part_of(std::int64_t g) const;
-  Rows::Config rows_config(std::int64_t length) const;
+  BatchRows::Config rows_config(std::int64_t length) const;
   Stretch fresh_start(const Config& config) const;
 
   std::deque<Dataset> datasets_;  // a deque, because rows refer to them
-  std::deque<Rows> rows_;
+  std::deque<BatchRows> rows_;
   std::vector<std::string> names_;
   RowKind row_kind_;
   std::int64_t length_, shuffle_shards_;

@@ -53,14 +53,14 @@ class World {
   // Addresses under which other ranks may reach this rank's host.
   virtual std::vector<std::string> addresses() const;
   // Sets a handler that runs in another thread, within two seconds, before the failure detector
-  // (watched_world.h) exits this process; {} sets no handler. Waits until the previous handler has
-  // finished, if it is running.
+  // (monitored_world.h) exits this process; {} sets no handler. Waits until the previous handler
+  // has finished, if it is running.
   using LastAct = std::function<void(const std::string& why, int exit_code)>;
   virtual void set_last_act(const LastAct& /*act*/) {}
   // Aborts all other ranks, because this rank cannot continue. With MPI it does not return.
   virtual void abort(const std::string& why, int exit_code) noexcept = 0;
   // Returns the record of this rank's collectives; nullptr unless they are watched
-  // (watched_world.h).
+  // (monitored_world.h).
   virtual CollectiveRing* ring() { return nullptr; }
 
   // Calls act(). If it throws on one of several ranks, all ranks abort. If all ranks have the same

@@ -4,9 +4,9 @@
 #include <map>
 #include <set>
 
+#include "core/affinity.h"
 #include "core/control_groups.h"
 #include "core/gpu.h"
-#include "core/processors.h"
 #include "core/system/gpu_monitor.h"
 #include "core/thread_pool.h"
 
@@ -75,7 +75,7 @@ std::vector<int> ranks_here(World& world) {
 MachineShares machine_shares(const Topology& topology, int rank,
                              const std::filesystem::path& sysfs) {
   MachineShares machine;
-  machine.ranks = machine_ranks(topology, rank);
+  machine.ranks = host_ranks(topology, rank);
   std::vector<Tenant> tenants;
   std::vector<RankPlace> places;
   for (const int other : machine.ranks) {
@@ -136,7 +136,7 @@ std::vector<std::string> in_words(const Topology& topology, const std::vector<st
   std::map<std::string, std::vector<std::string>> machines;  // hosts by their text
   std::vector<std::string> order;
   for (int rank = 0; rank < std::ssize(said); ++rank) {
-    const auto ranks = machine_ranks(topology, rank);
+    const auto ranks = host_ranks(topology, rank);
     if (ranks.front() != rank) continue;
     std::vector<std::string> hosts;
     for (const int other : ranks)
@@ -144,7 +144,7 @@ std::vector<std::string> in_words(const Topology& topology, const std::vector<st
     const auto& how = said[static_cast<std::size_t>(rank)];
     if (!machines.contains(how)) order.push_back(how);
     machines[how].push_back(str("host ", joined(hosts, [](const auto& host) { return host; }),
-                                ranks.size() == 1 ? ": rank " : ": ranks ", processor_list(ranks)));
+                                ranks.size() == 1 ? ": rank " : ": ranks ", cpu_list(ranks)));
   }
   std::vector<std::string> lines;
   for (const auto& how : order) {

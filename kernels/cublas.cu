@@ -12,8 +12,8 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "kernels/autotune.h"
 #include "kernels/cublas.cuh"
-#include "kernels/fastest.h"
 
 namespace lockstep {
 namespace {
@@ -260,7 +260,7 @@ struct Cublas::State {
   bool is_choosing = false, is_trying = false;  // trying: what may not be taken
   std::map<std::string, std::string> recorded;
   std::set<std::string> asked;  // while choosing
-  ChosenProducts chosen;
+  ChosenAlgorithms chosen;
 
   Plan make_plan(const Product& product, const Key& key) const;
   std::vector<Algorithm> candidates(const Plan& plan, const Key& key, int most) const;
@@ -422,7 +422,7 @@ bool Cublas::State::restore(Plan& plan, const std::string& algorithm) const {
          result.workspaceSize <= static_cast<std::size_t>(kWorkspaceBytes);
 }
 
-void Cublas::begin_choosing(const ProductChoices& recorded) {
+void Cublas::begin_choosing(const MatmulAlgorithms& recorded) {
   const auto version = cuda::cublaslt_version();
   state_->plans.clear();
   state_->is_choosing = true;
@@ -434,7 +434,7 @@ void Cublas::begin_choosing(const ProductChoices& recorded) {
 }
 
 // What was only tried is forgotten: a resumed run, which tries nothing, must find the same.
-ChosenProducts Cublas::end_choosing() {
+ChosenAlgorithms Cublas::end_choosing() {
   state_->is_choosing = false;
   const auto was_asked = [&](const std::string& name) { return state_->asked.contains(name); };
   std::erase_if(state_->plans, [&](const auto& plan) { return !was_asked(plan.first.text()); });

@@ -8,7 +8,7 @@
 #include "core/arena.h"
 #include "core/function_ref.h"
 #include "core/stream.h"
-#include "kernels/product_choices.h"
+#include "kernels/matmul_algorithms.h"
 #include "kernels/quantize.h"
 
 namespace lockstep {
@@ -40,7 +40,7 @@ struct Product {
 };
 
 // What cuBLASLt keeps for a stream: its handle, and of each product that was asked for its plan.
-// Which algorithm a plan takes: see kernels/product_choices.h.
+// Which algorithm a plan takes: see kernels/matmul_algorithms.h.
 class Cublas final : public Stream::Kept {
  public:
   static constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
@@ -64,8 +64,8 @@ class Cublas final : public Stream::Kept {
 
   // Between the two each product that is asked for is chosen, and d may be wrong. Plans from before
   // are forgotten.
-  void begin_choosing(const ProductChoices& recorded);
-  ChosenProducts end_choosing();
+  void begin_choosing(const MatmulAlgorithms& recorded);
+  ChosenAlgorithms end_choosing();
 
  private:
   struct State;

@@ -23,7 +23,7 @@
 #include "train/run_directory.h"
 #include "train/step/inference.h"
 #include "train/step/memory.h"
-#include "train/step/run_state.h"
+#include "train/step/state_slices.h"
 
 namespace lockstep {
 namespace {

@@ -29,7 +29,7 @@
 #include "data/pack/pack.h"
 #include "data/pack/pack_directory.h"
 #include "data/pack/verify.h"
-#include "data/remote/node_files.h"
+#include "data/remote/host_shards.h"
 #include "data/source.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
@@ -219,10 +219,10 @@ Verification verify_distant(const std::string& path) {
   const TemporaryDirectory directory;
   ShardCache::Config cache{.directory = directory.path()};
   {
-    NodeFiles look(cache, process_environment());
+    HostShards look(cache, process_environment());
     cache.most_bytes = look.room_of({path}, 2);
   }
-  NodeFiles files(cache, process_environment());
+  HostShards files(cache, process_environment());
   return verify(path, &files);
 }
 
@@ -290,7 +290,7 @@ int data_pack(const DataPackOptions& options) {
 }
 
 int data_inspect(const DataInspectOptions& options) {
-  NodeFiles files({}, process_environment());
+  HostShards files({}, process_environment());
   const Dataset dataset({options.dataset}, &files);
   const auto tokenizer =
       options.tokenizer.empty() ? own_tokenizer(dataset, files) : open_tokenizer(options.tokenizer);

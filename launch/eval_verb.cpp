@@ -11,7 +11,7 @@
 #include "train/infer/evaluate.h"
 #include "train/infer/evaluate_choices.h"
 #include "train/interop/model_tokenizer.h"
-#include "train/run/machine_files.h"
+#include "train/run/run_shards.h"
 
 namespace lockstep {
 namespace {
@@ -137,7 +137,7 @@ Json result_of(const ModelSource& source, const char* what, Value&& on, const Js
 int eval_data(const EvalOptions& options, const ModelRanks& ranks, Stream& stream) {
   const auto source = find_model(options.model);
   auto request = request_of(options, source);
-  MachineFiles files(cache_of(source), ranks.world);
+  RunShards files(cache_of(source), ranks.world);
   request.files = &files.files();
   files.need_room({Loader::Config{.sources = {{.paths = request.datasets}}, .shuffle = false}});
   const auto tokenizer = tokenizer_of_data(options, source, request.datasets, files.files());

@@ -11,8 +11,8 @@
 #include "dist/topology_here.h"
 #include "launch/verb.h"
 #include "model/generate.h"
-#include "train/infer/growing_text.h"
 #include "train/infer/prompts.h"
+#include "train/infer/text_stream.h"
 #include "train/interop/model_source.h"
 #include "train/interop/model_tokenizer.h"
 #include "train/step/memory.h"
@@ -33,7 +33,7 @@ struct GenerateOptions {
   ModelRanksOptions ranks;
 };
 
-std::vector<PromptText> texts_of(const GenerateOptions& options, OddInput& odd) {
+std::vector<PromptText> texts_of(const GenerateOptions& options, InputDefects& odd) {
   if (options.prompt_file.empty()) return {{options.prompt, "--prompt"}};
   return read_prompts(options.prompt_file, odd);
 }
@@ -65,7 +65,7 @@ class Output {
         streams_(!holds_prompt_lines(options.prompt_file)),
         world_(world) {
     for (const Prompt& prompt : prompts)
-      answers_.push_back({.text = GrowingText(options.stops),
+      answers_.push_back({.text = TextStream(options.stops),
                           .finish = prompt.tokens > 0 ? kLength.data() : "full"});
     for (std::int32_t id = 0; id < tokenizer.about().vocabulary; ++id)
       if (tokenizer.is_special(id) && std::ranges::count(options.stops, tokenizer.bytes_of(id)) > 0)
@@ -125,7 +125,7 @@ class Output {
  private:
   static constexpr std::string_view kLength = "length";
   struct Answer {
-    GrowingText text;
+    TextStream text;
     std::int64_t tokens = 0;
     const char* finish = kLength.data();
   };
@@ -168,7 +168,7 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
   if (ranks.world.size() > 1) std::signal(SIGPIPE, SIG_IGN);
   const auto source = find_model(options.model);
   const auto tokenizer = open_tokenizer_of(source, options.tokenizer);
-  OddInput odd;
+  InputDefects odd;
   const auto texts = texts_of(options, odd);
   const auto encoded =
       encode_prompts(texts, options.tokens, *tokenizer, source.model.max_positions, odd);

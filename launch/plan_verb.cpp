@@ -272,8 +272,8 @@ Plan make_plan(const PlanOptions& given) {
   const bool is_as_it_ran =
       options.gpu.empty() && options.network_gbits == 0 && options.storage_gbytes == 0;
   if (!options.cluster.empty() && is_as_it_ran) {
-    const auto earlier = earlier_runs(Residuals::file_beside(options.cluster));
-    if (const auto time = earlier.corrected(residual_key(config), plan.estimate.time))
+    const auto earlier = earlier_runs(PlanErrors::file_beside(options.cluster));
+    if (const auto time = earlier.corrected(plan_error_key(config), plan.estimate.time))
       plan.corrected = corrected(plan.estimate, plan.config, plan.cluster, *time);
     else if (!earlier.runs().empty())
       plan.notes.emplace_back("no earlier run on this cluster resembles this run");

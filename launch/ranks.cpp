@@ -8,8 +8,8 @@
 #include "core/system/machine.h"
 #include "core/thread_pool.h"
 #include "dist/job/control_world.h"
+#include "dist/job/monitored_world.h"
 #include "dist/job/rendezvous.h"
-#include "dist/job/watched_world.h"
 #include "dist/mpi_world.h"
 #include "dist/nccl_world.h"
 #include "dist/topology_here.h"
@@ -110,10 +110,10 @@ std::unique_ptr<World> watch_ranks(World& placed, std::int64_t stall_seconds,
   if (placed.size() == 1) return nullptr;
   const auto here = environment();
   const auto interfaces = here.find("LOCKSTEP_INTERFACE");
-  WatchOptions options{.directory = run};
+  MonitorOptions options{.directory = run};
   options.timing.stall = Milliseconds(1000 * stall_seconds);
   if (interfaces != here.end()) options.interfaces = interfaces->second;
-  return std::make_unique<WatchedWorld>(placed, options);
+  return std::make_unique<MonitoredWorld>(placed, options);
 }
 
 namespace {

@@ -8,7 +8,7 @@
 #include "core/function_ref.h"
 #include "core/tensor.h"
 #include "dist/comms.h"
-#include "dist/job/agreement.h"
+#include "dist/job/rank_consistency.h"
 #include "dist/topology/topology_placement.h"
 #include "train/step/inference.h"
 
@@ -35,7 +35,7 @@ PlacedRanks place_ranks(World& launched, const Fields& settings, const Mesh& mes
                         TensorAcross across);
 
 // Adds failure detection to a world: the death or stall of a rank aborts all ranks (see
-// watched_world.h), which then write their reports into the directory of the run, if it is given.
+// monitored_world.h), which then write their reports into the directory of the run, if it is given.
 // Returns nullptr for a single rank.
 std::unique_ptr<World> watch_ranks(World& placed, std::int64_t stall_seconds,
                                    const std::filesystem::path& run = {});

@@ -12,7 +12,7 @@
 #include "launch/config.h"
 #include "launch/device.h"
 #include "launch/plan/cluster_file.h"
-#include "launch/plan/plan_watch.h"
+#include "launch/plan/plan_monitor.h"
 #include "launch/ranks.h"
 #include "launch/verb.h"
 #include "launch/version.h"
@@ -91,8 +91,8 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
                   .device = device,
                   .make_observer =
                       [&](Run& run) {
-                        return std::make_unique<PlanWatch>(run.host, run.config, run.compute,
-                                                           cluster, across);
+                        return std::make_unique<PlanMonitor>(run.host, run.config, run.compute,
+                                                             cluster, across);
                       },
                   .allow_dataset_change = options.allow_dataset_change,
                   .version = version_and_commit(),

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/processors.h"
+#include "core/affinity.h"
 #include "tests/files.h"
 
 namespace lockstep::testing {

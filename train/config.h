@@ -74,7 +74,7 @@ struct Config {
     bool document_mask = false;
     std::int64_t shuffle_shards = 0;  // number of shards shuffled together; 0: all
     std::uint64_t seed = 0;
-    std::string cache_directory;   // of remote shards; empty: NodeFiles::default_directory
+    std::string cache_directory;   // of remote shards; empty: HostShards::default_directory
     std::int64_t cache_bytes = 0;  // 0: half of the free space
 
     std::vector<DataSource> sources() const {

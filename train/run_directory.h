@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "core/descriptor.h"
-#include "dist/job/agreement.h"
+#include "dist/job/rank_consistency.h"
 
 namespace lockstep {
 

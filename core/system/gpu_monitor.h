@@ -20,8 +20,9 @@ struct GpuReading {
   double clock_mhz = kUnknown;  // clock of the multiprocessors
   double power_watts = kUnknown;
   double temperature_celsius = kUnknown;
-  double energy_joules = kUnknown;  // since the previous reading; set by train/observe/gpu_watch.h
-  double step_joules = kUnknown;    // per step since the previous reading; set there too
+  double energy_joules =
+      kUnknown;  // since the previous reading; set by train/observe/gpu_telemetry.h
+  double step_joules = kUnknown;  // per step since the previous reading; set there too
   // True if the power limit holds the clocks down, which is usual under load.
   std::optional<bool> power_capped;
   // Other causes that hold the clocks down: "heat (hardware thermal slowdown)"; empty if none.

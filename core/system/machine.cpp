@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "core/processors.h"
+#include "core/affinity.h"
 
 namespace lockstep {
 namespace {
@@ -99,7 +99,7 @@ std::vector<int> common(const std::vector<int>& a, const std::vector<int>& b) {
 }
 
 std::vector<int> processors_of(const fs::path& sysfs, int node) {
-  return listed_processors(
+  return parse_cpu_list(
       first_line(sysfs / "devices/system/node" / ("node" + std::to_string(node)) / "cpulist"));
 }
 
@@ -108,13 +108,13 @@ std::vector<std::vector<int>> cores_of(const fs::path& sysfs, const std::vector<
   std::map<int, int> node_of;
   for (const auto& node : entries(sysfs / "devices/system/node"))
     if (const auto name = node.filename().string(); name.rfind("node", 0) == 0)
-      for (const int i : listed_processors(first_line(node / "cpulist")))
+      for (const int i : parse_cpu_list(first_line(node / "cpulist")))
         node_of[i] = std::atoi(name.c_str() + 4);
   std::map<std::pair<int, int>, std::vector<int>> cores;
   for (const int i : processors) {
     const auto siblings =
-        listed_processors(first_line(sysfs / "devices/system/cpu" / ("cpu" + std::to_string(i)) /
-                                     "topology/thread_siblings_list"));
+        parse_cpu_list(first_line(sysfs / "devices/system/cpu" / ("cpu" + std::to_string(i)) /
+                                  "topology/thread_siblings_list"));
     const int first = siblings.empty() ? i : siblings.front();
     const auto node = node_of.find(i);
     cores[{node == node_of.end() ? -1 : node->second, first}].push_back(i);
@@ -205,7 +205,7 @@ Adapter nearest_adapter(const fs::path& sysfs, const std::string& address) {
 
 std::vector<ProcessorShare> divide_processors(const fs::path& sysfs,
                                               std::span<const Tenant> tenants) {
-  const auto online = listed_processors(first_line(sysfs / "devices/system/cpu/online"));
+  const auto online = parse_cpu_list(first_line(sysfs / "devices/system/cpu/online"));
   std::map<std::vector<int>, Ranks> by_mask;
   for (std::size_t i = 0; i < tenants.size(); ++i)
     by_mask[tenants[i].allowed].push_back(i);

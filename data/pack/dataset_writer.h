@@ -29,7 +29,7 @@ class DatasetWriter {
 
   std::int64_t documents(std::size_t split) const { return splits_[split].documents; }
   std::int64_t text_bytes() const { return text_bytes_; }  // bytes that this process wrote
-  const OddInput& odd() const { return record_.odd; }      // of all input, including earlier runs
+  const InputDefects& odd() const { return record_.odd; }  // of all input, including earlier runs
 
   // Completes the splits: syncs their shards and dataset.json to the disk. Returns their manifests.
   std::vector<Manifest> finish(const Manifest& about);

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "data/file_magic.h"
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 #include "data/pack/json_line.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 
 namespace lockstep {
 namespace {

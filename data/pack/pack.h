@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "data/input_defects.h"
 #include "data/manifest.h"
-#include "data/odd_input.h"
 #include "data/pack/dataset_writer.h"
 
 namespace lockstep {

@@ -26,7 +26,7 @@ struct PackRecord {
   InputPosition position;      // all input before it is written
   std::int64_t documents = 0;  // started documents of all splits
   std::int64_t split = 0;      // split of the document that continues at `position`
-  OddInput odd;
+  InputDefects odd;
   std::vector<ShardWriter::State> splits;
   std::int64_t list_bytes = 0;  // bytes of the list of full shards; list_hash is their hash
   std::string list_hash;

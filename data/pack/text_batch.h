@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 
 namespace lockstep {
 
@@ -68,7 +68,7 @@ struct TextBatch {
   std::vector<std::uint16_t> narrow;  // the tokens; only one of the two is used
   std::vector<std::uint32_t> wide;
   std::vector<std::uint8_t> mask;  // 1: counts in the loss; empty, or one a token
-  OddInput odd;
+  InputDefects odd;
   std::exception_ptr error;  // set instead of the results
 
   void clear();  // keeps the memory of a typical batch

@@ -109,7 +109,7 @@ bool send_packet(const Descriptor& socket, std::string_view text, int descriptor
 
 }  // namespace
 
-ShardServer::ShardServer(NodeFiles& files)
+ShardServer::ShardServer(HostShards& files)
     : files_(files),
       name_(random_name()),
       listening_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)),

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "core/descriptor.h"
-#include "data/remote/node_files.h"
+#include "data/remote/host_shards.h"
 #include "data/shard_files.h"
 
 namespace lockstep {
@@ -27,7 +27,7 @@ class ShardServer {
  public:
   // `files` must outlive the server, whose destructor stops it. Throws Error if there are no
   // sockets, TransientError if no thread can be started.
-  explicit ShardServer(NodeFiles& files);
+  explicit ShardServer(HostShards& files);
   ShardServer(const ShardServer&) = delete;
   ShardServer& operator=(const ShardServer&) = delete;
   ~ShardServer();
@@ -49,7 +49,7 @@ class ShardServer {
   void say_of_progress();
   static void send(Peer& peer, std::string_view text, int descriptor = -1);
 
-  NodeFiles& files_;
+  HostShards& files_;
   std::string name_;
   Descriptor listening_, wake_;  // wake_: stops the listening thread
   std::mutex mutex_;             // protects peers_; never held while waiting for a peer

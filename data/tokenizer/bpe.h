@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 
 namespace lockstep {
 

@@ -32,7 +32,7 @@ Control::Control(const Membership& membership)
 }
 
 Control::~Control() {
-  // The hub reads everything that was sent, then closes. Closing earlier could discard messages.
+  // The server reads everything that was sent, then closes. Closing earlier could discard messages.
   socket_.finish_sending();
   {
     std::unique_lock lock(mutex_);

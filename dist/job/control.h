@@ -1,6 +1,6 @@
-// Control: byte messages between the ranks of a job, over TCP and through rank 0's hub. It does not
-// use MPI, NCCL or streams, so any thread may use it while training runs. It carries small and rare
-// messages, such as the list of ranks or the commit of a checkpoint, and no tensors.
+// Control: byte messages between the ranks of a job, over TCP and through rank 0's control server.
+// It does not use MPI, NCCL or streams, so any thread may use it while training runs. It carries
+// small and rare messages, such as the list of ranks or the commit of a checkpoint, and no tensors.
 //
 // Messages from one rank to another with one tag arrive in the order in which they were sent. The
 // limits are 16 MiB for a message, 64 bytes for a tag, and 1 GiB for messages that have arrived and

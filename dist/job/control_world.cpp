@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/log.h"
-#include "dist/job/hub.h"
+#include "dist/job/control_server.h"
 
 namespace lockstep {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 // Long, because rank 0 may be reading a large checkpoint. The heartbeat detects a dead rank
 // earlier.
 constexpr Milliseconds kExchangeTime{1'800'000};
-constexpr Milliseconds kHubLeaveTime{10'000};
+constexpr Milliseconds kServerLeaveTime{10'000};
 constexpr Milliseconds kMeetTime{600'000};  // some hosts may have to fetch an image first
 constexpr std::size_t kPiecesBytes = std::size_t{8} << 20;
 
@@ -57,12 +57,12 @@ class ControlWorld final : public World {
   std::function<void(const std::string&, int)> on_abort_;
 };
 
-// ControlWorld with its hub and connection.
+// ControlWorld with its control server and connection.
 class AddressWorld final : public World {
  public:
   explicit AddressWorld(const Rendezvous& found) {
     if (found.rank == 0)
-      hub_.emplace(HubOptions{
+      server_.emplace(ControlServerOptions{
           .ranks = found.ranks, .secret = *found.secret, .port = found.port, .start = kMeetTime});
     control_.emplace(Membership{.rank = found.rank,
                                 .ranks = found.ranks,
@@ -79,7 +79,7 @@ class AddressWorld final : public World {
   AddressWorld& operator=(const AddressWorld&) = delete;
   ~AddressWorld() override {
     control_.reset();
-    if (hub_) hub_->wait_until_all_left(kHubLeaveTime);
+    if (server_) server_->wait_until_all_left(kServerLeaveTime);
   }
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }
@@ -94,7 +94,7 @@ class AddressWorld final : public World {
   }
 
  private:
-  std::optional<Hub> hub_;
+  std::optional<ControlServer> server_;
   std::optional<Control> control_;
   std::optional<ControlWorld> world_;
 };

@@ -16,8 +16,8 @@ namespace lockstep {
 std::unique_ptr<World> make_control_world(
     Control& control, std::function<void(const std::string& why, int exit_code)> on_abort);
 
-// Makes the world of Rendezvous::Way::address: each rank connects to rank 0's hub. Throws
-// TransientError if some do not connect within ten minutes.
+// Makes the world of Rendezvous::Way::address: each rank connects to rank 0's control server.
+// Throws TransientError if some do not connect within ten minutes.
 std::unique_ptr<World> meet_at_address(const Rendezvous& found);
 
 }  // namespace lockstep

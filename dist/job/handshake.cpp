@@ -17,16 +17,16 @@ constexpr std::size_t kHelloBytes = kMagic.size() + sizeof kVersion + sizeof(Byt
 constexpr std::size_t kIntroductionBytes = 4 * sizeof(std::uint32_t) + kHostBytes;
 constexpr std::size_t kProofBytes = kIntroductionBytes + sizeof(Bytes32);
 constexpr Milliseconds kFirstPause{20}, kLongestPause{1000}, kAttempt{5000};
-constexpr int kRejections = 3;  // a single one may be chance: a flooded hub closes the oldest
+constexpr int kRejections = 3;  // a single one may be chance: a flooded server closes the oldest
 
 using Span = std::span<const std::byte>;
 
 // The text that both sides sign.
-Bytes signed_text(std::string_view role, const Bytes32& client, const Bytes32& hub,
+Bytes signed_text(std::string_view role, const Bytes32& client, const Bytes32& server,
                   Span introduction) {
   Bytes text = as_bytes(role);
   text.insert(text.end(), client.begin(), client.end());
-  text.insert(text.end(), hub.begin(), hub.end());
+  text.insert(text.end(), server.begin(), server.end());
   text.insert(text.end(), introduction.begin(), introduction.end());
   return text;
 }

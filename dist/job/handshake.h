@@ -1,9 +1,9 @@
 // Handshake: mutual authentication of two ranks by the job's secret, before any other message.
 //
-//   rank  -> hub  hello: "LOCKSTEP", version, random number c                      44 bytes
-//   hub   -> rank random number s                                                  32 bytes
-//   rank  -> hub  introduction i, HMAC(secret, "rank" c s i)                      112 bytes
-//   hub   -> rank HMAC(secret, "hub" c s i)                                        32 bytes
+//   rank   -> server  hello: "LOCKSTEP", version, random number c                   44 bytes
+//   server -> rank    random number s                                               32 bytes
+//   rank   -> server  introduction i, HMAC(secret, "rank" c s i)                   112 bytes
+//   server -> rank    HMAC(secret, "hub" c s i)                                     32 bytes
 //
 // Frames follow (dist/job/frame.h). A client that sends no hello, or fails to prove that it knows
 // the secret, is disconnected without an answer. This keeps other programs out. It does not encrypt
@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// Purpose of a connection. The first two lead to rank 0's hub.
+// Purpose of a connection. The first two lead to rank 0's control server.
 enum class Channel : std::uint32_t { control = 1, heartbeat = 2, files = 3 };
 
 // Host and process of a rank.
@@ -35,7 +35,7 @@ struct Introduction {
 };
 
 // Membership: a rank's place in its job, and the address of the listener that it connects to, which
-// is usually rank 0's hub.
+// is usually rank 0's control server.
 struct Membership {
   int rank = 0;
   int ranks = 1;
@@ -75,8 +75,8 @@ class Session {
 // address, or ConfigError if every address rejected this rank.
 Socket join(const Membership& membership, Channel channel, Deadline deadline);
 
-// Waits at a listener that is not a hub for the connection of `rank`, and authenticates it. Other
-// connections are closed. Throws TransientError at the deadline.
+// Waits at a listener that is not a control server for the connection of `rank`, and authenticates
+// it. Other connections are closed. Throws TransientError at the deadline.
 Socket await_rank(const Socket& listener, const Secret& secret, Channel channel, int rank,
                   Deadline deadline);
 

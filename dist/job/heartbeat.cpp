@@ -84,7 +84,8 @@ bool Heartbeat::leaving() {
   return leaving_;
 }
 
-// Sends no new beat until the last one has been sent, because the hub may not be reading.
+// Sends no new beat until the last one has been sent, because the control server may not be
+// reading.
 void Heartbeat::beat(Deadline now) {
   const auto activity = ask_();
   if (activity.progress != activity_.progress) changed_ = now;

@@ -1,13 +1,13 @@
 // Heartbeat reports this rank's activity to rank 0 every second, from its own thread and over its
 // own connection. It ends this rank when the job must be aborted: another rank died, stalled or
-// failed (rank 0's verdict, dist/job/watch.h), or rank 0 stopped answering.
+// failed (rank 0's verdict, dist/job/failure_detector.h), or rank 0 stopped answering.
 #pragma once
 
 #include <functional>
 #include <mutex>
 #include <thread>
 
-#include "dist/job/watch.h"
+#include "dist/job/failure_detector.h"
 
 namespace lockstep {
 

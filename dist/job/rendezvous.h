@@ -2,9 +2,11 @@
 // environment before MPI_Init.
 //
 //   one      there is no launcher: this process is the job
-//   mpi      MPI can start: mpirun, or srun --mpi=pmix. Rank 0 creates a secret, starts its hub
-//            (dist/job/hub.h) and broadcasts local_addresses(), port and secret over MPI
-//   address  torchrun's or Slurm's variables give the ranks and the host of rank 0. Its hub listens
+//   mpi      MPI can start: mpirun, or srun --mpi=pmix. Rank 0 creates a secret, starts its control
+//   server
+//            (dist/job/control_server.h) and broadcasts local_addresses(), port and secret over MPI
+//   address  torchrun's or Slurm's variables give the ranks and the host of rank 0. Its control
+//   server listens
 //            at `port`, and LOCKSTEP_SECRET is the secret
 //
 // Variables, in the order of precedence:
@@ -24,7 +26,7 @@
 //       0 is on the first node of the step, unless MASTER_ADDR and MASTER_PORT are set.
 //       SLURM_LAUNCH_NODE_IPADDR is the host of srun, which may be another one.
 //   TORCHELASTIC_USE_AGENT_STORE
-//       True: torchrun itself listens at MASTER_PORT, so the hub takes the next port.
+//       True: torchrun itself listens at MASTER_PORT, so the control server takes the next port.
 //   PMI_SIZE
 //       More than 1 and none of the above: an mpiexec of another MPI, which is an error.
 //   LOCKSTEP_SECRET

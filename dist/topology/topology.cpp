@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/processors.h"
+#include "core/affinity.h"
 
 namespace lockstep {
 namespace {
@@ -110,7 +110,7 @@ std::string name_of(const Domain& domain, const std::vector<RankPlace>& places,
   for (const int rank : domain.ranks)
     gpus.push_back(places[at(rank)].gpu);
   std::sort(gpus.begin(), gpus.end());
-  return str(gpus.size() == 1 ? "GPU " : "GPUs ", processor_list(gpus), " of host ", first.host);
+  return str(gpus.size() == 1 ? "GPU " : "GPUs ", cpu_list(gpus), " of host ", first.host);
 }
 
 Json::Array texts(const std::vector<std::string>& values) {
@@ -131,7 +131,7 @@ Json to_json(const RankPlace& place) {
       {"adapter", place.adapter},
       {"rail", place.rail},
       {"numa_node", place.numa_node},
-      {"processors", processor_list(place.processors)},
+      {"processors", cpu_list(place.processors)},
       {"processors_granted", place.processors_granted}};
 }
 
@@ -149,7 +149,7 @@ RankPlace rank_place(const Json& json) {
                   .adapter = text_at(json, "adapter"),
                   .rail = number("rail", -1),
                   .numa_node = number("numa_node", -1),
-                  .processors = listed_processors(text_at(json, "processors")),
+                  .processors = parse_cpu_list(text_at(json, "processors")),
                   .processors_granted = number("processors_granted", 1)};
   if (const auto& peers = json.at("nvlink_peers"); !peers.is_null()) {
     place.nvlink_peers.emplace();
@@ -207,7 +207,7 @@ std::vector<std::vector<int>> machines(const Topology& topology) {
   return all;
 }
 
-std::vector<int> machine_ranks(const Topology& topology, int rank) {
+std::vector<int> host_ranks(const Topology& topology, int rank) {
   const auto& machine = topology.places[at(rank)].machine;
   std::vector<int> ranks;
   for (std::size_t i = 0; i < topology.places.size(); ++i)

@@ -60,7 +60,7 @@ Topology renumbered(const Topology& topology, const std::vector<int>& order);
 // Ranks of each host, ascending; hosts are sorted by their first ranks.
 std::vector<std::vector<int>> machines(const Topology& topology);
 // Ranks on the host of `rank`.
-std::vector<int> machine_ranks(const Topology& topology, int rank);
+std::vector<int> host_ranks(const Topology& topology, int rank);
 
 // Host names of the ranks: "host n1", "hosts n1, n2".
 std::string hosts_in_words(const Topology& topology, const std::vector<int>& ranks);

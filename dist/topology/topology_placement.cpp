@@ -5,7 +5,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/processors.h"
+#include "core/affinity.h"
 
 namespace lockstep {
 namespace {
@@ -100,7 +100,7 @@ std::string in_words(const Topology& topology, const Domain& domain) {
   const auto count = domain.ranks.size();
   const bool on_gpus = place_of(topology, domain.ranks.front()).gpu >= 0;
   return str(domain.name, " has ", count, on_gpus ? " GPU" : " rank", count == 1 ? " (" : "s (",
-             count == 1 ? "rank " : "ranks ", processor_list(domain.ranks),
+             count == 1 ? "rank " : "ranks ", cpu_list(domain.ranks),
              domain.links_unknown ? "; it sees no other GPU)" : ")");
 }
 

@@ -280,24 +280,24 @@ Cluster parse_cluster(const Json& json) {
   return cluster;
 }
 
-ClusterPrices::ClusterPrices(const Cluster& cluster)
+ClusterTimes::ClusterTimes(const Cluster& cluster)
     : on_gpus_(cluster.device == Device::Kind::cuda),
       inside_latency_seconds_(cluster.inside_latency_seconds),
       across_latency_seconds_(cluster.across_latency_seconds),
-      prices_(cluster.hardware) {}
+      time_model_(cluster.hardware) {}
 
-double ClusterPrices::seconds(const Op& op, const GroupPlace& place) const {
-  return on_gpus_ ? prices_.seconds(op, place.inside()) : on_processors(op, place);
+double ClusterTimes::seconds(const Op& op, const GroupPlace& place) const {
+  return on_gpus_ ? time_model_.seconds(op, place.inside()) : on_processors(op, place);
 }
 
-double ClusterPrices::flops_per_second(const Op& op) const {
-  const Hardware& hardware = prices_.hardware();
+double ClusterTimes::flops_per_second(const Op& op) const {
+  const Hardware& hardware = time_model_.hardware();
   const double peak = hardware.peak_flops(op.dtype);
   return (peak > 0 ? peak : hardware.fp32_flops) * hardware.sustained;
 }
 
-double ClusterPrices::on_processors(const Op& op, const GroupPlace& place) const {
-  const Hardware& hardware = prices_.hardware();
+double ClusterTimes::on_processors(const Op& op, const GroupPlace& place) const {
+  const Hardware& hardware = time_model_.hardware();
   const auto bytes = static_cast<double>(op.bytes);
   if (op.kind == Op::Kind::collective) {
     if (place.ranks <= 1) return 0;
@@ -308,9 +308,9 @@ double ClusterPrices::on_processors(const Op& op, const GroupPlace& place) const
   return std::max(op.flops / flops_per_second(op), bytes / hardware.hbm_bytes_per_second);
 }
 
-Formula ClusterPrices::explain(const Op& op, const GroupPlace& place) const {
-  if (on_gpus_) return prices_.explain(op, place.inside());
-  const Hardware& hardware = prices_.hardware();
+Formula ClusterTimes::explain(const Op& op, const GroupPlace& place) const {
+  if (on_gpus_) return time_model_.explain(op, place.inside());
+  const Hardware& hardware = time_model_.hardware();
   const Formula::Input bytes{"bytes", static_cast<double>(op.bytes)};
   if (op.kind != Op::Kind::collective)
     return {.name = str(op.name, "_seconds"),

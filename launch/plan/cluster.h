@@ -15,7 +15,7 @@
 #include "core/tensor.h"
 #include "launch/plan/link_times.h"
 #include "launch/plan/operator_times.h"
-#include "launch/plan/prices.h"
+#include "launch/plan/time_model.h"
 
 namespace lockstep {
 
@@ -32,7 +32,7 @@ struct Cluster {
   // Latency of a collective between CPU ranks, within a host and between hosts.
   double inside_latency_seconds = 20e-6, across_latency_seconds = 100e-6;
 
-  // Measured times. ClusterPrices replaces those that were not measured.
+  // Measured times. ClusterTimes replaces those that were not measured.
   OperatorTimes operators;
   LinkTimes links;
   double compute_beside = 0, other_beside = 1;  // see StreamCosts; 0: not measured
@@ -79,12 +79,12 @@ Cluster parse_cluster(const Json& json);
 bool is_of_other_threads(const Cluster& cluster, int threads);
 bool is_cluster(const Json& json);  // checks the format name, for any version
 
-// ClusterPrices prices calls that were not measured. On GPUs it uses launch/plan/prices.h. On CPU
-// ranks a call takes the longer of its FLOPs and its bytes at the rates of `hardware`; a collective
-// takes latency plus bytes.
-class ClusterPrices {
+// ClusterTimes prices calls that were not measured. On GPUs it uses launch/plan/time_model.h. On
+// CPU ranks a call takes the longer of its FLOPs and its bytes at the rates of `hardware`; a
+// collective takes latency plus bytes.
+class ClusterTimes {
  public:
-  explicit ClusterPrices(const Cluster& cluster);
+  explicit ClusterTimes(const Cluster& cluster);
   // Time of a call alone. For a collective, `place` is that of the group op.group.
   double seconds(const Op& op, const GroupPlace& place) const;
   Formula explain(const Op& op, const GroupPlace& place) const;  // the formula of the price
@@ -95,7 +95,7 @@ class ClusterPrices {
 
   bool on_gpus_;
   double inside_latency_seconds_, across_latency_seconds_;
-  Prices prices_;
+  TimeModel time_model_;
 };
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ bool is_beside(const Op& op) {
 }  // namespace
 
 CallTimes::CallTimes(const Cluster& cluster, const StepProgram& program)
-    : cluster_(cluster), program_(program), prices_(cluster), gpu_prices_(cluster.hardware) {}
+    : cluster_(cluster), program_(program), time_model_(cluster), gpu_prices_(cluster.hardware) {}
 
 CallTime CallTimes::alone(const Op& op) const {
   if (op.is_nothing()) return {};
@@ -27,12 +27,12 @@ CallTime CallTimes::alone(const Op& op) const {
       op.kind == Op::Kind::collective
           ? cluster_.links.seconds(collective_of(op), place, is_beside(op), op.bytes)
           : cluster_.operators.seconds(op);
-  return {.seconds = measured ? *measured : prices_.seconds(op, place),
+  return {.seconds = measured ? *measured : time_model_.seconds(op, place),
           .is_measured = measured.has_value()};
 }
 
 Formula CallTimes::explain(const Op& op) const {
-  return prices_.explain(op, program_.place_of(op.group));
+  return time_model_.explain(op, program_.place_of(op.group));
 }
 
 double CallTimes::compute_beside(const Op& op) const {

@@ -1,5 +1,5 @@
 // Computes the time of a recorded step on a Cluster, without waits for data and checkpoints. Calls
-// have their measured times, or else the prices of ClusterPrices. Concurrent calls slow each other
+// have their measured times, or else the prices of ClusterTimes. Concurrent calls slow each other
 // by measured factors, or else by factors known for the hardware (docs/planning.md).
 #pragma once
 
@@ -26,8 +26,8 @@ class CallTimes {
  private:
   const Cluster& cluster_;
   const StepProgram& program_;
-  ClusterPrices prices_;
-  Prices gpu_prices_;
+  ClusterTimes time_model_;
+  TimeModel gpu_prices_;
 };
 
 StepTime step_time_on(const Cluster& cluster, const StepProgram& program);

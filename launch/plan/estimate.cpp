@@ -84,7 +84,7 @@ SaveTimes save_times(const Config& c, const Cluster& cluster, const Estimate& fo
   const auto ranks = static_cast<int>(c.layout.ranks);
   const double step = found.time.total();  // without checkpoints
   SaveTimes save{.bytes = checkpoint_bytes(c),
-                 .copies = found.bytes.copies != HostState::Copies::none,
+                 .copies = found.bytes.copies != HostStaging::Copies::none,
                  .nodes = nodes_of(cluster, ranks),
                  .hidden_seconds = step - found.time[Component::optimizer]};
   const auto bytes = static_cast<double>(save.bytes);
@@ -233,7 +233,7 @@ std::vector<PlanFile::Memory> host_memory(const Estimate& e) {
     add(purpose == Purpose::workspaces ? "numbers" : name(purpose), e.pinned_by_purpose[i]);
   }
   add("batches", e.bytes.batches);
-  add("checkpoints", e.bytes.host_state);
+  add("checkpoints", e.bytes.host_staging);
   return all;
 }
 

@@ -87,14 +87,14 @@ MemoryRoom room_on(const Cluster& cluster, int ranks);
 Estimate estimate(const Config& config, const Cluster& cluster,
                   TensorAcross across = TensorAcross::refused);
 
-// The estimate with the step time `step`, which earlier runs corrected (launch/plan/residuals.h).
+// The estimate with the step time `step`, which earlier runs corrected (launch/plan/plan_errors.h).
 Estimate corrected(const Estimate& estimate, const Config& config, const Cluster& cluster,
                    const StepTime& step);
 
 // Host memory of a rank by purpose, bytes.sum().pinned in total, without empty entries.
 std::vector<PlanFile::Memory> host_memory(const Estimate& estimate);
 
-// `corrected`: step time corrected by earlier runs (launch/plan/residuals.h), if there are any.
+// `corrected`: step time corrected by earlier runs (launch/plan/plan_errors.h), if there are any.
 PlanFile plan_file_of(const Estimate& estimate, const Cluster& cluster,
                       const std::optional<StepTime>& corrected = std::nullopt);
 

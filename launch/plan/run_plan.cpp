@@ -29,10 +29,10 @@ std::optional<Cluster> cluster_here(const std::string& gpu, int ranks, int nodes
   return cluster;
 }
 
-Residuals earlier_runs(const std::filesystem::path& file) {
+PlanErrors earlier_runs(const std::filesystem::path& file) {
   if (file.empty()) return {};
   try {
-    return Residuals::read(file);
+    return PlanErrors::read(file);
   } catch (const DataError& error) {
     log_warning(error.what(), "; the plan is not corrected by earlier runs");
     return {};
@@ -60,11 +60,12 @@ void count_mfu(PlanFile& plan, const Meter::Config& meter) {
 }
 
 PlanFile planned_run(const Config& config, const Cluster& cluster, const Meter::Config& meter,
-                     const std::filesystem::path& residuals, const std::string& key,
+                     const std::filesystem::path& plan_errors, const std::string& key,
                      TensorAcross across) {
   Estimate found = estimate(config, cluster, across);
   found.meter = meter;
-  PlanFile plan = plan_file_of(found, cluster, earlier_runs(residuals).corrected(key, found.time));
+  PlanFile plan =
+      plan_file_of(found, cluster, earlier_runs(plan_errors).corrected(key, found.time));
   plan.key = key;
   return plan;
 }

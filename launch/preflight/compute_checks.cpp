@@ -4,8 +4,8 @@
 #include <cmath>
 #include <ctime>
 
+#include "core/affinity.h"
 #include "core/hash.h"
-#include "core/processors.h"
 #include "kernels/elementwise.h"
 
 namespace lockstep {
@@ -31,34 +31,33 @@ double processor_seconds() {
 }
 
 // Returns the seconds of a matmul.
-double timed_product(Stream& compute, TimedProduct& product, const GpuMonitor* monitor,
-                     Load& load) {
+double timed_matmul(Stream& compute, TimedMatmul& product, const GpuMonitor* monitor, Load& load) {
   const double busy_before = processor_seconds();
-  const auto waited_before = seconds_without_processor();
+  const auto waited_before = seconds_without_cpu();
   const double seconds = mean_seconds(
       compute, [&] { product.make(); },
       [&] {
         if (monitor != nullptr) load.gpu = monitor->read();
       });
   load.busy_seconds += processor_seconds() - busy_before;
-  const auto waited = seconds_without_processor();
+  const auto waited = seconds_without_cpu();
   load.waited_seconds += waited && waited_before ? *waited - *waited_before : Finding::kNone;
   return seconds;
 }
 
 // Returns FLOP/s.
-double check_product(PreflightRank& rank, const ProductShape& shape, const GpuMonitor* monitor,
+double check_product(PreflightRank& rank, const MatmulShape& shape, const GpuMonitor* monitor,
                      Load& load) {
   Finding finding{.check = str("product ", in_words(shape)),
                   .unit = Unit::flops,
                   .tolerance = rank.tolerances().products};
   if (rank.known != nullptr && shape.dtype == DType::bf16)
-    finding.limit = kProductLimit * shape.flops() / price_seconds(shape, *rank.known);
+    finding.limit = kProductLimit * shape.flops() / predicted_seconds(shape, *rank.known);
   return rank.add(finding, [&](Finding& f) {
-    TimedProduct product(rank.compute, shape);
+    TimedMatmul product(rank.compute, shape);
     product.make();
     f.bits = hash_of(rank.compute, product.result());
-    f.value = shape.flops() / timed_product(rank.compute, product, monitor, load);
+    f.value = shape.flops() / timed_matmul(rank.compute, product, monitor, load);
     if (hash_of(rank.compute, product.result()) != f.bits)
       throw TransientError("the same matmul gave different bits the second time");
   });
@@ -99,11 +98,11 @@ void check_clock(PreflightRank& rank, const GpuMonitor* monitor, const GpuReadin
 
 }  // namespace
 
-ProductRates check_products(PreflightRank& rank, std::span<const ProductShape> shapes,
+ProductRates check_products(PreflightRank& rank, std::span<const MatmulShape> shapes,
                             const GpuMonitor* monitor) {
   ProductRates best;
   Load load;
-  for (const ProductShape& shape : shapes) {
+  for (const MatmulShape& shape : shapes) {
     double& rate = shape.dtype == DType::fp32 ? best.fp32 : best.bf16;
     rate = std::max(rate, check_product(rank, shape, monitor, load));
   }

@@ -5,7 +5,7 @@
 
 #include "core/system/gpu_monitor.h"
 #include "launch/preflight/preflight_rank.h"
-#include "launch/preflight/timed_product.h"
+#include "launch/preflight/timed_matmul.h"
 
 namespace lockstep {
 
@@ -15,7 +15,7 @@ namespace lockstep {
 struct ProductRates {
   double fp32 = 0, bf16 = 0;
 };
-ProductRates check_products(PreflightRank& rank, std::span<const ProductShape> shapes,
+ProductRates check_products(PreflightRank& rank, std::span<const MatmulShape> shapes,
                             const GpuMonitor* monitor);
 
 // Measures a copy within device memory. Returns bytes per second, reads plus writes.

@@ -37,7 +37,7 @@ void check_machine(PreflightRank& rank, const Counters& before, const Counters& 
 bool is_joined(const PreflightRank& rank) {
   constexpr int kMostOfBridge = 2;
   return rank.known != nullptr && rank.known->domain_ranks > kMostOfBridge &&
-         machine_ranks(rank.topology, rank.world.rank()).size() > 1;
+         host_ranks(rank.topology, rank.world.rank()).size() > 1;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ std::vector<std::optional<int>> partners_on_hosts(const Topology& topology, int 
   constexpr std::size_t kMostRounds = 3;
   const auto hosts = machines(topology);
   if (hosts.size() == 1) return {};
-  const auto ours = machine_ranks(topology, rank);
+  const auto ours = host_ranks(topology, rank);
   const auto mine = static_cast<std::size_t>(std::ranges::find(hosts, ours) - hosts.begin());
   const auto place = static_cast<std::size_t>(std::ranges::find(ours, rank) - ours.begin());
   const std::size_t teams = hosts.size() + hosts.size() % 2;  // one host waits if odd

@@ -7,9 +7,9 @@
 
 #include "core/log.h"
 #include "core/progress.h"
-#include "dist/job/agreement.h"
+#include "dist/job/rank_consistency.h"
 #include "kernels/elementwise.h"
-#include "launch/plan/prices.h"
+#include "launch/plan/time_model.h"
 #include "launch/preflight/host_pairs.h"
 #include "launch/preflight/preflight.h"
 
@@ -89,7 +89,7 @@ void add_link(PreflightRank& rank, const SlowestLink& link) {
                     .of = of};
   const int inside = GroupPlace{link.ranks, link.domains}.inside();
   if (rank.known != nullptr && link.kind != Collective::all_to_all)
-    bandwidth.limit = kLinkLimit * Prices(*rank.known).ring(link.ranks, inside).bytes_per_second;
+    bandwidth.limit = kLinkLimit * TimeModel(*rank.known).ring(link.ranks, inside).bytes_per_second;
   rank.add_of_all(bandwidth);
   rank.add_of_all({.check = str(what, ", latency"),
                    .unit = Unit::seconds,
@@ -174,7 +174,7 @@ double check_hosts(PreflightRank& rank) {
                   .tolerance = rank.tolerances().links};
   if (!rates.partners.empty()) finding.value = rates.sent;
   if (rank.known != nullptr)
-    finding.limit = kLinkLimit * EngineNumbers().network * rank.known->nic_bytes_per_second;
+    finding.limit = kLinkLimit * EngineEfficiency().network * rank.known->nic_bytes_per_second;
   if (rates.partners.size() == 1) {
     const auto mine = static_cast<std::size_t>(rank.world.rank());
     const auto who = who_is_who(rank.topology)[mine];

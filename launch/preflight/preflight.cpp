@@ -54,7 +54,7 @@ Hardware measured_hardware(const PreflightRank& rank, const ProductRates& rates,
   }
   hardware.name = "CPU";
   hardware.hbm_bytes =
-      all_memory_bytes(device) / std::ssize(machine_ranks(rank.topology, rank.world.rank()));
+      all_memory_bytes(device) / std::ssize(host_ranks(rank.topology, rank.world.rank()));
   return hardware;
 }
 
@@ -63,7 +63,7 @@ bool sends_by_adapter(const Topology& topology, int rank) {
   const auto& domain =
       topology
           .domains[static_cast<std::size_t>(topology.domain_of[static_cast<std::size_t>(rank)])];
-  const auto here = machine_ranks(topology, rank);
+  const auto here = host_ranks(topology, rank);
   return std::ranges::all_of(
       domain.ranks, [&](int other) { return std::ranges::find(here, other) != here.end(); });
 }
@@ -89,7 +89,7 @@ int largest_domain(const Topology& topology) {
   return static_cast<int>(most);
 }
 
-void check_compute(PreflightRank& rank, std::span<const ProductShape> shapes,
+void check_compute(PreflightRank& rank, std::span<const MatmulShape> shapes,
                    const GpuMonitor* monitor, Cluster& cluster) {
   log_info("preflight: matmuls");
   const auto rates = check_products(rank, shapes, monitor);
@@ -106,7 +106,7 @@ void check_compute(PreflightRank& rank, std::span<const ProductShape> shapes,
 }
 
 // Returns the bytes per second that the slowest rank sends to other hosts; 0: no other hosts.
-double check_links(PreflightRank& rank, const ProductShape& shape, Cluster& cluster) {
+double check_links(PreflightRank& rank, const MatmulShape& shape, Cluster& cluster) {
   if (rank.world.size() > 1) log_info("preflight: links");
   const double hosts = check_hosts(rank);
   const double longest = largest_of_ranks(rank.world, hosts > 0 ? 1 / hosts : 0);
@@ -126,7 +126,7 @@ double check_links(PreflightRank& rank, const ProductShape& shape, Cluster& clus
 void check_disks(PreflightRank& rank, const std::filesystem::path& scratch, Cluster& cluster) {
   log_info("preflight: storage");
   const auto rates = check_storage(rank, scratch);
-  const auto ranks = static_cast<double>(machine_ranks(rank.topology, rank.world.rank()).size());
+  const auto ranks = static_cast<double>(host_ranks(rank.topology, rank.world.rank()).size());
   cluster.storage_read_bytes_per_second = ranks * rates.read;
   cluster.storage_write_bytes_per_second = ranks * rates.write;
 }
@@ -175,7 +175,7 @@ std::optional<Hardware> expected_hardware(const Hardware* known, const Cluster* 
 Hardware calibrated(Hardware gpu, const MeasuredRates& rates) {
   if (rates.memory > 0) gpu.hbm_bytes_per_second = rates.memory / kCopyShare;
   if (rates.host > 0) gpu.host_bytes_per_second = rates.host;
-  if (rates.hosts > 0) gpu.nic_bytes_per_second = rates.hosts / EngineNumbers().network;
+  if (rates.hosts > 0) gpu.nic_bytes_per_second = rates.hosts / EngineEfficiency().network;
   return gpu;
 }
 
@@ -215,7 +215,7 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
   Cluster& cluster = result.cluster;
 
   if (options.config != nullptr) require_room_for_steps(rank, *options.config);
-  const auto shapes = product_shapes(options.config, compute, topology, world.rank());
+  const auto shapes = matmul_shapes(options.config, compute, topology, world.rank());
   check_compute(rank, shapes, monitor, cluster);
   so_far(rank.findings);
   const double slowest = check_links(rank, shapes.front(), cluster);

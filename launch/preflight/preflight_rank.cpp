@@ -67,7 +67,7 @@ void PreflightRank::add_of_all(Finding finding) {
 }
 
 void PreflightRank::keep(Finding finding) {
-  const auto ranks = std::ssize(machine_ranks(topology, world.rank()));
+  const auto ranks = std::ssize(host_ranks(topology, world.rank()));
   const int threads = compute.threads();
   const auto each =
       on_gpus() ? "" : str(", ", threads, threads == 1 ? " thread each" : " threads each");

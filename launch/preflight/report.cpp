@@ -10,7 +10,7 @@
 #include "core/log.h"
 #include "core/output.h"
 #include "launch/plan/cluster_file.h"
-#include "launch/plan/residuals.h"
+#include "launch/plan/plan_errors.h"
 #include "launch/preflight/preflight.h"
 
 namespace lockstep {
@@ -94,7 +94,7 @@ void write_json(WriteFile& file, const Json& json) {
 
 // Renames the plan errors file: its errors belong to plans of the earlier measurement.
 void set_residuals_aside(const fs::path& cluster) {
-  const auto file = Residuals::file_beside(cluster);
+  const auto file = PlanErrors::file_beside(cluster);
   if (!path_exists(file)) return;
   const fs::path aside = str(file.string(), ".before");
   rename_durably(file, aside);

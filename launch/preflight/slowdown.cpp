@@ -20,7 +20,7 @@ Communicator* group_beside(Comms& comms) {
 
 class Overlap {
  public:
-  Overlap(PreflightRank& rank, Communicator& group, const ProductShape& shape)
+  Overlap(PreflightRank& rank, Communicator& group, const MatmulShape& shape)
       : rank_(rank),
         group_(group),
         arena_(rank.compute.device(), Arena::Memory::device, 2 * kReceived + kMiB),
@@ -97,13 +97,13 @@ class Overlap {
   Communicator& group_;
   Arena arena_;
   Tensor in_, out_;
-  TimedProduct product_;
+  TimedMatmul product_;
   Stream beside_;
 };
 
 }  // namespace
 
-Slowdown measure_slowdown(PreflightRank& rank, const ProductShape& shape) {
+Slowdown measure_slowdown(PreflightRank& rank, const MatmulShape& shape) {
   Communicator* group = group_beside(rank.comms);
   if (group == nullptr) return {};
   return Overlap(rank, *group, shape).measure();

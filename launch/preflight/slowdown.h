@@ -3,7 +3,7 @@
 #pragma once
 
 #include "launch/preflight/preflight_rank.h"
-#include "launch/preflight/timed_product.h"
+#include "launch/preflight/timed_matmul.h"
 
 namespace lockstep {
 
@@ -14,6 +14,6 @@ struct Slowdown {
 // Measures a matmul of this shape with all-gathers of 4 MiB in the first group of several ranks
 // that moves parameters, and returns the median of all ranks. Without such a group it measures
 // nothing.
-Slowdown measure_slowdown(PreflightRank& rank, const ProductShape& shape);
+Slowdown measure_slowdown(PreflightRank& rank, const MatmulShape& shape);
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include "core/file.h"
 #include "core/progress.h"
 #include "core/units.h"
-#include "launch/plan/residuals.h"
+#include "launch/plan/plan_errors.h"
 #include "launch/plan/step_program.h"
 #include "launch/preflight/rank_waits.h"
 #include "train/run/attention_choice.h"
@@ -27,7 +27,7 @@ constexpr int kMostSteps = 9;
 constexpr std::int64_t kMostMicroBatches = 3;  // per step: further ones would be equal
 
 MemoryRoom room_of(const PreflightRank& rank) {
-  const auto ranks = std::ssize(machine_ranks(rank.topology, rank.world.rank()));
+  const auto ranks = std::ssize(host_ranks(rank.topology, rank.world.rank()));
   return room_here(rank.compute.device(), static_cast<int>(ranks));
 }
 
@@ -53,7 +53,7 @@ class ModelSteps {
                 16 * config.train.micro_batch * config.train.sequence_length + (1 << 12)),
         batch_(training_.random_batch(pinned_)),
         micro_batches_(std::min(kMostMicroBatches, step_split(config).micro_batches)) {
-    if (rank.on_gpus()) training_.choose_products({});
+    if (rank.on_gpus()) training_.choose_matmul_algorithms({});
     training_.initialize();
   }
 
@@ -70,7 +70,7 @@ class ModelSteps {
     rank_.add({.check = "a step's own operators",
                .unit = Finding::Unit::seconds,
                .tolerance = rank_.tolerances().steps,
-               .of = residual_key(config_)},
+               .of = plan_error_key(config_)},
               [&](Finding& f) { f.value = own_seconds(logs()); });
   }
 

@@ -100,7 +100,7 @@ std::string storage_of(const fs::path& folder) {
 
 // Size of the file of this rank: the ranks of a host divide its bytes.
 std::int64_t bytes_of_file(const PreflightRank& rank) {
-  const auto ranks = std::ssize(machine_ranks(rank.topology, rank.world.rank()));
+  const auto ranks = std::ssize(host_ranks(rank.topology, rank.world.rank()));
   const auto of_node = bytes_within(rank.compute, (rank.on_gpus() ? 1024 : 128) * kMiB);
   return std::max(of_node / ranks / kPiece, std::int64_t{2}) * kPiece;
 }

@@ -5,13 +5,13 @@
 #include <span>
 #include <string_view>
 
-#include "launch/plan/prices.h"
+#include "launch/plan/time_model.h"
 
 namespace lockstep {
 
 struct PublishedEngine {
   std::string_view name;
-  EngineNumbers numbers;
+  EngineEfficiency numbers;
   double overlap = 0.5;        // share of tensor-parallel collectives that is hidden
   double data_overlap = 0.9;   // of those of the data ranks, where there is enough to hide them
   double step_seconds = 0.02;  // that a step has whatever it does

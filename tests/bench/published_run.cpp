@@ -39,7 +39,7 @@ class Pricer {
         layout_(layout),
         hardware_(hardware),
         engine_(engine),
-        prices_(hardware, engine.numbers),
+        time_model_(hardware, engine.numbers),
         tokens_(static_cast<double>(layout.micro_batch) * real(model.sequence) / layout.context) {
     set_products();
     forward_ = forward();
@@ -61,7 +61,7 @@ class Pricer {
 
   double seconds(const Products& products, Arithmetic arithmetic) const;
   double raw_bytes_seconds(double bytes) const {  // of an optimizer, a cast: no engine's factor
-    return prices_.memory_seconds(bytes) / engine_.numbers.memory_bound;
+    return time_model_.memory_seconds(bytes) / engine_.numbers.memory_bound;
   }
   double attention_flops() const;
   double attention_seconds(bool is_backward) const;
@@ -87,7 +87,7 @@ class Pricer {
   const PublishedLayout& layout_;
   const Hardware& hardware_;
   const PublishedEngine& engine_;
-  Prices prices_;
+  TimeModel time_model_;
   double tokens_;  // of a rank's micro-batch
   Products products_, again_;
   LayerSeconds forward_, backward_;
@@ -132,7 +132,7 @@ void Pricer::set_products() {
 double Pricer::seconds(const Products& products, Arithmetic arithmetic) const {
   double sum = 0;
   for (const auto& p : products)
-    sum += p.times * prices_.product_seconds(product_call(p.M, p.N, p.K, arithmetic));
+    sum += p.times * time_model_.matmul_seconds(matmul_call(p.M, p.N, p.K, arithmetic));
   return sum;
 }
 
@@ -147,11 +147,11 @@ double Pricer::attention_seconds(bool is_backward) const {
   const double flops = attention_flops(), s = real(model_.sequence), c = layout_.context;
   if (!engine_.fuses_attention) {  // the full square, and passes over the scores
     const double scores = layout_.micro_batch * s * s * real(model_.heads) / (layout_.tensor * c);
-    return (is_backward ? 4 : 2) * flops / (0.7 * prices_.product_rate(Arithmetic::bf16)) +
-           prices_.memory_seconds((is_backward ? 17 : 13) * scores);
+    return (is_backward ? 4 : 2) * flops / (0.7 * time_model_.matmul_rate(Arithmetic::bf16)) +
+           time_model_.memory_seconds((is_backward ? 17 : 13) * scores);
   }
   const double uneven = 1 + engine_.context_imbalance * (c - 1) / c;
-  return uneven * prices_.attention_seconds({
+  return uneven * time_model_.attention_seconds({
                       .flops = (is_backward ? 2.5 : 1) * flops,
                       .sequence = c > 1 ? s / (2 * c) : s,  // of one step of the ring
                       .head_size = real(model_.head_size),
@@ -186,7 +186,7 @@ double Pricer::tensor_collective() const {
   double hidden = engine_.overlap;
   if (layout_.has_async_tensor) hidden = std::max(hidden, kAsyncTensorOverlap);
   if (t > hardware_.domain_ranks) hidden = 0;
-  return prices_.gather_seconds(2 * tokens_ * real(model_.width), t, hardware_.domain_ranks) *
+  return time_model_.gather_seconds(2 * tokens_ * real(model_.width), t, hardware_.domain_ranks) *
          (1 - hidden);
 }
 
@@ -214,7 +214,7 @@ LayerSeconds Pricer::forward() const {
   const double attention = attention_seconds(false), turn = context_turn();
   return {.products = seconds(products_, arithmetic_of(layout_.precision)),
           .attention = attention,
-          .memory = prices_.memory_seconds(fused_bytes(false)) + 0.4 * cast_seconds(),
+          .memory = time_model_.memory_seconds(fused_bytes(false)) + 0.4 * cast_seconds(),
           .tensor = 4 * tensor_collective(),
           .context = std::max(0.0, turn - 0.8 * attention) + 0.15 * turn,
           .experts = experts_seconds()};
@@ -237,7 +237,7 @@ LayerSeconds Pricer::backward() const {
   const double bytes = fused_bytes(true) + again.memory * fused_bytes(false);
   return {.products = seconds(products, arithmetic_of(layout_.precision)),
           .attention = attention + again.attention * forward_.attention,
-          .memory = prices_.memory_seconds(bytes) + 0.6 * cast_seconds(),
+          .memory = time_model_.memory_seconds(bytes) + 0.6 * cast_seconds(),
           .tensor = (6 + again.collectives) * tensor_collective(),
           .context = std::max(0.0, 2 * turn - 0.8 * attention) + 0.3 * turn,
           .experts = 2 * experts_seconds()};
@@ -251,8 +251,8 @@ void Pricer::set_stages() {
   const double t = layout_.tensor, layer = forward_.total() + backward_.total();
   const std::int64_t p = layout_.pipeline, stages = p * layout_.chunks;
   head_ = seconds({{n, V / t, D, 1}, {n, D, V / t, 1}, {D, V / t, n, 1}}, Arithmetic::bf16) +
-          prices_.memory_seconds(16 * n * V / t + 12 * n * D);
-  const double table = prices_.memory_seconds(14 * n * D / t);
+          time_model_.memory_seconds(16 * n * V / t + 12 * n * D);
+  const double table = time_model_.memory_seconds(14 * n * D / t);
   mean_ = (real(model_.layers) * layer + head_ + table) / real(p);
   if (p > 1 && model_.layers % stages != 0 && (model_.layers + 2) % stages == 0) {
     const double each = real((model_.layers + 2) / p);
@@ -276,7 +276,7 @@ double Pricer::parameters() const {
 
 double Pricer::accumulate_seconds() const {  // gradients, in fp32
   const bool is_full = layout_.sharding == PublishedSharding::full;
-  return prices_.memory_seconds(is_full ? 8 * parameters_ / layout_.group() : 6 * parameters_);
+  return time_model_.memory_seconds(is_full ? 8 * parameters_ / layout_.group() : 6 * parameters_);
 }
 
 // Sends of a micro-batch, of which interleaved stages hide most.
@@ -284,10 +284,10 @@ double Pricer::send_seconds() const {
   const int t = layout_.tensor, p = layout_.pipeline, v = layout_.chunks;
   if (p == 1) return 0;
   const bool is_inside = t * layout_.data_ranks() * p <= hardware_.domain_ranks;
-  const double one = prices_.collective_seconds({.kind = Collective::receive,
-                                                 .bytes = 2 * tokens_ * real(model_.width) / t,
-                                                 .ranks = 2,
-                                                 .inside = is_inside ? 2 : 1});
+  const double one = time_model_.collective_seconds({.kind = Collective::receive,
+                                                     .bytes = 2 * tokens_ * real(model_.width) / t,
+                                                     .ranks = 2,
+                                                     .inside = is_inside ? 2 : 1});
   return 2 * v * one * (v == 1 ? 1 : 1 - kSendOverlap);
 }
 
@@ -303,7 +303,8 @@ Pricer::DataSeconds Pricer::data_ranks(double compute) const {
   const int d = layout_.data_ranks(), t = layout_.tensor;
   const int inside = t <= hardware_.domain_ranks ? std::min(hardware_.domain_ranks / t, d) : 1;
   // a slow ring takes few multiprocessors, and little of HBM
-  const double slow = hardware_.slowdown * prices_.ring(layout_.group(), inside).bytes_per_second /
+  const double slow = hardware_.slowdown *
+                      time_model_.ring(layout_.group(), inside).bytes_per_second /
                       hardware_.nvlink_bytes_per_second;
   if (layout_.sharding == PublishedSharding::full && layout_.pipeline == 1)
     return fully_sharded(compute, slow, inside);
@@ -311,7 +312,7 @@ Pricer::DataSeconds Pricer::data_ranks(double compute) const {
   if (layout_.sharding != PublishedSharding::none)
     return {.micro_batch = 0, .step = reduced_once(compute, slow, inside)};
   const double alone =
-      prices_.all_reduce_seconds(engine_.gradient_bytes * parameters_, d, inside, kBucketBytes);
+      time_model_.all_reduce_seconds(engine_.gradient_bytes * parameters_, d, inside, kBucketBytes);
   return {.micro_batch = 0, .step = beside(alone, compute - slowest_forward_, slow)};
 }
 
@@ -320,13 +321,13 @@ Pricer::DataSeconds Pricer::data_ranks(double compute) const {
 Pricer::DataSeconds Pricer::fully_sharded(double compute, double slow, int inside) const {
   const double units = real(model_.layers);
   const int group = layout_.group(), copies = layout_.data_ranks() / group;
-  const double one = units * prices_.gather_seconds(2 * parameters_ / units, group, inside);
+  const double one = units * time_model_.gather_seconds(2 * parameters_ / units, group, inside);
   const double gather = one * (layout_.precision == PublishedPrecision::fp8_current ? 0.6 : 1.0);
   const double reduce = one * engine_.reduced_bytes / 2;
   const double all = 2 * gather + reduce;
   const double more = std::max(compute + slow * std::min(all, compute), all) - compute;
   return {.micro_batch = more + (gather + reduce) / units,
-          .step = prices_.gather_seconds(2 * parameters_ / group, copies, 1)};
+          .step = time_model_.gather_seconds(2 * parameters_ / group, copies, 1)};
 }
 
 // Gradients are scattered beside the last backward, weights gathered beside the first forward.
@@ -337,8 +338,9 @@ double Pricer::reduced_once(double compute, double slow, int inside) const {
                            : std::ceil(parameters_ / std::max(40e6, 1e6 * d));  // Megatron's
   const bool is_fp8 = engine_.gathers_fp8 && layout_.precision != PublishedPrecision::bf16;
   const double scatter =
-      prices_.gather_seconds(engine_.gradient_bytes * parameters_, d, inside, calls);
-  const double gather = prices_.gather_seconds((is_fp8 ? 1 : 2) * parameters_, d, inside, calls);
+      time_model_.gather_seconds(engine_.gradient_bytes * parameters_, d, inside, calls);
+  const double gather =
+      time_model_.gather_seconds((is_fp8 ? 1 : 2) * parameters_, d, inside, calls);
   return beside(scatter, compute - slowest_forward_, slow) + beside(gather, slowest_forward_, slow);
 }
 
@@ -357,7 +359,7 @@ double Pricer::cast_weights_seconds() const {  // once a step, or as often as th
   if (layout_.precision == PublishedPrecision::bf16) return 0;
   const bool is_each = layout_.sharding == PublishedSharding::full &&
                        layout_.precision == PublishedPrecision::fp8_current;
-  return prices_.memory_seconds(4 * parameters_) * (is_each ? layout_.micro_batches() : 1);
+  return time_model_.memory_seconds(4 * parameters_) * (is_each ? layout_.micro_batches() : 1);
 }
 
 RunPrice Pricer::price() const {

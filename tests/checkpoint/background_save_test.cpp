@@ -96,7 +96,7 @@ TEST_F(BackgroundSaves, are_reported_once_when_they_end) {
   });
 }
 
-// As for a HostState: changes before the event are saved, and nothing is read before the event.
+// As for a HostStaging: changes before the event are saved, and nothing is read before the event.
 TEST_F(BackgroundSaves, read_the_state_after_it_is_copied) {
   on_ranks(1, [](Rank& rank) {
     Stream copying(Device{}, "copying", Stream::Mode::queued);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/copies.h"
+#include "checkpoint/checkpoint_copier.h"
 #include "tests/files.h"
 #include "tests/support/thread_world.h"
 #include "tests/testing.h"
@@ -66,12 +66,12 @@ class Machines : public ::testing::Test {
 
     World& world;
     std::int64_t of_a_rank;
-    MachineRanks machine;
+    HostRanks machine;
     std::filesystem::path local;
     Bench bench;
     std::vector<StateSlice> state;
     Checkpointer saves, loads;
-    CheckpointCopies copies;
+    CheckpointCopier copies;
   };
 
   void on_ranks(const std::function<void(Rank&)>& body) const {
@@ -94,8 +94,8 @@ class Machines : public ::testing::Test {
     return said;
   }
 
-  MachineRanks ranks_with(int rank) const {
-    MachineRanks machine{
+  HostRanks ranks_with(int rank) const {
+    HostRanks machine{
         .one_file = form_.one_file, .own_directory = true, .partners = form_.partners};
     for (int r = rank % form_.machines; r < form_.ranks; r += form_.machines)
       machine.ranks.push_back(r);
@@ -113,7 +113,7 @@ class Machines : public ::testing::Test {
     return all;
   }
   // Newest step among those not copied yet.
-  static std::optional<std::int64_t> newest(const CheckpointCopies& copies) {
+  static std::optional<std::int64_t> newest(const CheckpointCopier& copies) {
     for (const auto& found : copies.found())
       if (!found.was_copied) return found.step;
     return std::nullopt;

@@ -156,7 +156,7 @@ TEST_F(PartnersTest, a_full_disk_on_another_host_is_reported_and_the_older_check
 TEST(PartnersAlone, a_single_host_has_no_partner) {
   const TemporaryDirectory directory;
   run_thread_ranks(2, [&](World& world) {
-    const MachineRanks machine{.ranks = {0, 1}, .own_directory = true, .partners = true};
+    const HostRanks machine{.ranks = {0, 1}, .own_directory = true, .partners = true};
     Bench bench;
     const auto w = bench.poisoned({10}, DType::fp32);
     auto slice = whole_slice("w", w);

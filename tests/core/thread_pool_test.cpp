@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "core/affinity.h"
 #include "core/error.h"
-#include "core/processors.h"
 #include "core/start_thread.h"
 #include "core/stream.h"
 #include "tests/no_threads.h"
@@ -169,9 +169,9 @@ TEST(ThreadPool, a_process_stays_on_the_cpus_that_it_is_given) {
     }
     _exit(5);
   };
-  EXPECT_EXIT(take_the_last(), ::testing::ExitedWithCode(0),
-              str("CPUs ", processor_list(all), " .* ", processor_list(std::vector{all.back()}),
-                  " of this process"));
+  EXPECT_EXIT(
+      take_the_last(), ::testing::ExitedWithCode(0),
+      str("CPUs ", cpu_list(all), " .* ", cpu_list(std::vector{all.back()}), " of this process"));
 }
 
 // Runs act() in a process whose user may have `most` threads, and prints its TransientError. Uses

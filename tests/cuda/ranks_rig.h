@@ -10,8 +10,8 @@
 #include "tests/support/staged_world.h"
 #include "tests/support/thread_world.h"
 #include "tests/testing.h"
-#include "train/step/host_state.h"
-#include "train/step/run_state.h"
+#include "train/step/host_staging.h"
+#include "train/step/state_slices.h"
 #include "train/step/training.h"
 
 namespace lockstep::testing {
@@ -117,7 +117,7 @@ class RankRig {
   }
 
   std::vector<std::byte> state() {
-    HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
+    HostStaging host(state_slices(training_.params(), training_.optimizer()), stream_);
     host.take();
     host.taken().synchronize();
     std::vector<std::byte> bytes;

@@ -12,8 +12,8 @@
 #ifdef LOCKSTEP_SIMT
 #include "tests/simt/simt.h"
 #endif
-#include "train/step/host_state.h"
-#include "train/step/run_state.h"
+#include "train/step/host_staging.h"
+#include "train/step/state_slices.h"
 
 namespace lockstep::testing::training_test {
 
@@ -106,8 +106,8 @@ class Rig {
   }
 
   // As a run does at its start.
-  ProductChoices choose(const ProductChoices& recorded = {}) {
-    const auto chosen = training_.choose_products(recorded);
+  MatmulAlgorithms choose(const MatmulAlgorithms& recorded = {}) {
+    const auto chosen = training_.choose_matmul_algorithms(recorded);
     EXPECT_EQ(chosen.measured.size(),
               recorded.algorithms.empty() ? chosen.choices.algorithms.size() : 0);
     training_.initialize();
@@ -116,7 +116,7 @@ class Rig {
 
   // All of the state, weights and moments.
   std::vector<std::byte> state() {
-    HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
+    HostStaging host(state_slices(training_.params(), training_.optimizer()), stream_);
     host.take();
     host.taken().synchronize();
     std::vector<std::byte> bytes;
@@ -126,7 +126,7 @@ class Rig {
   }
 
   void load(const std::vector<std::byte>& state) {
-    HostState host(state_slices(training_.params(), training_.optimizer()), stream_);
+    HostStaging host(state_slices(training_.params(), training_.optimizer()), stream_);
     std::size_t begin = 0;
     for (const auto& slice : host.slices()) {
       const auto bytes = static_cast<std::size_t>(slice.local.bytes());
@@ -236,10 +236,10 @@ TEST(TrainingCudaOnce, products_as_recorded_give_the_same_bits) {
 // If the host lacks memory for copies: several turns a tensor, one, none.
 TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
   const testing::TemporaryDirectory directory;
-  constexpr std::int64_t kTurn = HostState::kTurnBytes / 4;
+  constexpr std::int64_t kTurn = HostStaging::kTurnBytes / 4;
   Stream stream(kGpu, "compute");
-  Arena device(kGpu, Arena::Memory::device, 4 * HostState::kTurnBytes),
-      host(kGpu, Arena::Memory::pinned_host, 10 * HostState::kTurnBytes);
+  Arena device(kGpu, Arena::Memory::device, 4 * HostStaging::kTurnBytes),
+      host(kGpu, Arena::Memory::pinned_host, 10 * HostStaging::kTurnBytes);
   std::vector<StateSlice> slices;
   std::vector<Tensor> kept;
   std::int32_t number = 0;
@@ -256,8 +256,8 @@ TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
   slices.back().split = unsplit({5});
   slices.back().owned = false;
   slices.push_back(whole_slice("t0", host.allocate("t", DType::int32, {5})));
-  EXPECT_EQ(HostState::bytes(slices, kGpu, HostState::Copies::none), HostState::kTurnBytes);
-  HostState state(slices, stream, HostState::Copies::none);
+  EXPECT_EQ(HostStaging::bytes(slices, kGpu, HostStaging::Copies::none), HostStaging::kTurnBytes);
+  HostStaging state(slices, stream, HostStaging::Copies::none);
   EXPECT_TRUE(state.shares_state());
   EXPECT_EQ(state.slices().size(), 3u + 1 + 1 + 1 + 1);
   state.take();
@@ -283,11 +283,11 @@ TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
   // What no rank needs to save has a copy of nothing, and is loaded all the same.
   slices.resize(2);
   slices[1].owned = false;
-  EXPECT_EQ(HostState::bytes(slices, kGpu, HostState::Copies::owned),
-            round_up(slices[0].local.bytes(), 256) + HostState::kTurnBytes);
+  EXPECT_EQ(HostStaging::bytes(slices, kGpu, HostStaging::Copies::owned),
+            round_up(slices[0].local.bytes(), 256) + HostStaging::kTurnBytes);
   std::swap(slices[0].owned, slices[1].owned);  // which is larger, and taken at once
-  EXPECT_EQ(HostState::bytes(slices, kGpu, HostState::Copies::owned),
-            HostState::kTurnBytes + round_up(slices[0].local.bytes(), 256));
+  EXPECT_EQ(HostStaging::bytes(slices, kGpu, HostStaging::Copies::owned),
+            HostStaging::kTurnBytes + round_up(slices[0].local.bytes(), 256));
 }
 
 TEST(TrainingCudaOnce, recompute_gives_the_same_bits) {
@@ -514,7 +514,7 @@ TEST(TrainingCudaOnce, a_run_with_its_optimizer_offloaded_in_two_parts_has_the_s
   first.choose(choices);
   first.losses(1);
   second.load(first.state());
-  second.training().choose_products(choices);
+  second.training().choose_matmul_algorithms(choices);
   second.training().params().refresh_weights(second.stream());
   second.losses(2, 2);
   EXPECT_TRUE(second.state() == whole.state());

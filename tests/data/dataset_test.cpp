@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <thread>
 
+#include "data/batch_rows.h"
 #include "data/megatron.h"
 #include "data/pack/convert.h"
 #include "data/pack/inspect.h"
-#include "data/rows.h"
 #include "tests/data/shards.h"
 
 namespace lockstep::testing::dataset_test {
@@ -548,7 +548,7 @@ TEST_F(DatasetTest, documents_of_lockstep_shards_start_where_the_list_says) {
       ASSERT_EQ(all_tokens(dataset), text);
       expect_documents(dataset, text, [&](auto i) { return tokens[i] == 256; });
       const auto expected = documents_of(dataset);
-      const Rows rows(dataset, {.kind = RowKind::examples, .sequence_length = 64});
+      const BatchRows rows(dataset, {.kind = RowKind::examples, .sequence_length = 64});
       ASSERT_EQ(rows.documents(), std::ssize(expected));
       std::int64_t begin = 0;
       for (std::int64_t i = 0; i < rows.count(); ++i) {

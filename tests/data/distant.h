@@ -30,7 +30,7 @@ inline Manifest write_numbered_shards(const std::filesystem::path& directory, in
 // A process that serves shards to others of this machine, as the first rank does.
 class ServerProcess {
  public:
-  explicit ServerProcess(const std::function<NodeFiles()>& make_files) {
+  explicit ServerProcess(const std::function<HostShards()>& make_files) {
     std::array<int, 2> ends{};
     LOCKSTEP_CHECK(pipe(ends.data()) == 0, "no pipe");
     const Descriptor from_child(ends[0]);

@@ -1,5 +1,5 @@
-// For tests of dist/job: the hub of a job on this host, its ranks as threads or as processes, and
-// ways to wait for events.
+// For tests of dist/job: the control server of a job on this host, its ranks as threads or as
+// processes, and ways to wait for events.
 #pragma once
 
 #include <csignal>
@@ -16,7 +16,7 @@
 
 #include "core/descriptor.h"
 #include "dist/job/control.h"
-#include "dist/job/hub.h"
+#include "dist/job/control_server.h"
 
 namespace lockstep::testing {
 
@@ -28,12 +28,12 @@ struct Job {
                Milliseconds start_time = Milliseconds(20'000))
       : ranks(count), timing(watched), start(start_time) {}
 
-  HubOptions options() const {
-    HubOptions hub{.ranks = ranks, .secret = secret};
-    hub.address = "127.0.0.1";
-    hub.start = start;
-    hub.timing = timing;
-    return hub;
+  ControlServerOptions options() const {
+    ControlServerOptions server{.ranks = ranks, .secret = secret};
+    server.address = "127.0.0.1";
+    server.start = start;
+    server.timing = timing;
+    return server;
   }
   Membership membership(int rank, std::uint16_t port) const {
     return {rank, ranks, {"127.0.0.1"}, port, secret, start};
@@ -86,13 +86,13 @@ inline std::vector<std::unique_ptr<Control>> connect_all(const Job& job, std::ui
 // none.
 inline std::vector<std::string> run_ranks(const Job& job,
                                           const std::function<void(Control&)>& body) {
-  Hub hub(job.options());
+  ControlServer server(job.options());
   std::vector<std::string> thrown(static_cast<std::size_t>(job.ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < job.ranks; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        Control control(job.membership(rank, hub.port()));
+        Control control(job.membership(rank, server.port()));
         body(control);
       } catch (const Error& error) {
         thrown[static_cast<std::size_t>(rank)] = error.what();

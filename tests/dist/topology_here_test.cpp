@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 
-#include "core/processors.h"
+#include "core/affinity.h"
 #include "core/thread_pool.h"
 #include "tests/support/topology_file.h"
 #include "tests/sysfs.h"
@@ -27,7 +27,7 @@ std::vector<RankPlace> dgx_places(const DgxH100& dgx) {
                  .adapter = adapter.name,
                  .rail = adapter.index,
                  .numa_node = numa_node(dgx.sysfs.root(), address),
-                 .processors = listed_processors("0-223")};
+                 .processors = parse_cpu_list("0-223")};
   }
   return places;
 }
@@ -57,7 +57,7 @@ TEST(TopologyHere, the_line_of_a_host_has_gpus_numa_nodes_cores_and_nics_of_its_
                "mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11"});
   places.push_back(places.front());
   places.back().host = places.back().machine = "n2";
-  EXPECT_EQ(machine_ranks(topology_of(places), 8), std::vector<int>{8});
+  EXPECT_EQ(host_ranks(topology_of(places), 8), std::vector<int>{8});
   places.resize(1);
   expect_line("one rank", places, dgx.sysfs, {"host n1: rank 0 ", "NUMA 0,", "mlx5_0,", "112"});
 }
@@ -124,8 +124,8 @@ TEST(TopologyHere, the_line_has_the_cpus_that_the_launcher_bound) {
   const DgxH100 dgx;
   auto places = dgx_places(dgx);
   places.resize(2);
-  places[0].processors = listed_processors("0-3");
-  places[1].processors = listed_processors("4-5");
+  places[0].processors = parse_cpu_list("0-3");
+  places[1].processors = parse_cpu_list("4-5");
   expect_line("bound", places, dgx.sysfs, {"host n1: ranks 0-1", "4,2"});
 }
 
@@ -139,7 +139,7 @@ TEST(TopologyHere, ranks_on_cpus_divide_the_quota_of_their_container) {
                   .fabric_clique = "",
                   .nvlink_peers = {},
                   .adapter = "",
-                  .processors = listed_processors("0-7")};
+                  .processors = parse_cpu_list("0-7")};
   std::vector<RankPlace> places(2, place);
   const auto busy = [&] { return machine_shares(topology_of(places), 0, sysfs.root()).busy; };
   EXPECT_EQ(busy(), (std::vector<int>{4, 4}));

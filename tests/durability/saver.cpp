@@ -15,8 +15,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "checkpoint/checkpoint_copier.h"
 #include "checkpoint/checkpointer.h"
-#include "checkpoint/copies.h"
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/philox.h"
@@ -81,10 +81,10 @@ void announce(std::int64_t step) {
   std::int64_t step = about ? about->as_integer() : 0;
   if (about) state.expect(step);
   std::optional<Checkpointer> of_machine;
-  std::optional<CheckpointCopies> copies;
+  std::optional<CheckpointCopier> copies;
   if (memory != nullptr) {
     const auto local = std::filesystem::path(memory) / std::to_string(world.rank());
-    const MachineRanks machine{.ranks = {world.rank()}, .own_directory = true};
+    const HostRanks machine{.ranks = {world.rank()}, .own_directory = true};
     of_machine.emplace(local, state.slices, two, &world, machine);
     copies.emplace(world, local, directory, machine.ranks);
   }

@@ -2,7 +2,7 @@
 // with the same texts; except duplicate keys and numbers beyond a double, which core
 // refuses.
 #include "core/json.h"
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 #include "data/pack/json_line.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -25,7 +25,7 @@ void check_line(std::string_view text, JsonLine& line, Texts (*by_core)(const Js
     taken = false;
   }
   try {
-    OddInput odd;
+    InputDefects odd;
     const auto texts = by_core(Json::parse(mended_json_lines(text, "line", odd), "line", 256));
     LOCKSTEP_CHECK(taken, "refused what core takes");
     LOCKSTEP_CHECK(by_line(line) == texts, "another text");

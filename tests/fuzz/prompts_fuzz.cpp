@@ -14,7 +14,7 @@ Seeds seeds() {
 
 void check(std::string_view text) {
   constexpr std::int64_t kPositions = 13, kTokens = 4;
-  OddInput odd;
+  InputDefects odd;
   const auto texts = parse_prompts(text, "input", odd);
   LOCKSTEP_CHECK(!texts.empty(), "no prompt");
   std::int64_t line = 0;

@@ -14,7 +14,7 @@ Seeds seeds() {
 }
 
 void check(std::string_view text) {
-  OddInput odd;
+  InputDefects odd;
   const auto questions = parse_questions(text, "input", odd);
   LOCKSTEP_CHECK(!questions.empty(), "no question");
   std::int64_t line = 0;

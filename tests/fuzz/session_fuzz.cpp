@@ -2,7 +2,7 @@
 // were sent, however they are cut; nothing but the right proof makes a peer known.
 #include <algorithm>
 
-#include "dist/job/watch.h"
+#include "dist/job/failure_detector.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::session_fuzz {
@@ -43,7 +43,7 @@ Bytes frames() {
   return bytes;
 }
 
-// All frames of `bytes`, which come `piece` at a time; `answer` what the hub says.
+// All frames of `bytes`, which come `piece` at a time; `answer` what the control server says.
 std::vector<Frame> take(Session& session, std::span<const std::byte> bytes, std::size_t piece,
                         Bytes& answer) {
   std::vector<Frame> all;

@@ -55,7 +55,7 @@ void send_packet(int socket, std::string text, int descriptor) {
 }
 
 void ask(const std::vector<std::string>& requests) {
-  static NodeFiles files({}, {});
+  static HostShards files({}, {});
   static ShardServer server(files);
   const Address address(server.name());
   const Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));

@@ -119,7 +119,7 @@ FAULTS = [
         "    if (offsets[i] != expected)\n",
         "    if (offsets[i] < expected)\n"),
     Fault(
-        "rows_close_before_they_are_full", "data", "data/rows.cpp",
+        "rows_close_before_they_are_full", "data", "data/batch_rows.cpp",
         "a document that would fill a packed row exactly begins the next one",
         "inputs_of(starts_.back(), end) > T)\n      close(first);",
         "inputs_of(starts_.back(), end) >= T)\n      close(first);"),

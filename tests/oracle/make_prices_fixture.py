@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes tests/oracle/fixtures/prices.json: what tests/bench/published/prices.py, in which the price model was made and
-fitted, says of random calls and of every published row. tests/launch/plan/prices_test.cpp compares launch/plan/prices.h with it.
+fitted, says of random calls and of every published row. tests/launch/plan/time_model_test.cpp compares launch/plan/time_model.h with it.
 
 usage: make_prices_fixture.py [--check]          (Python 3.11 alone)
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "kernels/fastest.h"
+#include "kernels/autotune.h"
 #include "kernels/matmul.h"
-#include "kernels/product_choices.h"
+#include "kernels/matmul_algorithms.h"
 #include "tests/cuda/twins.h"
 #include "tests/simt/simt.h"
 
@@ -19,17 +19,17 @@ class Fastest : public ::testing::Test {
 
 // The result of one product, and what was chosen for it.
 struct Chosen {
-  ChosenProducts products;
+  ChosenAlgorithms products;
   Doubles y;
 };
-Chosen choose(const ProductChoices& recorded = {}) {
+Chosen choose(const MatmulAlgorithms& recorded = {}) {
   Twins t(3);
   const auto x = t.random({8, 16}, DType::fp32), weight = t.random({8, 16}, DType::fp32);
   const auto y = t.poisoned({8, 8}, DType::fp32);
   const auto run = [&] {
     matmul_forward(t.stream(), t.arena(), y.device, x.device, weight.device);
   };
-  Chosen chosen{.products = choose_products(t.stream(), recorded, run), .y = {}};
+  Chosen chosen{.products = choose_matmul_algorithms(t.stream(), recorded, run), .y = {}};
   run();
   chosen.y = doubles(t.download(y.device));
   return chosen;
@@ -76,12 +76,12 @@ class Epilogues : public ::testing::Test {
   }
 
   struct Result {
-    ChosenProducts products;
+    ChosenAlgorithms products;
     std::vector<Doubles> values;
     std::uint64_t nanoseconds = 0;  // of a product that was not asked for, but may have been tried
   };
   // step_error: as plant() takes it, for what comes after choosing.
-  static Result choose(const ProductChoices& recorded = {}, const std::string& step_error = {}) {
+  static Result choose(const MatmulAlgorithms& recorded = {}, const std::string& step_error = {}) {
     constexpr auto bf16 = DType::bf16;
     Twins t(3);
     const auto x = t.random({8, 16}, bf16), weight = t.random({8, 16}, bf16),
@@ -97,7 +97,7 @@ class Epilogues : public ::testing::Test {
       matmul_backward_input(s, a, dx.device, dy.device, weight.device, before.device);
       matmul_backward_weight(s, a, dweight.device, dbias.device, dy.device, x.device);
     };
-    Result result{.products = choose_products(t.stream(), recorded, run), .values = {}};
+    Result result{.products = choose_matmul_algorithms(t.stream(), recorded, run), .values = {}};
     const auto begin = simt::device_nanoseconds();
     matmul_forward(t.stream(), t.arena(), pre.device, x.device, weight.device);
     result.nanoseconds = simt::device_nanoseconds() - begin;

@@ -67,7 +67,7 @@ LINE_MEMBER = re.compile(r'\bline\.add\("(\w+)"')
 STEP_METRIC = re.compile(r'^ *X\((\w+), [^"]*"[^"]*", "(\w*)"', re.MULTILINE)  # member, name for Prometheus
 COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")
 # Messages between ranks of one program, which no file keeps.
-MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/copies.cpp",
+MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/checkpoint_copier.cpp",
             "checkpoint/partners.cpp", "launch/preflight/health.cpp", "train/run/replay.cpp")
 MOST_BYTES = 1 << 20
 # Where a thread is started, but by start_thread() and start_task(), whose error says what to do; and where it may be.

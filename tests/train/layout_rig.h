@@ -15,8 +15,8 @@
 #include "tests/support/thread_world.h"
 #include "tests/train/training_rig.h"
 #include "train/layout.h"
-#include "train/step/host_state.h"
-#include "train/step/run_state.h"
+#include "train/step/host_staging.h"
+#include "train/step/state_slices.h"
 
 namespace lockstep::testing {
 
@@ -240,8 +240,8 @@ class LayoutRank {
   }
 
   void save(const std::filesystem::path& directory) {
-    HostState state(state_slices(training_.params(), training_.optimizer()), stream(),
-                    HostState::Copies::owned);
+    HostStaging state(state_slices(training_.params(), training_.optimizer()), stream(),
+                      HostStaging::Copies::owned);
     state.take();
     state.taken().synchronize();
     Json about;
@@ -250,8 +250,8 @@ class LayoutRank {
     Checkpointer(directory, state.slices(), {}, &world()).save(done, about);
   }
   void load(const std::filesystem::path& directory) {
-    HostState state(state_slices(training_.params(), training_.optimizer()), stream(),
-                    HostState::Copies::owned);
+    HostStaging state(state_slices(training_.params(), training_.optimizer()), stream(),
+                      HostStaging::Copies::owned);
     state.prepare_to_read();
     const auto about =
         Checkpointer(directory, state.slices(), {}, &world()).load_newest([](const Json&) {});

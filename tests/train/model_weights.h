@@ -8,7 +8,7 @@
 #include "checkpoint/slices.h"
 #include "model/transformer.h"
 #include "tests/testing.h"
-#include "train/step/run_state.h"
+#include "train/step/state_slices.h"
 
 namespace lockstep::testing {
 

@@ -99,7 +99,7 @@ double normaliser(const ChoiceScore& score, Normalised by) {
 
 // Encodes all choices of a question. `where`: its place in the file, for errors.
 std::vector<EncodedChoice> encoded_choices(const Question& question, const std::string& where,
-                                           ChoiceEncoder& encoder, OddInput& odd) {
+                                           ChoiceEncoder& encoder, InputDefects& odd) {
   std::vector<EncodedChoice> encoded;
   for (std::size_t k = 0; k < question.choices.size(); ++k) {
     in_context([&] { encoded.push_back(encoder.encode(question.context(k), question.choices[k])); },
@@ -124,7 +124,7 @@ std::string why_not(std::string_view choice, const EncodedChoice& encoded, std::
 }  // namespace
 
 std::vector<Question> parse_questions(std::string_view text, const std::string& what,
-                                      OddInput& odd) {
+                                      InputDefects& odd) {
   std::vector<Question> questions;
   for_each_json_line(mended_json_lines(text, what, odd), what,
                      [&](const Json& json, std::int64_t line) {
@@ -135,7 +135,7 @@ std::vector<Question> parse_questions(std::string_view text, const std::string& 
   return questions;
 }
 
-std::vector<Question> read_questions(const std::filesystem::path& file, OddInput& odd) {
+std::vector<Question> read_questions(const std::filesystem::path& file, InputDefects& odd) {
   return parse_questions(read_text(file, kMostChoicesBytes), file.string(), odd);
 }
 
@@ -162,7 +162,7 @@ EncodedChoice ChoiceEncoder::encode(std::string_view context, std::string_view c
 }
 
 ChoiceTexts::ChoiceTexts(std::span<const Question> questions, const std::string& file,
-                         ChoiceEncoder& encoder, std::int64_t positions, OddInput& odd) {
+                         ChoiceEncoder& encoder, std::int64_t positions, InputDefects& odd) {
   places_.resize(questions.size());
   skipped_.resize(questions.size());
   for (std::size_t i = 0; i < questions.size(); ++i) {

@@ -35,8 +35,8 @@ struct Question {
 // Parse questions. Throw DataError "WHAT: line N: ..." naming a wrong member. Blank lines are
 // skipped. `odd` counts accepted irregularities, see mended_json_lines().
 std::vector<Question> parse_questions(std::string_view text, const std::string& what,
-                                      OddInput& odd);
-std::vector<Question> read_questions(const std::filesystem::path& file, OddInput& odd);
+                                      InputDefects& odd);
+std::vector<Question> read_questions(const std::filesystem::path& file, InputDefects& odd);
 
 // EncodedChoice: tokens of a context and a choice, as lm_eval 0.4.13 makes them
 // (TemplateLM._encode_pair). Whitespace at the context's end moves to the choice. Both are encoded
@@ -75,7 +75,7 @@ class ChoiceTexts {
   // If a context and a choice together exceed `positions`, the beginning of the context is cut, as
   // in lm_eval. A question is skipped if one of its choices adds no token or is too long by itself.
   ChoiceTexts(std::span<const Question> questions, const std::string& file, ChoiceEncoder& encoder,
-              std::int64_t positions, OddInput& odd);
+              std::int64_t positions, InputDefects& odd);
 
   std::span<const ScoredText> texts() const { return texts_; }
   std::int64_t cut() const { return cut_; }  // number of questions with a cut context

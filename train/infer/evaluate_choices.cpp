@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "core/progress.h"
 #include "core/units.h"
-#include "dist/job/agreement.h"
+#include "dist/job/rank_consistency.h"
 #include "dist/topology_here.h"
 #include "train/step/memory.h"
 
@@ -26,7 +26,8 @@ double seconds_since(Clock::time_point begin) {
 }
 
 // Reads the questions, and checks that all ranks read the same ones.
-std::vector<Question> agreed_questions(const ChoicesRequest& request, World& world, OddInput& odd) {
+std::vector<Question> agreed_questions(const ChoicesRequest& request, World& world,
+                                       InputDefects& odd) {
   auto questions = read_questions(request.file, odd);
   std::string all;
   for (const Question& question : questions) {
@@ -105,7 +106,7 @@ ChoicesEvaluation evaluate_choices(const ModelSource& source, const ChoicesReque
                                    const ModelRanks& ranks, Stream& stream) {
   const auto begin = Clock::now();
   ChoicesEvaluation result;
-  OddInput odd;
+  InputDefects odd;
   result.questions = agreed_questions(request, ranks.world, odd);
   ChoiceEncoder encoder(request.tokenizer, request.document_start);
   const ChoiceTexts texts(result.questions, request.file, encoder, source.model.max_positions, odd);

@@ -14,7 +14,7 @@ constexpr std::int64_t kMostPromptsBytes = std::int64_t{1} << 30;
 }  // namespace
 
 std::vector<PromptText> parse_prompts(std::string_view lines, const std::string& what,
-                                      OddInput& odd) {
+                                      InputDefects& odd) {
   std::vector<PromptText> prompts;
   for_each_json_line(mended_json_lines(lines, what, odd), what,
                      [&](const Json& json, std::int64_t line) {
@@ -28,7 +28,7 @@ bool holds_prompt_lines(const std::filesystem::path& file) {
   return file.extension() == ".jsonl";
 }
 
-std::vector<PromptText> read_prompts(const std::filesystem::path& file, OddInput& odd) {
+std::vector<PromptText> read_prompts(const std::filesystem::path& file, InputDefects& odd) {
   auto text = read_text(file, kMostPromptsBytes);
   if (holds_prompt_lines(file)) return parse_prompts(text, file.string(), odd);
   refuse_zeros_at_end(file.string(), std::ssize(text), count_zeros_at_end(text));
@@ -36,7 +36,8 @@ std::vector<PromptText> read_prompts(const std::filesystem::path& file, OddInput
 }
 
 EncodedPrompts encode_prompts(std::span<const PromptText> texts, std::int64_t tokens,
-                              const Tokenizer& tokenizer, std::int64_t positions, OddInput& odd) {
+                              const Tokenizer& tokenizer, std::int64_t positions,
+                              InputDefects& odd) {
   EncodedPrompts encoded;
   std::size_t longest = 0;  // tokens of the first prompt that leaves no position
   Tokenizer::Memory memory(MissingBytes::drop);

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/generate.h"
 
@@ -22,12 +22,12 @@ struct PromptText {
 // `odd` counts accepted irregularities, see mended_json_lines(). Throws DataError naming the file
 // and a wrong line, or if there is no prompt.
 std::vector<PromptText> parse_prompts(std::string_view lines, const std::string& what,
-                                      OddInput& odd);
+                                      InputDefects& odd);
 
 bool holds_prompt_lines(const std::filesystem::path& file);  // whether it is NAME.jsonl
 // Reads NAME.jsonl as above; any other file is one prompt. Throws DataError if such a file ends in
 // zero bytes.
-std::vector<PromptText> read_prompts(const std::filesystem::path& file, OddInput& odd);
+std::vector<PromptText> read_prompts(const std::filesystem::path& file, InputDefects& odd);
 
 struct EncodedPrompts {
   std::vector<Prompt> prompts;  // one for each text
@@ -38,6 +38,7 @@ struct EncodedPrompts {
 // model's `positions` leave. Bytes without a token are dropped and counted in `odd`. Throws
 // UsageError naming a prompt without any token, or the first prompt if none leaves a position.
 EncodedPrompts encode_prompts(std::span<const PromptText> texts, std::int64_t tokens,
-                              const Tokenizer& tokenizer, std::int64_t positions, OddInput& odd);
+                              const Tokenizer& tokenizer, std::int64_t positions,
+                              InputDefects& odd);
 
 }  // namespace lockstep

@@ -101,7 +101,7 @@ class TextRows {
     return step;
   }
 
-  // Rows whose text has ended get padding tokens, which continuations overwrite.
+  // BatchRows whose text has ended get padding tokens, which continuations overwrite.
   void prefill(std::int64_t first, std::int64_t n) {
     const auto step = send(
         n, [&](auto*) { return first; },

@@ -9,8 +9,8 @@
 #include "model/families.h"
 #include "train/interop/foreign_models.h"
 #include "train/interop/huggingface.h"
+#include "train/interop/slices_by_name.h"
 #include "train/interop/token_ids.h"
-#include "train/interop/weight_parts.h"
 
 namespace lockstep {
 namespace {
@@ -47,7 +47,7 @@ std::string file_name(std::size_t file, std::size_t files) {
 
 // Writes parameters that have the same layout in the file, one after the other.
 void write_straight(SafetensorsWriter& writer, const HuggingFaceTensor& tensor,
-                    const WeightParts& parts, DType dtype) {
+                    const SlicesByName& parts, DType dtype) {
   constexpr std::int64_t kPiece = 262144;  // elements
   std::vector<std::byte> piece(static_cast<std::size_t>(kPiece * bytes_per_element(dtype)));
   for (const auto& parameter : tensor.parameters)
@@ -67,7 +67,7 @@ void write_straight(SafetensorsWriter& writer, const HuggingFaceTensor& tensor,
 // inputs at a time.
 template <class T>
 void write_turned(SafetensorsWriter& writer, const HuggingFaceTensor& tensor,
-                  const WeightParts& parts, DType dtype) {
+                  const SlicesByName& parts, DType dtype) {
   constexpr std::int64_t kInputs = 64;
   const std::int64_t inputs = tensor.shape[0], outputs = tensor.shape[1];
   std::vector<T> rows(static_cast<std::size_t>(kInputs * outputs));
@@ -97,7 +97,7 @@ void write_turned(SafetensorsWriter& writer, const HuggingFaceTensor& tensor,
 }
 
 void write_file(const fs::path& path, const std::vector<HuggingFaceTensor>& tensors,
-                const WeightParts& parts, DType dtype) {
+                const SlicesByName& parts, DType dtype) {
   std::vector<StoredTensor> stored;
   for (const auto& tensor : tensors) {
     stored.push_back({tensor.name, stored_type(dtype), {}});
@@ -155,7 +155,7 @@ void export_huggingface(const fs::path& directory, const ModelConfig& config,
     throw UsageError(str(directory.string(), ": expected an empty directory; choose another"));
   if (!options.tokenizer_from.empty()) copy_tokenizer(options.tokenizer_from, directory);
   write_generation_config(directory, options.token_ids);
-  const WeightParts parts(weights);
+  const SlicesByName parts(weights);
   const auto files = cut_into_files(huggingface_tensors(config), options);
   for (std::size_t file = 0; file < files.size(); ++file)
     write_file(directory / file_name(file, files.size()), files[file], parts, options.dtype);

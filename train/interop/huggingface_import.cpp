@@ -1,13 +1,13 @@
 // Import of Hugging Face directories.
 #include "core/file.h"
 #include "core/json.h"
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 #include "model/families.h"
 #include "train/interop/foreign_models.h"
 #include "train/interop/huggingface.h"
+#include "train/interop/slices_by_name.h"
 #include "train/interop/unread_tensors.h"
 #include "train/interop/weight_files.h"
-#include "train/interop/weight_parts.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +23,7 @@ Json read_json(const fs::path& path) {
 
 // Reads parameters that have the same layout in the file, one after the other.
 void read_straight(const FoundTensor& found, const HuggingFaceTensor& tensor,
-                   const WeightParts& parts) {
+                   const SlicesByName& parts) {
   std::int64_t first = 0;
   for (const auto& parameter : tensor.parameters) {
     for (const auto* slice : parts.of(parameter))
@@ -38,7 +38,7 @@ void read_straight(const FoundTensor& found, const HuggingFaceTensor& tensor,
 // inputs at a time, so that the block stays in cache.
 template <class T>
 void read_turned(const FoundTensor& found, const HuggingFaceTensor& tensor,
-                 const WeightParts& parts) {
+                 const SlicesByName& parts) {
   constexpr std::int64_t kInputs = 64;
   const std::int64_t inputs = tensor.shape[0], outputs = tensor.shape[1];
   std::vector<T> rows(static_cast<std::size_t>(kInputs * outputs));
@@ -82,7 +82,7 @@ ModelConfig huggingface_config(const fs::path& directory) {
 void import_huggingface(const fs::path& directory, const ModelConfig& config,
                         std::span<const StateSlice> weights) {
   const WeightFiles files(directory, config);
-  const WeightParts parts(weights);
+  const SlicesByName parts(weights);
   check_unread(files, config, parts);
   for (const auto& tensor : huggingface_tensors(config)) {
     const auto& found = files[tensor];

@@ -5,7 +5,7 @@
 #include "checkpoint/convert.h"
 #include "core/file.h"
 #include "model/families.h"
-#include "train/interop/weight_parts.h"
+#include "train/interop/slices_by_name.h"
 
 namespace lockstep {
 namespace {
@@ -109,7 +109,7 @@ class LlmcFile {
 // Reader reads parameters in the order of the file.
 class Reader {
  public:
-  Reader(const LlmcFile& file, const WeightParts& parts) : file_(file), parts_(parts) {}
+  Reader(const LlmcFile& file, const SlicesByName& parts) : file_(file), parts_(parts) {}
 
   void read(const std::string& name) {
     for (const auto* slice : parts_.of(name))
@@ -122,7 +122,7 @@ class Reader {
 
  private:
   const LlmcFile& file_;
-  const WeightParts& parts_;
+  const SlicesByName& parts_;
   std::int64_t at_ = 0;
 };
 
@@ -145,7 +145,7 @@ ModelConfig llmc_config(const fs::path& path) {
 void import_llmc(const fs::path& path, std::span<const StateSlice> weights) {
   const LlmcFile file(path);
   const auto& c = file.config();
-  const WeightParts parts(weights);
+  const SlicesByName parts(weights);
   Reader reader(file, parts);
   const auto model = model_names(Family::gpt2);
   reader.read(model.embedding + ".weight");

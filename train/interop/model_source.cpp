@@ -6,8 +6,8 @@
 #include "train/interop/foreign_models.h"
 #include "train/interop/huggingface.h"
 #include "train/interop/llmc.h"
-#include "train/step/host_state.h"
-#include "train/step/run_state.h"
+#include "train/step/host_staging.h"
+#include "train/step/state_slices.h"
 
 namespace lockstep {
 namespace {
@@ -58,7 +58,7 @@ ModelSource find_model(const std::filesystem::path& path) {
 }
 
 void load_weights(const ModelSource& source, ParamStore& params, Stream& stream) {
-  HostState state(weight_slices(params), stream);
+  HostStaging state(weight_slices(params), stream);
   const auto& weights = state.slices();
   switch (source.form) {
     case ModelSource::Form::checkpoint: {

@@ -6,7 +6,7 @@
 #include "model/families.h"
 #include "train/step/inference.h"
 #include "train/step/memory.h"
-#include "train/step/run_state.h"
+#include "train/step/state_slices.h"
 
 namespace lockstep {
 namespace {

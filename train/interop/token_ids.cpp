@@ -8,7 +8,7 @@
 
 #include "core/file.h"
 #include "core/log.h"
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 #include "data/tokenizer/rank_file.h"
 #include "data/tokenizer/tokenizer_files.h"
 

@@ -43,7 +43,7 @@ class Difference {
 };
 
 void check_tied_head(const WeightFiles& files, const ModelConfig& config,
-                     const WeightParts& parts) {
+                     const SlicesByName& parts) {
   const FoundTensor* head = files.tied_head();
   if (head == nullptr) return;
   const auto embedding = huggingface_tensors(config).front();
@@ -112,7 +112,7 @@ void check_rope_frequencies(const FoundTensor& frequencies, const ModelConfig& c
 
 }  // namespace
 
-void check_unread(const WeightFiles& files, const ModelConfig& config, const WeightParts& parts) {
+void check_unread(const WeightFiles& files, const ModelConfig& config, const SlicesByName& parts) {
   check_tied_head(files, config, parts);
   for (const auto& [buffer, found] : files.buffers())
     switch (buffer) {

@@ -292,7 +292,7 @@ std::string in_words(const Goodput& g) {
 }
 
 Ledger::Ledger(const std::filesystem::path& path, const Start& start)
-    : file_(path, AppendFile::Mode::keep),
+    : file_(path, AppendOnlyFile::Mode::keep),
       began_(start.began),
       accounted_(Clock::now()),
       written_(accounted_),

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/observe/append_file.h"
+#include "train/observe/append_only_file.h"
 #include "train/observe/step_report.h"
 
 namespace lockstep {
@@ -104,7 +104,7 @@ class Ledger {
   // checkpoint_seconds: time of saving after the last step.
   void end(int exit_code, const std::string& why, double checkpoint_seconds);
   void sync() { file_.sync(); }
-  bool is_named() const { return file_.is_named(); }  // see AppendFile
+  bool is_named() const { return file_.is_named(); }  // see AppendOnlyFile
 
   const Goodput& goodput() const { return goodput_; }  // of all starts, until the last call
 
@@ -114,7 +114,7 @@ class Ledger {
   double time_of(Clock::time_point at) const;
   void write_pending();
 
-  AppendFile file_;
+  AppendOnlyFile file_;
   Clock::time_point began_, accounted_, written_;
   double start_seconds_ = 0;  // since 1970
   std::int64_t last_step_ = 0;

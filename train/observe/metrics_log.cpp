@@ -131,7 +131,7 @@ MetricsLog::Kept MetricsLog::kept(const std::filesystem::path& path, std::int64_
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step)
-    : file_(path, AppendFile::Mode::keep) {
+    : file_(path, AppendOnlyFile::Mode::keep) {
   const auto stays = kept(path, resumed_step);
   file_.truncate(stays.bytes);
   kept_step_ = stays.step;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "train/observe/append_file.h"
+#include "train/observe/append_only_file.h"
 #include "train/observe/step_report.h"
 
 namespace lockstep {
@@ -40,7 +40,7 @@ class MetricsLog {
 
   void append(const StepReport& report);
   void sync() { file_.sync(); }
-  bool is_named() const { return file_.is_named(); }  // see AppendFile
+  bool is_named() const { return file_.is_named(); }  // see AppendOnlyFile
 
  private:
   struct Kept {
@@ -49,7 +49,7 @@ class MetricsLog {
   static Kept kept(const std::filesystem::path& path, std::int64_t resumed_step);
 
   std::int64_t kept_step_ = 0, kept_steps_ = 0;
-  AppendFile file_;
+  AppendOnlyFile file_;
 };
 
 }  // namespace lockstep

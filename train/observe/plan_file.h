@@ -44,7 +44,7 @@ struct PlanFile {
   std::int64_t capacity_bytes = 0;  // of its device, or the rank's share of its host
   std::int64_t checkpoint_bytes = 0;
   std::string cluster{};  // name of the cluster
-  std::string key{};      // residual_key() of the run; empty: the writer did not set it
+  std::string key{};      // plan_error_key() of the run; empty: the writer did not set it
 
   static PlanFile parse(const Json& json);  // throws DataError naming the damaged member
   Json to_json() const;

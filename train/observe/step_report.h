@@ -46,9 +46,9 @@ struct StepReport {
   std::int64_t limit_bytes = 0;                      // memory of the device; 0: unknown
   double eta_seconds = kUnknown;  // time to the end of the run, with evaluations and saves
 
-  std::optional<GpuReading> gpu;             // after this step, if read (train/observe/gpu_watch.h)
-  double joules_per_token = kUnknown;        // of all GPUs, assuming that each is like this one
-  std::optional<SlowestRank> slowest;        // of the steps before this one, if ranks compared them
+  std::optional<GpuReading> gpu;       // after this step, if read (train/observe/gpu_telemetry.h)
+  double joules_per_token = kUnknown;  // of all GPUs, assuming that each is like this one
+  std::optional<SlowestRank> slowest;  // of the steps before this one, if ranks compared them
   std::optional<ShardCache::Counts> shards;  // of remote data, since the start, on this host
   std::optional<double> validation_loss;     // if this step evaluated
   std::optional<std::uint64_t> weight_hash;  // after this step, if it was computed

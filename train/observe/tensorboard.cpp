@@ -128,7 +128,7 @@ std::string event_record(std::string_view event) {
 }
 
 TensorBoardLog::TensorBoardLog(const std::filesystem::path& directory, std::int64_t resumed_step) {
-  file_.emplace(file_name(directory), AppendFile::Mode::create_new);
+  file_.emplace(file_name(directory), AppendOnlyFile::Mode::create_new);
   // START drops events from its step on, so it names the next step. Readers ignore the first START,
   // so a new run needs one too.
   file_->append(event_record(version_event(seconds_since_1970())) +

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "train/observe/append_file.h"
+#include "train/observe/append_only_file.h"
 #include "train/observe/step_report.h"
 
 namespace lockstep {
@@ -35,10 +35,10 @@ class TensorBoardLog {
 
   void append(const StepReport& report);
   void sync() { file_->sync(); }
-  bool is_named() const { return file_->is_named(); }  // see AppendFile
+  bool is_named() const { return file_->is_named(); }  // see AppendOnlyFile
 
  private:
-  std::optional<AppendFile> file_;
+  std::optional<AppendOnlyFile> file_;
 };
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@
 #include "train/fp8_sizes.h"
 #include "train/layout.h"
 #include "train/run/run_config.h"
-#include "train/step/run_state.h"
+#include "train/step/state_slices.h"
 #include "train/step/volume.h"
 
 namespace lockstep {
@@ -61,14 +61,15 @@ std::int64_t told_by(const TrainingConfig& config, Device device, int threads, i
 
 // Measures a run with `config`, a variant of the configuration `c` that changes the memory.
 RunBytes measure_run(const Config& c, const TrainingConfig& config, Device device, int rank,
-                     HostState::Copies copies = HostState::Copies::none) {
+                     HostStaging::Copies copies = HostStaging::Copies::none) {
   const int threads = threads_of(c);
-  const auto host_state = told_by(config, device, threads, rank, [&](Training& training) {
-    return HostState::bytes(state_slices(training.params(), training.optimizer()), device, copies);
+  const auto host_staging = told_by(config, device, threads, rank, [&](Training& training) {
+    return HostStaging::bytes(state_slices(training.params(), training.optimizer()), device,
+                              copies);
   });
   return {.training = measure_training(config, device, threads, rank),
           .batches = pinned_bytes(c, config.micro_batch_sequences),
-          .host_state = host_state,
+          .host_staging = host_staging,
           .copies = copies};
 }
 
@@ -144,7 +145,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
 RunBytes run_bytes(const Config& c, const MemoryRoom& room, bool may_copy, int rank) {
   const auto config = training_config(c);
   if (may_copy) {
-    const auto most = measure_run(c, config, room.device, rank, HostState::Copies::owned);
+    const auto most = measure_run(c, config, room.device, rank, HostStaging::Copies::owned);
     if (room.has(most.sum())) return most;
   }
   return measure_run(c, config, room.device, rank);
@@ -160,7 +161,7 @@ std::int64_t checkpoint_bytes(const Config& c) {
   return parameter_count(c.model) * (weight + 2 * bytes_per_element(c.precision.moments));
 }
 
-Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostState::Copies copies) {
+Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostStaging::Copies copies) {
   TrainingConfig config = training_config(c);
   if (config.mesh.size(Axis::shard) == 1 || config.sharding != Sharding::full) return {};
   const auto gathered = gathered_bytes(config, room.device, threads_of(c));

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "train/config.h"
-#include "train/step/host_state.h"
+#include "train/step/host_staging.h"
 #include "train/step/memory.h"
 #include "train/step/training.h"
 
@@ -12,10 +12,10 @@ namespace lockstep {
 
 struct RunBytes {
   Arenas::Bytes training;
-  std::int64_t batches = 0;     // host memory that loaders read ahead into
-  std::int64_t host_state = 0;  // host memory of HostState
-  HostState::Copies copies = HostState::Copies::none;
-  Arenas::Bytes sum() const { return {training.device, training.pinned + batches + host_state}; }
+  std::int64_t batches = 0;       // host memory that loaders read ahead into
+  std::int64_t host_staging = 0;  // host memory of HostStaging
+  HostStaging::Copies copies = HostStaging::Copies::none;
+  Arenas::Bytes sum() const { return {training.device, training.pinned + batches + host_staging}; }
 };
 // The memory that rank `rank` needs. It includes checkpoint staging copies if they fit and
 // `may_copy`: on ranks that save more, those are larger.
@@ -35,6 +35,6 @@ struct Keepable {
   Arenas::Bytes bytes;                                         // memory of a rank then
   std::int64_t gathered_bytes = 0, gathered_bytes_before = 0;  // received in a step
 };
-Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostState::Copies copies);
+Keepable keepable_blocks(const Config& config, const MemoryRoom& room, HostStaging::Copies copies);
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 // Chooses the matmul algorithms that the checkpoint records, else those of an earlier start.
-void choose_products(Run& run, const std::optional<Json>& about) {
+void choose_matmul_algorithms(Run& run, const std::optional<Json>& about) {
   if (!run.host.stream.is_cuda()) return;
   const auto file = run.host.directory.numerics();
   const auto where = about ? checkpoint_path(run.host.directory.checkpoints(), run.step()) : file;
@@ -146,7 +146,7 @@ void restore(Run& run, StepRunner& steps) {
   log_step(run.config, run.data.loader, run.host.world.size(), run.compute.meter.config());
   if (const auto imported = imported_weights(run.host.directory.checkpoints(), run.host.world);
       imported && !run.checkpoints.has_newer_elsewhere()) {
-    choose_products(run, std::nullopt);
+    choose_matmul_algorithms(run, std::nullopt);
     log_sources(run.config, run.data.loader.sources(), run.end_sample());
     return initialize(run, *imported);
   }
@@ -166,7 +166,8 @@ void restore(Run& run, StepRunner& steps) {
     }));
   }
   log_sources(run.config, run.data.loader.sources(), run.end_sample());
-  if (run.step() < run.steps() || run.host.options.verify_steps > 0) choose_products(run, about);
+  if (run.step() < run.steps() || run.host.options.verify_steps > 0)
+    choose_matmul_algorithms(run, about);
   if (!about && run.host.options.verify_steps > 0)
     throw ConfigError(
         str("--verify-resume: there is no checkpoint in ", run.host.directory.path().string()));

@@ -21,14 +21,14 @@ fs::path below(const std::string& shared, const fs::path& checkpoints) {
   return fs::path(shared) / str(run.filename().string(), "-", hex_of(purpose_of(run.string())));
 }
 
-MachineRanks machine_of(const Config::Checkpoint& config, const World& world,
-                        const Topology* topology) {
-  MachineRanks machine{.ranks = {},
-                       .one_file = config.files == Config::Checkpoint::Files::node,
-                       .own_directory = !config.local_directory.empty(),
-                       .partners = config.partner_copies};
+HostRanks machine_of(const Config::Checkpoint& config, const World& world,
+                     const Topology* topology) {
+  HostRanks machine{.ranks = {},
+                    .one_file = config.files == Config::Checkpoint::Files::node,
+                    .own_directory = !config.local_directory.empty(),
+                    .partners = config.partner_copies};
   if (topology != nullptr) {
-    machine.ranks = machine_ranks(*topology, world.rank());
+    machine.ranks = host_ranks(*topology, world.rank());
   } else {
     machine.ranks.resize(static_cast<std::size_t>(world.size()));
     std::iota(machine.ranks.begin(), machine.ranks.end(), 0);
@@ -36,7 +36,7 @@ MachineRanks machine_of(const Config::Checkpoint& config, const World& world,
   return machine;
 }
 
-MachineRanks sharing(MachineRanks machine) {
+HostRanks sharing(HostRanks machine) {
   machine.own_directory = false;
   return machine;
 }
@@ -69,11 +69,11 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
   check_directories();
   std::vector<BackgroundCopies::Hop> hops;
   if (!local_.empty())
-    hops.push_back({.copies = CheckpointCopies(world, local_, directory_, machine_.ranks),
+    hops.push_back({.copies = CheckpointCopier(world, local_, directory_, machine_.ranks),
                     .retention = retention_,
                     .milestones = config.keep_every_steps});
   if (!archive_.empty())
-    hops.push_back({.copies = CheckpointCopies(world, directory_, archive_, {}),
+    hops.push_back({.copies = CheckpointCopier(world, directory_, archive_, {}),
                     .retention = {},
                     .milestones = config.keep_every_steps,
                     .milestones_alone = true});
@@ -82,7 +82,7 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
 
 // Adds the checkpoints of `copies` that may be copied here and loaded.
 void RunCheckpoints::add_candidates(std::vector<Checkpointer::Candidate>& candidates,
-                                    const CheckpointCopies& copies,
+                                    const CheckpointCopier& copies,
                                     std::int64_t newest_here) const {
   const bool is_archive = copies.from() == archive_;
   for (const auto& found : copies.found()) {
@@ -101,11 +101,11 @@ void RunCheckpoints::add_candidates(std::vector<Checkpointer::Candidate>& candid
 std::vector<Checkpointer::Candidate> RunCheckpoints::elsewhere(std::int64_t newest_here) const {
   std::vector<Checkpointer::Candidate> candidates;
   if (!local_.empty())
-    add_candidates(candidates, CheckpointCopies(world_, local_, directory_, machine_.ranks),
+    add_candidates(candidates, CheckpointCopier(world_, local_, directory_, machine_.ranks),
                    newest_here);
   if (archive_.empty()) return candidates;
   try {
-    add_candidates(candidates, CheckpointCopies(world_, archive_, directory_, {}), newest_here);
+    add_candidates(candidates, CheckpointCopier(world_, archive_, directory_, {}), newest_here);
   } catch (const AccessError& error) {  // on all ranks
     if (newest_here < 0 && candidates.empty()) throw;
     log_warning("checkpoint.archive_directory is ignored: ", error.what());

@@ -45,7 +45,7 @@ class RunCheckpoints {
 
  private:
   void add_candidates(std::vector<Checkpointer::Candidate>& candidates,
-                      const CheckpointCopies& copies, std::int64_t newest_here) const;
+                      const CheckpointCopier& copies, std::int64_t newest_here) const;
   // Checkpoints of local directories and of the archive, which are copied to the run directory.
   std::vector<Checkpointer::Candidate> elsewhere(std::int64_t newest_here) const;
   void log_copies(const char* what_then);
@@ -56,7 +56,7 @@ class RunCheckpoints {
 
   World& world_;
   std::filesystem::path directory_, local_, archive_;  // the last two may be empty
-  MachineRanks machine_;
+  HostRanks machine_;
   Retention retention_;
   Checkpointer of_run_;
   std::optional<Checkpointer> of_machine_;

@@ -13,7 +13,7 @@
 #include "data/source.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
-#include "dist/job/agreement.h"
+#include "dist/job/rank_consistency.h"
 #include "dist/topology_here.h"
 #include "train/fp8_sizes.h"
 #include "train/interop/model_source.h"
@@ -97,7 +97,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   require_room(config, bytes, room);
   // No rank allocates while another still checks the free memory. All ranks stage copies, or none.
   const std::string no_copies = "no copies";
-  bool copies = bytes.copies == HostState::Copies::owned;
+  bool copies = bytes.copies == HostStaging::Copies::owned;
   const auto said = world.exchange(copies ? "" : no_copies);
   if (copies && std::find(said.begin(), said.end(), no_copies) != said.end()) {
     bytes = run_bytes(config, room, /*may_copy=*/false, world.rank());
@@ -108,7 +108,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   log_info("memory: ", words(bytes.training.device), world.size() > 1 ? " per rank" : "",
            " for weights, optimizer and activations",
            on_gpu   ? str(", ", words(bytes.sum().pinned), " of host memory")
-           : copies ? str(", ", words(bytes.host_state), " for a checkpoint staging copy")
+           : copies ? str(", ", words(bytes.host_staging), " for a checkpoint staging copy")
                     : "",
            copies ? ""
                   : str("; not enough ", on_gpu ? "host " : "",

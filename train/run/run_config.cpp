@@ -4,7 +4,7 @@
 
 #include "core/thread_pool.h"
 #include "data/tokenizer/tokenizer.h"
-#include "dist/job/agreement.h"
+#include "dist/job/rank_consistency.h"
 #include "train/layout.h"
 #include "train/run/attention_choice.h"
 #include "train/step/loss_sum.h"

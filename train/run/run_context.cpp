@@ -5,10 +5,10 @@
 
 #include "core/gpu.h"
 #include "core/system/machine.h"
-#include "dist/job/agreement.h"
+#include "dist/job/rank_consistency.h"
 #include "train/run/attention_choice.h"
 #include "train/run/peak_flops.h"
-#include "train/step/run_state.h"
+#include "train/step/state_slices.h"
 #include "train/step/weight_hash.h"
 
 namespace lockstep {
@@ -33,7 +33,7 @@ bool any_says(World& world, bool mine) {
 }
 
 // Returns `files`. Throws ConfigError if the cache of this host is too small for the configuration.
-MachineFiles& with_room(MachineFiles& files, const Config& config) {
+RunShards& with_room(RunShards& files, const Config& config) {
   std::vector<Loader::Config> loaders{train_loader(config, files.files())};
   if (!config.data.validation.empty()) loaders.push_back(validation_loader(config, files.files()));
   files.need_room(loaders);
@@ -41,7 +41,7 @@ MachineFiles& with_room(MachineFiles& files, const Config& config) {
 }
 
 // Held-out data have the kind of rows of the training data.
-std::optional<Sources> open_held_out(const Config& config, RowKind rows, MachineFiles& files) {
+std::optional<Sources> open_held_out(const Config& config, RowKind rows, RunShards& files) {
   if (config.data.validation.empty()) return std::nullopt;
   return Sources(Loader::sources_of(validation_loader(with_rows(config, rows), files.files())));
 }
@@ -69,7 +69,7 @@ RunHost::RunHost(const TrainOptions& given, const RunRanks& ranks)
       log(is_first() ? RunLog(world, directory, options.config.log, options.config.train.steps)
                      : RunLog()),
       gpu(options.device.kind == Device::Kind::cuda
-              ? std::optional<GpuWatch>(std::in_place, options.device)
+              ? std::optional<GpuTelemetry>(std::in_place, options.device)
               : std::nullopt),
       stream(options.device, "compute", Stream::Mode::immediate, threads_of(options.config)) {}
 
@@ -92,12 +92,12 @@ int RunHost::agreed_stop() {
   return most;
 }
 
-RunSources::RunSources(const Config& config, MachineFiles& files)
+RunSources::RunSources(const Config& config, RunShards& files)
     : training(Loader::sources_of(train_loader(config, with_room(files, config).files()))),
       held_out(open_held_out(config, training.row_kind(), files)) {}
 
 RunData::RunData(const RunConfig& config, RunSources sources, const RunBytes& bytes, RunHost& host,
-                 MachineFiles& all_files)
+                 RunShards& all_files)
     : files(all_files),
       pinned(host.options.device, Arena::Memory::pinned_host, bytes.batches),
       loader(train_loader(config, files.files()), std::move(sources.training),

@@ -9,19 +9,19 @@
 
 #include "data/loader.h"
 #include "train/layout.h"
-#include "train/observe/gpu_watch.h"
+#include "train/observe/gpu_telemetry.h"
 #include "train/observe/meter.h"
 #include "train/observe/run_log.h"
-#include "train/run/machine_files.h"
 #include "train/run/memory_budget.h"
 #include "train/run/resume.h"
 #include "train/run/run_checkpoints.h"
 #include "train/run/run_config.h"
+#include "train/run/run_shards.h"
 #include "train/run/run_tokenizer.h"
 #include "train/run/signals.h"
 #include "train/run/train_options.h"
 #include "train/run_directory.h"
-#include "train/step/host_state.h"
+#include "train/step/host_staging.h"
 #include "train/step/numerics.h"
 #include "train/step/training.h"
 
@@ -41,8 +41,8 @@ struct RunHost {
   const Topology* topology;  // may be absent
   const StopSignals signals;
   RunDirectory directory;
-  RunLog log;                   // publishes the start of the run
-  std::optional<GpuWatch> gpu;  // made before the stream, which allocates GPU memory
+  RunLog log;                       // publishes the start of the run
+  std::optional<GpuTelemetry> gpu;  // made before the stream, which allocates GPU memory
   Stream stream;
 };
 
@@ -50,7 +50,7 @@ struct RunHost {
 struct RunSources {
   // `files` must outlive this. Throws ConfigError if the host's cache is too small for the shards
   // that are read at the same time.
-  RunSources(const Config& config, MachineFiles& files);
+  RunSources(const Config& config, RunShards& files);
 
   Sources training;
   std::optional<Sources> held_out;  // data.validation
@@ -59,12 +59,12 @@ struct RunSources {
 // The loaders of a run's data, and the tokenizer of the data.
 struct RunData {
   RunData(const RunConfig& config, RunSources sources, const RunBytes& bytes, RunHost& host,
-          MachineFiles& files);
+          RunShards& files);
   ~RunData() { files.stop(); }  // before the loaders are destroyed
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
 
-  MachineFiles& files;
+  RunShards& files;
   Arena pinned;  // memory of the loaders
   Loader loader;
   std::optional<Loader> validation;
@@ -81,8 +81,8 @@ struct RunCompute {
 
   Arenas arenas;
   Training training;
-  HostState state;
-  const bool shares_state;  // true if HostState::shares_state() on any rank
+  HostStaging state;
+  const bool shares_state;  // true if HostStaging::shares_state() on any rank
   Meter meter;
   std::optional<NumericsRecord> numerics;  // only on a GPU
 };

@@ -10,7 +10,7 @@
 #include "core/function_ref.h"
 #include "train/observe/metrics_log.h"
 #include "train/run/run_context.h"
-#include "train/step/data_waits.h"
+#include "train/step/data_stalls.h"
 
 namespace lockstep {
 
@@ -59,7 +59,7 @@ class StepRunner {
   Batch next_batch(int micro_step);
 
   Run& run_;
-  DataWaits data_waits_;
+  DataStalls data_waits_;
 };
 
 }  // namespace lockstep

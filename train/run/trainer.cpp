@@ -88,7 +88,7 @@ int train(const TrainOptions& options, const RunRanks& ranks) {
   // Rank 0 makes the directory, and the others find it.
   RunHost host(options, ranks);
   // The first rank of each host opens the data files for the ranks of that host.
-  MachineFiles files(options.config.data, host.world);
+  RunShards files(options.config.data, host.world);
   RunSources sources(options.config, files);
   // On GPUs, ranks compare GPU models, drivers and libraries.
   const RunConfig config =

@@ -16,8 +16,8 @@ namespace {
 constexpr char kMeasured[] = "; matmul algorithms are measured again, and bits may differ";
 
 // The recorded algorithms that this GPU may use; none without a usable record.
-ProductChoices usable_products(const NumericsRecord& here, FunctionRef<Json()> recorded,
-                               const std::string& where) {
+MatmulAlgorithms usable_products(const NumericsRecord& here, FunctionRef<Json()> recorded,
+                                 const std::string& where) {
   try {
     const Json object = recorded();
     if (object.is_null() || object.find("products") == nullptr) return {};
@@ -35,7 +35,7 @@ ProductChoices usable_products(const NumericsRecord& here, FunctionRef<Json()> r
   return {};
 }
 
-std::string in_words(const ProductChoices& products) {
+std::string in_words(const MatmulAlgorithms& products) {
   Json json = Json::Object{};
   add_to(json, NumericsRecord{
                    .device = "", .driver = "", .nccl = "", .cleared = {}, .products = products});
@@ -44,13 +44,13 @@ std::string in_words(const ProductChoices& products) {
 
 // Each rank measures for itself and may choose differently. Then all ranks take the algorithms of
 // rank 0, which are recorded for later runs.
-ChosenProducts choose_as_rank_0(Training& training, const ProductChoices& recorded) {
-  auto chosen = training.choose_products(recorded);
+ChosenAlgorithms choose_as_rank_0(Training& training, const MatmulAlgorithms& recorded) {
+  auto chosen = training.choose_matmul_algorithms(recorded);
   World& world = *training.params().comms().world;
   const auto said = world.exchange(in_words(chosen.choices));
   if (std::equal(said.begin() + 1, said.end(), said.begin())) return chosen;
   const auto of_rank_0 = numerics_in(Json::parse(said.front(), "what rank 0 chose")).products;
-  auto again = training.choose_products(of_rank_0);
+  auto again = training.choose_matmul_algorithms(of_rank_0);
   agree(world, "matmul algorithms", {{"choice of rank 0", in_words(again.choices)}});
   chosen.choices = std::move(again.choices);
   return chosen;

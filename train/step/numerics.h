@@ -7,7 +7,7 @@
 
 #include "core/function_ref.h"
 #include "core/json.h"
-#include "dist/job/agreement.h"
+#include "dist/job/rank_consistency.h"
 #include "train/step/training.h"
 
 namespace lockstep {
@@ -17,7 +17,7 @@ struct NumericsRecord {
   std::string driver;  // "580.65.06"; without NVML, the CUDA version it supports: "13.0"
   std::string nccl{};  // nccl_in_words(), if there are several ranks
   std::vector<std::string> cleared{};  // gpu::cleared_variables()
-  ProductChoices products;
+  MatmulAlgorithms products;
 };
 
 // Adds the record as members of a checkpoint's "numerics" or of numerics.json.

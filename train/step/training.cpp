@@ -100,13 +100,13 @@ Batch Training::random_batch(Arena& pinned) const {
   return {.inputs = part(0), .targets = part(1), .positions = part(2), .document_start = {}};
 }
 
-ChosenProducts Training::choose_products(const ProductChoices& recorded) {
+ChosenAlgorithms Training::choose_matmul_algorithms(const MatmulAlgorithms& recorded) {
   Arena pinned(compute_.device(), Arena::Memory::pinned_host,
                3 * config_.micro_batch_sequences * config_.sequence_length *
                    bytes_per_element(DType::int32));
   const Batch batch = random_batch(pinned);
   params_.draw_weights(compute_, config_.seed);  // GPUs multiply zeros faster
-  auto chosen = lockstep::choose_products(compute_, recorded, [&] {
+  auto chosen = lockstep::choose_matmul_algorithms(compute_, recorded, [&] {
     begin_step(1, 0);
     micro_step(batch);
     trace_.end_step();

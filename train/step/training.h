@@ -13,7 +13,7 @@
 #include "core/mirror.h"
 #include "core/trace.h"
 #include "data/batch.h"
-#include "kernels/product_choices.h"
+#include "kernels/matmul_algorithms.h"
 #include "model/generate.h"
 #include "model/transformer.h"
 #include "train/step/device_batch.h"
@@ -64,10 +64,10 @@ class Training {
   void initialize();  // weights from the seed, moments zero
 
   // Chooses the algorithm of each matmul of a step and of an evaluation
-  // (kernels/product_choices.h), with a micro-batch of random tokens. Call it on a GPU before the
+  // (kernels/matmul_algorithms.h), with a micro-batch of random tokens. Call it on a GPU before the
   // first step. It overwrites the gradients and the weights on the device, but no master weights:
   // initialize() or load again.
-  ChosenProducts choose_products(const ProductChoices& recorded);
+  ChosenAlgorithms choose_matmul_algorithms(const MatmulAlgorithms& recorded);
 
   // A step is begin_step(), one or more micro_step(), and finish_step(). Masked sequences (targets
   // -1) do not count.
@@ -153,8 +153,8 @@ class Training {
 // sample.
 void measure_beside_steps(Training& training, Stream& compute);
 
-// Peak bytes of rank `rank` of a run with this configuration, without loader buffers and HostState.
-// It runs a step, an evaluation and a sample on a measuring stream.
+// Peak bytes of rank `rank` of a run with this configuration, without loader buffers and
+// HostStaging. It runs a step, an evaluation and a sample on a measuring stream.
 Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int threads,
                                int rank = 0);
 

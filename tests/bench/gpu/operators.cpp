@@ -10,9 +10,9 @@
 #include "kernels/gelu.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_algorithms.h"
 #include "kernels/matmul_fp8.h"
 #include "kernels/pieces.h"
-#include "kernels/product_choices.h"
 #include "kernels/qk_norm.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
@@ -288,7 +288,7 @@ class Products {
   void show(const std::string& what, const MatrixSizes& sizes, const std::function<void()>& call) {
     const auto& [N, I, O] = sizes;
     const double flops = 2.0 * static_cast<double>(N * I) * static_cast<double>(O);
-    const auto chosen = choose_products(bench_.stream(), {}, call);
+    const auto chosen = choose_matmul_algorithms(bench_.stream(), {}, call);
     const auto& seconds = chosen.measured.back().seconds;
     const double best = *std::min_element(seconds.begin(), seconds.end());
     const auto t = bench_.time(call);

@@ -188,7 +188,7 @@ bool step(const StepCase& c, Goals& goals) {
   Arenas arenas(kGpu, bytes);
   free.stage("arena", false);
   Training training(config, stream, arenas);
-  training.choose_products({});
+  training.choose_matmul_algorithms({});
   training.initialize();
   stream.synchronize();
   free.stage("cuBLASLt and kernels", true);

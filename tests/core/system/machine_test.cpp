@@ -4,7 +4,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/processors.h"
+#include "core/affinity.h"
 #include "tests/sysfs.h"
 
 namespace lockstep::testing::machine_test {
@@ -18,7 +18,7 @@ std::vector<int> all_of(int count) {
 std::vector<std::string> lists(const std::vector<ProcessorShare>& shares) {
   std::vector<std::string> lists;
   for (const auto& share : shares)
-    lists.push_back(processor_list(share.processors));
+    lists.push_back(cpu_list(share.processors));
   return lists;
 }
 
@@ -113,8 +113,8 @@ TEST(Machine, ranks_divide_all_cores_without_numa_information) {
   const DgxH100 dgx(false);
   const std::vector<Tenant> tenants(8, {all_of(224), -1});
   const auto shares = divide_processors(dgx.sysfs.root(), tenants);
-  EXPECT_EQ(processor_list(shares[0].processors), "0-13,112-125");
-  EXPECT_EQ(processor_list(shares[7].processors), "98-111,210-223");
+  EXPECT_EQ(cpu_list(shares[0].processors), "0-13,112-125");
+  EXPECT_EQ(cpu_list(shares[7].processors), "98-111,210-223");
   const DgxH100 with;
   const std::vector<Tenant> unknown{{all_of(224), 0}, {all_of(224), -1}};
   EXPECT_EQ(lists(divide_processors(with.sysfs.root(), unknown)),
@@ -124,7 +124,7 @@ TEST(Machine, ranks_divide_all_cores_without_numa_information) {
 
 TEST(Machine, ranks_divide_a_shared_mask_and_stay_inside_it) {
   const DgxH100 dgx;
-  const std::vector<int> quarter = listed_processors("8-11,120-123");
+  const std::vector<int> quarter = parse_cpu_list("8-11,120-123");
   const std::vector<Tenant> tenants{{quarter, 0}, {quarter, 0}};
   EXPECT_EQ(lists(divide_processors(dgx.sysfs.root(), tenants)),
             (Lists{"8-9,120-121", "10-11,122-123"}));
@@ -137,7 +137,7 @@ TEST(Machine, a_rank_keeps_the_mask_that_the_launcher_set) {
   const DgxH100 dgx;
   const auto all = all_of(224);
   const std::vector<Tenant> tenants{
-      {listed_processors("60-63"), 0}, {listed_processors("0-3"), 0}, {all, 1}};
+      {parse_cpu_list("60-63"), 0}, {parse_cpu_list("0-3"), 0}, {all, 1}};
   const auto shares = divide_processors(dgx.sysfs.root(), tenants);
   EXPECT_EQ(lists(shares), (Lists{"60-63", "0-3", "56-111,168-223"}));
   EXPECT_TRUE(shares[0].set_by_launcher);

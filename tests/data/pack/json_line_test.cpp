@@ -5,7 +5,7 @@
 #include <random>
 
 #include "core/json.h"
-#include "data/odd_input.h"
+#include "data/input_defects.h"
 #include "tests/wording.h"
 
 namespace lockstep::testing::json_line_test {
@@ -107,7 +107,7 @@ TEST(JsonLine, escapes_are_undone) {
   EXPECT_EQ(line.replaced(), 0u) << "of what is not read";
 }
 
-TEST(OddInput, what_is_no_number_is_quoted_outside_of_strings) {
+TEST(InputDefects, what_is_no_number_is_quoted_outside_of_strings) {
   EXPECT_EQ(with_quoted_not_numbers("{\"NaN\": NaN,\n \"a\\\"NaN\": [Infinity, -Infinity, 1]}\r\n"),
             "{\"NaN\": \"NaN\",\n \"a\\\"NaN\": [\"Infinity\", \"-Infinity\", 1]}\r\n");
   for (const char* same : {"", "{\"a", "\"\\", "{\"a\": nan}"})
@@ -275,7 +275,7 @@ void compare_with_core(std::uint64_t seed, int count) {
     std::optional<std::string> expected;
     std::string why;
     try {
-      OddInput odd;
+      InputDefects odd;
       const auto json = Json::parse(mended_json_lines(text, "line", odd), "line", 64);
       expected = json.at("text").as_string();
     } catch (const DataError& error) {

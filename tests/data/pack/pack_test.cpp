@@ -578,7 +578,7 @@ class PackRefusals : public PackTest {
     const auto text = message_of<DataError>([&] { pack(o); });
     const auto path = at("in/" + file);
     expect_contains(text, path);
-    expect_wording("data/odd_input", name, replaced(text, path, "in/FILE"));
+    expect_wording("data/input_defects", name, replaced(text, path, "in/FILE"));
   }
 };
 

@@ -28,13 +28,13 @@ socklen_t address_bytes(const std::string& name) {
 class ShardServerTest : public ::testing::Test {
  protected:
   ShardServerTest() { write_numbered_shards(directory_.path(), 4); }
-  NodeFiles files() const {
-    return NodeFiles({directory_ / "cache", 1 << 24, 2, 0.2}, no_environment(), quick_patience());
+  HostShards files() const {
+    return HostShards({directory_ / "cache", 1 << 24, 2, 0.2}, no_environment(), quick_patience());
   }
   std::string local(const std::string& name) const { return directory_ / name; }
   // A server whose clients wait for what a stalled far server does not send.
-  NodeFiles impatient_files() const {
-    return NodeFiles({directory_ / "cache", 1 << 24, 2, 0.2}, no_environment());
+  HostShards impatient_files() const {
+    return HostShards({directory_ / "cache", 1 << 24, 2, 0.2}, no_environment());
   }
   // A client that waits for a stalled shard, and throws an AccessError.
   static std::thread waiting_client(ShardClient& client, const BadServer& far) {
@@ -84,7 +84,7 @@ TEST_F(ShardServerTest, a_remote_shard_is_fetched_once_per_host) {
 }
 
 TEST_F(ShardServerTest, the_client_throws_the_error_of_the_server) {
-  NodeFiles files({directory_ / "cache", 1 << 24, 2, 0.2}, no_environment(), no_patience());
+  HostShards files({directory_ / "cache", 1 << 24, 2, 0.2}, no_environment(), no_patience());
   ShardServer server(files);
   ShardClient client(server.name());
   EXPECT_EQ(message_of<DataError>([&] { client.open(local("none")); }),

@@ -52,7 +52,7 @@ TEST(Control, serves_many_threads_at_once) {
 
 TEST(Control, carries_large_messages_before_they_are_received) {
   expect_none_thrown(run_ranks(Job(3), [](Control& control) {
-    constexpr int kMessages = 5;  // 80 MiB to one rank: more than the hub keeps
+    constexpr int kMessages = 5;  // 80 MiB to one rank: more than the control server keeps
     Bytes large(kMostMessageBytes);
     for (std::size_t i = 0; i < large.size(); i += 4096)
       large[i] = static_cast<std::byte>(philox(1, 2, i)[0]);
@@ -157,12 +157,12 @@ TEST(Control, does_not_wait_for_a_rank_that_is_gone) {
 
 TEST(Control, reports_that_rank_0_is_gone) {
   const Job job(2);
-  std::optional<Hub> hub(job.options());
+  std::optional<ControlServer> server(job.options());
   std::optional<Control> zero;
-  std::thread first([&] { zero.emplace(job.membership(0, hub->port())); });
-  Control one(job.membership(1, hub->port()));
+  std::thread first([&] { zero.emplace(job.membership(0, server->port())); });
+  Control one(job.membership(1, server->port()));
   first.join();
-  hub.reset();
+  server.reset();
   expect_refusal_here<TransientError>("dist/control", "rank 0 is gone", {"rank 0"},
                                       [&] { one.receive(0, "x", kEnough); });
   EXPECT_TRUE(eventually([&] {
@@ -177,13 +177,13 @@ TEST(Control, reports_that_rank_0_is_gone) {
 
 TEST(Control, names_ranks_that_do_not_start) {
   Job job(5, kFast, Milliseconds(500));
-  Hub hub(job.options());
+  ControlServer server(job.options());
   std::vector<std::string> thrown(5);
   std::vector<std::thread> threads;
   for (const int rank : {0, 1, 4})
     threads.emplace_back([&, rank] {
       try {
-        const Control control(job.membership(rank, hub.port()));
+        const Control control(job.membership(rank, server.port()));
       } catch (const TransientError& error) {
         thrown[static_cast<std::size_t>(rank)] = error.what();
       }
@@ -198,12 +198,12 @@ TEST(Control, names_ranks_that_do_not_start) {
 TEST(Control, waits_for_a_hub_that_starts_later) {
   const Job job(1);
   const ReservedPort port;
-  std::optional<Hub> hub;
+  std::optional<ControlServer> server;
   std::thread later([&] {
     std::this_thread::sleep_for(Milliseconds(300));
     auto options = job.options();
     options.port = port.number();
-    hub.emplace(options);
+    server.emplace(options);
   });
   const Control control(job.membership(0, port.number()));
   later.join();
@@ -211,8 +211,8 @@ TEST(Control, waits_for_a_hub_that_starts_later) {
 
 TEST(Control, tries_each_address) {
   const Job job(1);
-  const Hub hub(job.options());
-  auto membership = job.membership(0, hub.port());
+  const ControlServer server(job.options());
+  auto membership = job.membership(0, server.port());
   membership.addresses = {"no-such-host.invalid", "127.0.0.2", "127.0.0.1"};
   const Control control(membership);
 }
@@ -234,17 +234,17 @@ TEST(Control, sixty_four_processes_start_in_less_than_10_s) {
   for (int rank = 0; rank < job.ranks; ++rank) {
     all.push_back(rank);
     processes.start([&, rank] {
-      std::optional<Hub> hub;
+      std::optional<ControlServer> server;
       if (rank == 0) {
         auto options = job.options();
         options.port = port.number();
-        hub.emplace(options);
+        server.emplace(options);
       }
       {
         Control control(job.membership(rank, port.number()));
         control.barrier("end", kEnough);
       }
-      return !hub || hub->wait_until_all_left(kEnough) ? 0 : 1;
+      return !server || server->wait_until_all_left(kEnough) ? 0 : 1;
     });
   }
   ASSERT_TRUE(eventually([&] { return processes.all_ended(all); }, kEnough));

@@ -59,13 +59,13 @@ void expect_verdict(const std::string& verdict, const std::string& of, const std
 class Ranks {
  public:
   explicit Ranks(int count, const Timing& timing = kFast) : job_(count, timing) {
-    hub.emplace(job_.options());
+    server.emplace(job_.options());
     told_.resize(static_cast<std::size_t>(count));
-    controls_ = connect_all(job_, hub->port());
+    controls_ = connect_all(job_, server->port());
     for (int rank = 0; rank < count; ++rank) {
       auto& doing = *doing_.emplace_back(std::make_unique<Doing>());
       hearts.push_back(std::make_unique<Heartbeat>(
-          job_.membership(rank, hub->port()), timing, [&doing] { return doing(); },
+          job_.membership(rank, server->port()), timing, [&doing] { return doing(); },
           [this, rank](const Verdict& verdict) {
             const std::lock_guard lock(mutex_);
             told_[static_cast<std::size_t>(rank)] = verdict;
@@ -96,7 +96,7 @@ class Ranks {
   std::vector<std::unique_ptr<Control>> controls_;
 
  public:
-  std::optional<Hub> hub;
+  std::optional<ControlServer> server;
   std::vector<std::unique_ptr<Heartbeat>> hearts;
 };
 
@@ -119,7 +119,7 @@ TEST(Heartbeat, a_goodbye_is_not_a_death_but_an_end_without_one_is) {
   ranks.hearts[1].reset();
   std::this_thread::sleep_for(Milliseconds(300));
   EXPECT_EQ(ranks.told(0) + ranks.told(1) + ranks.told(2) + ranks.told(3), "");
-  ranks.hearts[2].reset();  // the hub was listening all the time
+  ranks.hearts[2].reset();  // the control server was listening all the time
   ranks.expect_told({0, 3}, 2, "died", {"step 120", "all_gather 7", "layer 7"});
 }
 
@@ -163,8 +163,8 @@ TEST(Heartbeat, reports_no_stall_while_the_slowest_makes_progress) {
 
 TEST(Heartbeat, that_starts_after_the_verdict_gets_it_too) {
   Job job(2);
-  Hub hub(job.options());
-  const auto controls = connect_all(job, hub.port());
+  ControlServer server(job.options());
+  const auto controls = connect_all(job, server.port());
   std::mutex mutex;
   std::vector<std::string> told;
   const auto nothing = [] { return Activity{}; };
@@ -178,14 +178,14 @@ TEST(Heartbeat, that_starts_after_the_verdict_gets_it_too) {
       return told.size() == n;
     };
   };
-  { const Heartbeat one(job.membership(1, hub.port()), kFast, nothing, keep); }
+  { const Heartbeat one(job.membership(1, server.port()), kFast, nothing, keep); }
   std::this_thread::sleep_for(Milliseconds(100));
-  const Heartbeat zero(job.membership(0, hub.port()), kFast, nothing, keep);
+  const Heartbeat zero(job.membership(0, server.port()), kFast, nothing, keep);
   EXPECT_TRUE(eventually(count(1)));
 }
 
-// A job of processes. Each rank has a hub (rank 0), Control and a heartbeat. It then waits in a
-// simulated collective until it is told to end or the heartbeat ends it.
+// A job of processes. Each rank has a control server (rank 0), Control and a heartbeat. It then
+// waits in a simulated collective until it is told to end or the heartbeat ends it.
 class Members : public Processes {
  public:
   Members(int ranks, const Timing& timing, const std::filesystem::path& folder,
@@ -196,12 +196,12 @@ class Members : public Processes {
     for (int rank = 0; rank < ranks; ++rank)
       start([=, this] {
         if (place) place(rank);
-        std::optional<Hub> hub;
+        std::optional<ControlServer> server;
         if (rank == 0) {
           auto options = job.options();
           options.address = "";
           options.port = port;
-          hub.emplace(options);
+          server.emplace(options);
         }
         auto membership = job.membership(rank, port);
         membership.addresses = {address};

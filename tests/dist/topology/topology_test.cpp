@@ -36,7 +36,7 @@ TEST(Topology, a_host_whose_gpus_are_all_linked_is_a_domain) {
   EXPECT_EQ(topology.domain_of[7], 0);
   EXPECT_EQ(topology.domain_of[8], 1);
   expect_summary("DGX", topology, {"16 ranks", "2 hosts", "2 x 8 ranks"});
-  EXPECT_EQ(machine_ranks(topology, 9), topology.domains[1].ranks);
+  EXPECT_EQ(host_ranks(topology, 9), topology.domains[1].ranks);
   const auto dealt = renumbered(topology, {8, 0, 9, 1, 10, 2, 11, 3, 12, 4, 13, 5, 14, 6, 15, 7});
   EXPECT_EQ(machines(dealt), (std::vector<std::vector<int>>{{0, 2, 4, 6, 8, 10, 12, 14},
                                                             {1, 3, 5, 7, 9, 11, 13, 15}}));

@@ -37,19 +37,19 @@ StepTime time_beside(const Cluster& cluster, Collective kind, int machines, std:
 }
 
 double computed_alone(const Cluster& cluster) {
-  return Prices(cluster.hardware).memory_seconds(static_cast<double>(kComputed));
+  return TimeModel(cluster.hardware).memory_seconds(static_cast<double>(kComputed));
 }
 
 // During a collective, compute has 1 - lost of its speed.
 TEST(StepTimeOn, a_collective_slows_compute_by_the_lost_share_of_its_time) {
   const Cluster cluster = h100s(2);
-  const Prices prices(cluster.hardware);
+  const TimeModel time_model(cluster.hardware);
   const double alone = computed_alone(cluster);
   for (const auto kind : {Collective::all_gather, Collective::all_to_all, Collective::all_reduce})
     for (const std::int64_t bytes : {1 << 10, 1 << 20, 1 << 28}) {
       const CollectiveCall call{
           .kind = kind, .bytes = static_cast<double>(bytes), .ranks = kRanks, .inside = kRanks / 2};
-      const double lost = prices.lost_share(call) * prices.collective_seconds(call);
+      const double lost = time_model.lost_share(call) * time_model.collective_seconds(call);
       EXPECT_NEAR(time_beside(cluster, kind, 2, bytes).total(), alone + lost, 1e-9 * alone)
           << name(kind) << " of " << bytes;
     }
@@ -59,7 +59,7 @@ TEST(StepTimeOn, a_measured_slowdown_replaces_the_known_one) {
   Cluster cluster = h100s(2);
   cluster.compute_beside = 1.5;
   const double alone = computed_alone(cluster);
-  const double gather = Prices(cluster.hardware)
+  const double gather = TimeModel(cluster.hardware)
                             .collective_seconds({.kind = Collective::all_gather,
                                                  .bytes = 1 << 28,
                                                  .ranks = kRanks,

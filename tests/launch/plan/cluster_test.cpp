@@ -220,30 +220,30 @@ Op op_of(Op::Kind kind, DType dtype, double flops, std::int64_t bytes) {
 
 // Computed by hand for measured(): 0.5 of 2e12 FLOP/s in bf16, 4e9 B/s of memory, 5e9 and 6e9 B/s
 // of links.
-TEST(ClusterPrices, on_cpus_follow_the_rates_of_the_file) {
-  const ClusterPrices prices(measured());
+TEST(ClusterTimes, on_cpus_follow_the_rates_of_the_file) {
+  const ClusterTimes time_model(measured());
   const auto product = op_of(Op::Kind::product, DType::bf16, 1e12, 1000);
-  EXPECT_DOUBLE_EQ(prices.seconds(product, {}), 1.0);
+  EXPECT_DOUBLE_EQ(time_model.seconds(product, {}), 1.0);
   const auto wide = op_of(Op::Kind::product, DType::fp32, 1e6, 4'000'000'000);
-  EXPECT_DOUBLE_EQ(prices.seconds(wide, {}), 1.0);
+  EXPECT_DOUBLE_EQ(time_model.seconds(wide, {}), 1.0);
   const auto memory = op_of(Op::Kind::memory, DType::bf16, 0, 2'000'000'000);
-  EXPECT_DOUBLE_EQ(prices.seconds(memory, {}), 0.5);
+  EXPECT_DOUBLE_EQ(time_model.seconds(memory, {}), 0.5);
   const auto gather = op_of(Op::Kind::collective, DType::bf16, 0, 1'000'000'000);
-  EXPECT_DOUBLE_EQ(prices.seconds(gather, {.ranks = 1, .domains = 1}), 0);
-  EXPECT_DOUBLE_EQ(prices.seconds(gather, {.ranks = 2, .domains = 1}), 3e-6 + 0.2);
-  EXPECT_DOUBLE_EQ(prices.seconds(gather, {.ranks = 6, .domains = 3}), 7e-5 + 1.0 / 6);
+  EXPECT_DOUBLE_EQ(time_model.seconds(gather, {.ranks = 1, .domains = 1}), 0);
+  EXPECT_DOUBLE_EQ(time_model.seconds(gather, {.ranks = 2, .domains = 1}), 3e-6 + 0.2);
+  EXPECT_DOUBLE_EQ(time_model.seconds(gather, {.ranks = 6, .domains = 3}), 7e-5 + 1.0 / 6);
 }
 
-TEST(ClusterPrices, on_gpus_equal_the_prices_of_their_hardware) {
+TEST(ClusterTimes, on_gpus_equal_the_prices_of_their_hardware) {
   Cluster c;
   c.hardware = *find_hardware("NVIDIA H100");
-  const ClusterPrices prices(c);
+  const ClusterTimes time_model(c);
   auto op = op_of(Op::Kind::collective, DType::bf16, 0, 1 << 30);
   op.ranks = 64;
-  const Prices expected(c.hardware);
-  EXPECT_DOUBLE_EQ(prices.seconds(op, {.ranks = 64, .domains = 8}), expected.seconds(op, 8));
+  const TimeModel expected(c.hardware);
+  EXPECT_DOUBLE_EQ(time_model.seconds(op, {.ranks = 64, .domains = 8}), expected.seconds(op, 8));
   op.kind = Op::Kind::memory;
-  EXPECT_DOUBLE_EQ(prices.seconds(op, {}), expected.seconds(op, 1));
+  EXPECT_DOUBLE_EQ(time_model.seconds(op, {}), expected.seconds(op, 1));
 }
 
 }  // namespace lockstep::testing::cluster_test

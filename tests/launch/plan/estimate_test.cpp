@@ -15,7 +15,7 @@
 #include "train/layout.h"
 #include "train/run/memory_budget.h"
 #include "train/run/run_config.h"
-#include "train/step/run_state.h"
+#include "train/step/state_slices.h"
 
 namespace lockstep::testing::estimate_test {
 
@@ -218,14 +218,14 @@ TEST(Estimate, missing_memory_is_reported_in_bytes) {
   const auto roomy = estimate(config, cluster);
   EXPECT_TRUE(roomy.fits());
   EXPECT_EQ(roomy.missing_bytes(), 0);
-  EXPECT_EQ(roomy.bytes.copies, HostState::Copies::owned);
+  EXPECT_EQ(roomy.bytes.copies, HostStaging::Copies::owned);
   const auto short_of = [](const Estimate& e) {
     return e.bytes.sum().device + e.bytes.sum().pinned + e.constant_bytes - 1;
   };
   cluster.hardware.hbm_bytes = short_of(roomy);
   const auto tight = estimate(config, cluster);
   EXPECT_TRUE(tight.fits());
-  EXPECT_EQ(tight.bytes.copies, HostState::Copies::none) << "they do not fit";
+  EXPECT_EQ(tight.bytes.copies, HostStaging::Copies::none) << "they do not fit";
   cluster.hardware.hbm_bytes = short_of(tight);
   const auto small = estimate(config, cluster);
   EXPECT_FALSE(small.fits());
@@ -276,9 +276,9 @@ TEST(Estimate, host_memory_has_offloaded_state_and_batches_read_ahead) {
   Config on_gpus = config;
   on_gpus.train.offload_activations = on_gpus.train.offload_optimizer = false;
   const auto copies = estimate(on_gpus, h100s(1));
-  EXPECT_EQ(copies.bytes.copies, HostState::Copies::owned);
+  EXPECT_EQ(copies.bytes.copies, HostStaging::Copies::owned);
   const auto saved = static_cast<double>(checkpoint_bytes(config)) / 8;
-  EXPECT_NEAR(static_cast<double>(copies.bytes.host_state), saved, 0.3 * saved);
+  EXPECT_NEAR(static_cast<double>(copies.bytes.host_staging), saved, 0.3 * saved);
 }
 
 TEST(Estimate, missing_host_memory_is_reported_in_bytes_of_a_rank) {
@@ -304,8 +304,8 @@ TEST(Estimate, missing_host_memory_is_reported_in_bytes_of_a_rank) {
   cluster.host_memory_bytes = 4 * copying.bytes.sum().pinned - 1;
   const auto turns = estimate(on_gpus, cluster);
   EXPECT_TRUE(turns.fits());
-  EXPECT_EQ(turns.bytes.copies, HostState::Copies::none);
-  EXPECT_LT(turns.bytes.host_state, copying.bytes.host_state);
+  EXPECT_EQ(turns.bytes.copies, HostStaging::Copies::none);
+  EXPECT_LT(turns.bytes.host_staging, copying.bytes.host_staging);
 }
 
 TEST(Estimate, constant_bytes_are_measured_or_reported_as_assumed) {
@@ -401,8 +401,8 @@ TEST(Estimate, fp8_is_planned_only_on_gpus_that_can_train_with_it) {
   config.precision.compute = DType::bf16;
   const auto refused = [&](const Cluster& cluster, std::initializer_list<std::string> pins) {
     const auto& gpu = cluster.hardware;
-    expect_refusal<ConfigError>("launch/estimate", str(gpu.name, ", fp8 rate ", gpu.fp8_flops), pins,
-                                [&] { estimate(config, cluster); });
+    expect_refusal<ConfigError>("launch/estimate", str(gpu.name, ", fp8 rate ", gpu.fp8_flops),
+                                pins, [&] { estimate(config, cluster); });
   };
   const auto of = [](const char* gpu) {
     Cluster cluster = h100s(1);

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "launch/plan/residuals.h"
+#include "launch/plan/plan_errors.h"
 #include "tests/captured.h"
 #include "tests/launch/plan/cluster_rig.h"
 #include "tests/wording.h"
@@ -68,9 +68,9 @@ TEST(RunPlan, has_corrected_times_if_earlier_runs_left_residuals) {
   StepTime planned, measured;
   planned[Component::products] = 1;
   measured[Component::products] = 1.5;
-  Residuals residuals;
-  residuals.add({.key = "a", .planned = planned, .measured = measured});
-  residuals.write(file);
+  PlanErrors plan_errors;
+  plan_errors.add({.key = "a", .planned = planned, .measured = measured});
+  plan_errors.write(file);
   const auto plan = planned_run(kConfig, kCluster, meter(), file, "a");
   EXPECT_EQ(plan.step.seconds, raw.step.seconds);
   const auto corrected = time_of(plan.corrected.value());

@@ -7,14 +7,14 @@
 
 namespace lockstep::testing::compute_checks_test {
 
-constexpr ProductShape kSmall{64, 64, 64, DType::bf16};
+constexpr MatmulShape kSmall{64, 64, 64, DType::bf16};
 
 // docs/preflight.md has these limits of an H100: 2.8 of 3.35 TB/s, 52 of 55 GB/s.
 TEST(ComputeChecks, a_known_gpu_has_limits) {
   LoneRank lone;
   lone.rank.known = find_hardware("NVIDIA H100 80GB HBM3");
   ASSERT_NE(lone.rank.known, nullptr);
-  const std::vector<ProductShape> shapes{kSmall, {64, 64, 64, DType::fp32}};
+  const std::vector<MatmulShape> shapes{kSmall, {64, 64, 64, DType::fp32}};
   check_products(lone.rank, shapes, nullptr);
   check_memory(lone.rank);
   check_host_copies(lone.rank);
@@ -26,12 +26,12 @@ TEST(ComputeChecks, a_known_gpu_has_limits) {
   EXPECT_NEAR(limit("memory, read and written"), 2.8e12, 0.03e12);
   EXPECT_NEAR(limit("copy from the host"), 52e9, 0.5e9);
   EXPECT_NEAR(limit("copy to the host"), 52e9, 0.5e9);
-  const double price = price_seconds(kSmall, *lone.rank.known);
+  const double price = predicted_seconds(kSmall, *lone.rank.known);
   EXPECT_NEAR(limit("product 64 x 64 x 64 bf16"), 0.9 * 2 * 64 * 64 * 64 / price, 1);
   EXPECT_TRUE(std::isnan(limit("product 64 x 64 x 64 fp32")));
   // A large matmul reaches 71 % of 989 TFLOP/s under the power cap.
-  const ProductShape large{8192, 8192, 8192, DType::bf16};
-  EXPECT_NEAR(large.flops() / price_seconds(large, *lone.rank.known), 0.71 * 989e12, 30e12);
+  const MatmulShape large{8192, 8192, 8192, DType::bf16};
+  EXPECT_NEAR(large.flops() / predicted_seconds(large, *lone.rank.known), 0.71 * 989e12, 30e12);
 }
 
 TEST(ComputeChecks, cpus_have_a_limit_only_for_their_share_of_time) {
@@ -56,12 +56,13 @@ TEST(ComputeChecks, a_copy_is_compared_with_its_source) {
   Stream idle(Device{}, "idle", Stream::Mode::measuring, 1);
   PreflightRank rank{lone.world, lone.topology, lone.comms, idle, nullptr, {}};
   EXPECT_EQ(check_memory(rank), 0);
-  expect_wording("launch/preflight_checks", "a copy with other bits", rank.findings.front().failure);
+  expect_wording("launch/preflight_checks", "a copy with other bits",
+                 rank.findings.front().failure);
 }
 
 // Each rank multiplies the same numbers, so that bits of ranks can be compared.
 TEST(ComputeChecks, equal_matmuls_have_equal_bits_and_others_differ) {
-  const auto bits = [](const ProductShape& shape) {
+  const auto bits = [](const MatmulShape& shape) {
     LoneRank lone;
     check_products(lone.rank, std::vector{shape}, nullptr);
     return lone.rank.findings.front().bits;
@@ -74,7 +75,7 @@ TEST(ComputeChecks, equal_matmuls_have_equal_bits_and_others_differ) {
 
 TEST(ComputeChecks, the_best_rate_of_each_data_type_is_returned) {
   LoneRank lone;
-  const std::vector<ProductShape> shapes{{8, 8, 8, DType::fp32}, {256, 256, 256, DType::fp32}};
+  const std::vector<MatmulShape> shapes{{8, 8, 8, DType::fp32}, {256, 256, 256, DType::fp32}};
   const auto rates = check_products(lone.rank, shapes, nullptr);
   const auto rate = [&](const char* check) { return find(lone.rank.findings, check)->value; };
   EXPECT_EQ(rates.fp32,

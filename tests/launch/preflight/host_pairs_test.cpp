@@ -17,7 +17,7 @@ std::vector<int> uneven(int hosts) {
 }
 
 int place_of(const Topology& topology, int rank) {
-  const auto ranks = machine_ranks(topology, rank);
+  const auto ranks = host_ranks(topology, rank);
   return static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
 }
 

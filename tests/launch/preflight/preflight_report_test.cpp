@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/system/machine.h"
-#include "launch/plan/residuals.h"
+#include "launch/plan/plan_errors.h"
 #include "launch/preflight/report.h"
 #include "launch/preflight_verb.h"
 #include "tests/captured.h"
@@ -189,10 +189,10 @@ TEST(Preflight, values_that_preflight_does_not_measure_are_kept) {
   costly.restart_seconds = 60;
   costly.launch_seconds = 0.5;  // measured
   spit(last.cluster, to_json(costly).dump());
-  spit(Residuals::file_beside(last.cluster), "of the old one");
+  spit(PlanErrors::file_beside(last.cluster), "of the old one");
   expect_wording("launch/preflight", "residuals", conclude(nullptr));
   EXPECT_EQ(slurp(last.folder / "cluster.residuals.json.before"), "of the old one");
-  EXPECT_FALSE(fs::exists(Residuals::file_beside(last.cluster)));
+  EXPECT_FALSE(fs::exists(PlanErrors::file_beside(last.cluster)));
   Cluster expected = costly;
   expected.launch_seconds = 0;
   EXPECT_EQ(to_json(written()).dump(), to_json(expected).dump());

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "launch/plan/residuals.h"
+#include "launch/plan/plan_errors.h"
 #include "tests/launch/preflight/preflight_rig.h"
 #include "tests/wording.h"
 
@@ -49,7 +49,7 @@ TEST(Preflight, measures_each_rank_in_parts_and_returns_a_cluster_for_plans) {
   EXPECT_EQ(find(mine, product)->bits, find(all[1].findings, product)->bits);
   EXPECT_EQ(find(mine, product)->bits.size(), 32u);
   EXPECT_EQ(find(mine, "memory, read and written")->of, "1 rank on the host, 1 thread each");
-  expect_contains(find(mine, "a step's own operators")->of, residual_key(config));
+  expect_contains(find(mine, "a step's own operators")->of, plan_error_key(config));
   ASSERT_EQ(counts.size(), 4u);
   EXPECT_GT(counts.front(), 0u);
   EXPECT_EQ(counts.back(), mine.size());

@@ -4,7 +4,7 @@
 
 namespace lockstep::testing::slowdown_test {
 
-constexpr ProductShape kShape{256, 256, 256, DType::fp32};
+constexpr MatmulShape kShape{256, 256, 256, DType::fp32};
 
 TEST(Slowdown, is_the_same_on_all_ranks) {
   std::vector<Slowdown> measured(2);

@@ -17,7 +17,7 @@ constexpr const char* kReader = "train/choices";
 const std::string kFixture = LOCKSTEP_FIXTURES "/choices";
 
 std::vector<Question> parse(const std::string& text, const std::string& what = "q.jsonl") {
-  OddInput odd;
+  InputDefects odd;
   return parse_questions(text, what, odd);
 }
 
@@ -99,7 +99,7 @@ TEST(ChoiceEncoder, puts_the_document_token_in_front_once) {
 }
 
 TEST(Questions, that_are_irregular_are_accepted_and_counted) {
-  OddInput odd;
+  InputDefects odd;
   const auto questions = parse_questions(
       "{\"context\":\"a\\udfff\",\"choices\":[\"b\",\"\\ud800\"],\"label\":1,\"score\":[NaN,-"
       "Infinity]}",

@@ -13,16 +13,16 @@ constexpr std::int64_t kPositions = 16;
 
 EncodedPrompts encode(const std::vector<PromptText>& texts, std::int64_t tokens = 4,
                       const Tokenizer& tokenizer = ByteTokenizer()) {
-  OddInput odd;
+  InputDefects odd;
   return encode_prompts(texts, tokens, tokenizer, kPositions, odd);
 }
 
-std::vector<PromptText> parse(const std::string& lines, OddInput odd = {}) {
+std::vector<PromptText> parse(const std::string& lines, InputDefects odd = {}) {
   return parse_prompts(lines, "p.jsonl", odd);
 }
 
 std::vector<PromptText> read(const std::filesystem::path& file) {
-  OddInput odd;
+  InputDefects odd;
   return read_prompts(file, odd);
 }
 
@@ -152,7 +152,7 @@ TEST(Prompts, a_prompt_without_free_positions_generates_nothing_and_others_use_t
 
 // Read like Python's json.loads(line), with a lone surrogate as U+FFFD.
 TEST(Prompts, an_irregular_line_is_accepted_and_counted) {
-  OddInput odd;
+  InputDefects odd;
   const auto prompts = parse_prompts(
       "{\"prompt\": \"a\\ud800\\ud83d\\ude00\\\\ud800\", \"score\": NaN}\n"
       "{\"x\": [-Infinity, Infinity, \"NaN\"], \"prompt\": \"\\udc00 NaN \xff\xc3\xa4\"}",
@@ -170,7 +170,7 @@ TEST(Prompts, bytes_without_a_token_are_dropped_and_counted) {
   spit(directory / "tokenizer.json",
        R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
            "model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})");
-  OddInput odd;
+  InputDefects odd;
   const auto encoded =
       encode_prompts(std::vector<PromptText>{{"ab", "p: line 1"},
                                              {"a\x04\x04"

@@ -86,7 +86,7 @@ Config sharded(std::int64_t ranks) {
 }
 
 Keepable kept(const Config& config, const MemoryRoom& room = kRoom) {
-  return keepable_blocks(config, room, HostState::Copies::none);
+  return keepable_blocks(config, room, HostStaging::Copies::none);
 }
 
 TEST(Memory, blocks_could_stay_gathered_where_there_is_memory_for_them) {
@@ -120,8 +120,8 @@ TEST(Memory, each_rank_of_a_run_is_measured_as_itself) {
   config.layout.replicate = config.layout.tensor = 2;
   const auto copies = [&](int rank) {
     const auto bytes = run_bytes(config, kRoom, /*may_copy=*/true, rank);
-    EXPECT_EQ(bytes.copies, HostState::Copies::owned);
-    return bytes.host_state;
+    EXPECT_EQ(bytes.copies, HostStaging::Copies::owned);
+    return bytes.host_staging;
   };
   std::int64_t sum = 0;
   for (int rank = 0; rank < 4; ++rank)

@@ -1,0 +1,51 @@
+// ControlServer is the server of rank 0. Every rank connects to it twice. It forwards messages
+// (dist/job/control.h). From heartbeats (dist/job/heartbeat.h) it derives the verdict that aborts
+// the job (dist/job/failure_detector.h). It has one thread and one port, and makes no blocking
+// call.
+//
+// An unauthenticated client can hold a few hundred bytes and one descriptor, for a few seconds. If
+// there are too many of them, the oldest is closed.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "dist/job/failure_detector.h"
+
+namespace lockstep {
+
+struct ControlServerOptions {
+  int ranks = 1;
+  Secret secret;
+  std::string address{};          // to listen at; empty: every address of this host
+  std::uint16_t port = 0;         // 0: any free port
+  Milliseconds start{60'000};     // time for all ranks to connect; then missing ones are reported
+  Milliseconds handshake{5'000};  // time for one client to authenticate
+  Timing timing{};
+};
+
+class ControlServer {
+ public:
+  // Throws TransientError if it cannot listen.
+  explicit ControlServer(const ControlServerOptions& options);
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+  // Closes all connections. Ranks that have not left treat it as rank 0's death.
+  ~ControlServer();
+
+  std::uint16_t port() const { return port_; }
+
+  // Waits until all ranks have disconnected; returns false at the deadline. Rank 0 calls it before
+  // it ends.
+  bool wait_until_all_left(Milliseconds timeout);
+
+ private:
+  class Server;
+  std::uint16_t port_ = 0;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// No kernel: the choice is cuBLASLt's, of this stream.
+#include <cublasLt.h>
+
+#include "kernels/cublas.cuh"
+
+namespace lockstep::cuda {
+
+std::int64_t cublaslt_version() {
+  return static_cast<std::int64_t>(cublasLtGetVersion());
+}
+
+ChosenAlgorithms choose_matmul_algorithms(Stream& stream, const MatmulAlgorithms& recorded,
+                                          FunctionRef<void()> run) {
+  auto& cublas = stream.kept<Cublas>();
+  cublas.begin_choosing(recorded);
+  run();
+  return cublas.end_choosing();
+}
+
+}  // namespace lockstep::cuda

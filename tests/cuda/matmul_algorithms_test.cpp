@@ -1,0 +1,107 @@
+// Which algorithms products take: kept, taken again, and not where cuBLASLt refuses them.
+#include "kernels/matmul_algorithms.h"
+
+#include "core/hash.h"
+#include "kernels/matmul.h"
+#include "tests/cuda/twins.h"
+
+namespace lockstep::testing::product_choices_test {
+
+// The products of one linear layer, on a stream of its own.
+class Layer {
+ public:
+  explicit Layer(DType dtype)
+      : x_(t_.random({24, 32}, dtype)),
+        weight_(t_.random({16, 32}, dtype)),
+        y_(t_.poisoned({24, 16}, dtype)),
+        dweight_(t_.poisoned({16, 32}, DType::fp32)) {}
+
+  ChosenAlgorithms choose(const MatmulAlgorithms& recorded = {}) {
+    return choose_matmul_algorithms(t_.stream(), recorded, [&] { run(); });
+  }
+  void run() {
+    matmul_forward(t_.stream(), t_.arena(), y_.device, x_.device, weight_.device);
+    matmul_backward_weight(t_.stream(), t_.arena(), dweight_.device, {}, y_.device, x_.device);
+  }
+  // As the host computes it, and the bits of it.
+  Tensor forward() {
+    t_.run([&](const Side& on) {
+      matmul_forward(on.stream, on.scratch, on(y_), on(x_), on(weight_));
+    });
+    t_.expect_close(y_, "y", 6);
+    return t_.download(y_.device);
+  }
+
+ private:
+  Twins t_{1};
+  Twin x_, weight_, y_, dweight_;
+};
+
+struct ProductChoicesCuda : CudaTest {};
+INSTANTIATE_TEST_SUITE_P(types, ProductChoicesCuda, kFloatTypes, dtype_name);
+
+TEST_P(ProductChoicesCuda, each_product_is_measured_once_and_computes_as_the_cpu_does) {
+  Layer layer(GetParam());
+  const auto chosen = layer.choose();
+  ASSERT_EQ(chosen.choices.algorithms.size(), 2U);
+  ASSERT_EQ(chosen.measured.size(), 2U);
+  EXPECT_GT(chosen.choices.cublaslt, 0);
+  EXPECT_TRUE(chosen.refused.empty());
+  for (const auto& measured : chosen.measured) {
+    EXPECT_TRUE(chosen.choices.algorithms.contains(measured.product)) << measured.product;
+    ASSERT_FALSE(measured.seconds.empty());
+    EXPECT_GT(measured.seconds.front(), 0);
+  }
+  layer.forward();
+}
+
+TEST_P(ProductChoicesCuda, what_is_recorded_is_taken_again_and_gives_the_same_bits) {
+  Layer layer(GetParam()), again(GetParam());
+  const auto chosen = layer.choose();
+  const auto restored = again.choose(chosen.choices);
+  EXPECT_TRUE(restored.measured.empty());
+  EXPECT_TRUE(restored.refused.empty());
+  EXPECT_EQ(restored.choices.algorithms, chosen.choices.algorithms);
+  expect_bitwise_equal(again.forward(), layer.forward(), "y");
+}
+
+TEST_P(ProductChoicesCuda, what_is_of_another_version_is_measured) {
+  Layer layer(GetParam());
+  auto recorded = layer.choose().choices;
+  ++recorded.cublaslt;
+  const auto chosen = layer.choose(recorded);
+  EXPECT_EQ(chosen.measured.size(), 2U);
+  EXPECT_EQ(chosen.choices.cublaslt, recorded.cublaslt - 1);
+}
+
+// Bytes that are no algorithm, with a hash that is theirs; a real cuBLASLt is not asked what it
+// makes of them.
+std::string unknown() {
+#ifdef LOCKSTEP_SIMT
+  const std::vector<std::byte> bytes(64, std::byte{0xff});
+  return std::string(128, 'f') + hash_hex(bytes).substr(0, 16);
+#else
+  return {};
+#endif
+}
+
+TEST_P(ProductChoicesCuda, what_is_damaged_is_refused_and_measured) {
+  const auto choices = Layer(GetParam()).choose().choices;
+  const auto& good = choices.algorithms.begin()->second;
+  for (const auto& bad : {std::string(), good.substr(2), good + "00", "-1" + good.substr(2),
+                          "g0" + good.substr(2), std::string(good.size(), 'f'), unknown()}) {
+    auto recorded = choices;
+    recorded.algorithms.begin()->second = bad;
+    recorded.algorithms["a product that no layer has"] = good;
+    Layer layer(GetParam());
+    const auto chosen = layer.choose(recorded);
+    EXPECT_EQ(chosen.refused, std::vector{choices.algorithms.begin()->first}) << bad;
+    ASSERT_EQ(chosen.measured.size(), 1U) << bad;
+    EXPECT_EQ(chosen.measured[0].product, chosen.refused[0]) << bad;
+    EXPECT_EQ(chosen.choices.algorithms.size(), 2U) << bad;
+    EXPECT_EQ(chosen.choices.algorithms.begin()->second.size(), good.size()) << bad;
+    layer.forward();
+  }
+}
+
+}  // namespace lockstep::testing::product_choices_test

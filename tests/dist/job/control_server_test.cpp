@@ -1,0 +1,254 @@
+// Unauthenticated clients, and ranks that break the protocol, do no harm at rank 0's port.
+#include "dist/job/control_server.h"
+
+#include <algorithm>
+
+#include "core/philox.h"
+#include "tests/dist/job.h"
+#include "tests/dist/words.h"
+
+namespace lockstep::testing::hub_test {
+
+constexpr Milliseconds kEnough{20'000};
+
+// Begin of a handshake that any program can send.
+Bytes hello() {
+  Bytes bytes = as_bytes("LOCKSTEP");
+  const auto version = BodyWriter().number(std::uint32_t{1}).take();
+  bytes.insert(bytes.end(), version.begin(), version.end());
+  bytes.resize(44);
+  return bytes;
+}
+
+const Bytes kHello = hello();
+
+class HubClients : public ::testing::Test {
+ protected:
+  HubClients() {
+    auto options = job_.options();
+    options.handshake = Milliseconds(300);
+    server_.emplace(options);
+  }
+  Socket client() const { return connect_to("127.0.0.1", server_->port(), Clock::now() + kEnough); }
+  // The bytes until the control server closes it.
+  static Bytes answer(Socket& socket) {
+    const auto deadline = Clock::now() + kEnough;
+    Bytes all, bytes(4096);
+    try {
+      while (const auto n = socket.receive_some(bytes, deadline))
+        all.insert(all.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
+    } catch (const TransientError&) {
+      EXPECT_LT(Clock::now(), deadline) << "it was not closed in time";
+    }
+    return all;
+  }
+  void expect_ranks_can_work() const {
+    const auto before = Clock::now();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < job_.ranks; ++rank)
+      threads.emplace_back([&, rank] {
+        Control control(job_.membership(rank, server_->port()));
+        control.barrier("b", kEnough);
+      });
+    for (auto& thread : threads)
+      thread.join();
+    EXPECT_LT(Clock::now() - before, Milliseconds(5000));
+  }
+  // A connection of rank 0 of a job, which may then break the protocol.
+  Socket member(const Secret& secret) const {
+    auto membership = job_.membership(0, server_->port());
+    membership.secret = secret;
+    return join(membership, Channel::control, Clock::now() + kEnough);
+  }
+
+  Job job_{3};
+  std::optional<ControlServer> server_;
+};
+
+TEST_F(HubClients, with_random_bytes_get_no_answer) {
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    Socket socket = client();
+    Bytes bytes(1 + philox(1, 2, i)[0] % 5000);
+    for (std::size_t k = 0; k < bytes.size(); ++k)
+      bytes[k] = static_cast<std::byte>(philox(1, i, k)[0]);
+    socket.send_all(bytes, Clock::now() + kEnough);
+    EXPECT_TRUE(answer(socket).empty());
+  }
+  expect_ranks_can_work();
+}
+
+TEST_F(HubClients, of_other_protocols_are_closed_before_they_end_a_line) {
+  const auto before = Clock::now();
+  Socket socket = client();
+  socket.send_all(as_bytes("GET"), before + kEnough);
+  EXPECT_TRUE(answer(socket).empty());
+  expect_ranks_can_work();
+}
+
+TEST_F(HubClients, without_the_secret_get_only_a_random_number) {
+  Socket socket = client();
+  socket.send_all(kHello, Clock::now() + kEnough);
+  Bytes32 challenge;
+  socket.receive_all(challenge, Clock::now() + kEnough);
+  socket.send_all(Bytes(112), Clock::now() + kEnough);
+  EXPECT_TRUE(answer(socket).empty());
+  EXPECT_THROW(member(Secret::draw()), ConfigError);
+  expect_ranks_can_work();
+}
+
+TEST_F(HubClients, cannot_replay_a_proof) {
+  // An attacker between a rank and the control server records the rank's bytes and sends them
+  // again.
+  Socket listener = listen_at("127.0.0.1", 0);
+  auto membership = job_.membership(0, listener.port());
+  membership.start = Milliseconds(1000);
+  std::thread rank([&] {
+    try {
+      join(membership, Channel::control, Clock::now() + membership.start);
+    } catch (const Error&) {
+    }
+  });
+  ASSERT_TRUE(wait_for(listener, false, Clock::now() + kEnough));
+  Socket heard = *accept_from(listener);
+  Socket real = client();
+  Bytes first(44), challenge(32), proof(112), accepted(32);
+  const auto deadline = Clock::now() + kEnough;
+  heard.receive_all(first, deadline);
+  real.send_all(first, deadline);
+  real.receive_all(challenge, deadline);
+  heard.send_all(challenge, deadline);
+  heard.receive_all(proof, deadline);
+  real.send_all(proof, deadline);
+  real.receive_all(accepted, deadline);  // so the proof is valid
+  real.shut();
+  heard.shut();
+  listener.shut();
+
+  Socket again = client();
+  again.send_all(first, deadline);
+  again.receive_all(challenge, deadline);
+  again.send_all(proof, deadline);
+  EXPECT_TRUE(answer(again).empty());
+  rank.join();
+}
+
+TEST_F(HubClients, that_pose_as_rank_0_are_detected) {
+  Socket listener = listen_at("127.0.0.1", 0);
+  std::thread impostor([&] {
+    for (int i = 0; i < 3; ++i) {
+      if (!wait_for(listener, false, Clock::now() + kEnough)) return;
+      auto socket = accept_from(listener);
+      Bytes bytes(112);
+      socket->receive_all(std::span(bytes).first(44), Clock::now() + kEnough);
+      socket->send_all(Bytes(32), Clock::now() + kEnough);
+      socket->receive_all(bytes, Clock::now() + kEnough);
+      socket->send_all(Bytes(32), Clock::now() + kEnough);
+    }
+  });
+  expect_refusal_here<ConfigError>("dist/control_server", "an impostor", {"rank 0"}, [&] {
+    join(job_.membership(1, listener.port()), Channel::control, Clock::now() + kEnough);
+  });
+  impostor.join();
+}
+
+TEST_F(HubClients, that_send_nothing_or_little_are_closed_in_time) {
+  std::vector<Socket> sockets;
+  for (int i = 0; i < 5; ++i)
+    sockets.push_back(client());
+  sockets[1].send_all(std::span(kHello).first(1), Clock::now() + kEnough);
+  sockets[2].send_all(std::span(kHello).first(43), Clock::now() + kEnough);
+  sockets[3].send_all(kHello, Clock::now() + kEnough);
+  for (int i = 0; i < 12; ++i) {  // a byte from time to time
+    sockets[4].try_send(std::span(kHello).subspan(static_cast<std::size_t>(i), 1));
+    std::this_thread::sleep_for(Milliseconds(20));
+  }
+  expect_ranks_can_work();
+  for (std::size_t i = 0; i < sockets.size(); ++i)
+    EXPECT_EQ(answer(sockets[i]).size(), i == 3 ? 32u : 0u) << i;
+}
+
+TEST_F(HubClients, in_any_number_do_not_block_ranks) {
+  auto options = job_.options();  // with a long time to authenticate
+  options.handshake = Milliseconds(60'000);
+  server_.emplace(options);
+  std::vector<Socket> sockets;
+  for (int i = 0; i < 300; ++i)
+    sockets.push_back(client());
+  expect_ranks_can_work();
+  // The oldest were closed in favour of newer ones.
+  EXPECT_TRUE(answer(sockets.front()).empty());
+  Bytes byte(1);
+  EXPECT_EQ(sockets.back().try_receive(byte), std::optional<std::size_t>(0));
+}
+
+TEST_F(HubClients, that_close_in_the_middle_leave_nothing) {
+  for (const std::size_t n : {0u, 1u, 20u, 44u}) {
+    Socket socket = client();
+    socket.send_all(std::span(kHello).first(n), Clock::now() + kEnough);
+  }
+  expect_ranks_can_work();
+}
+
+TEST_F(HubClients, deliver_nothing_of_half_a_frame) {
+  std::vector<std::unique_ptr<Control>> others(3);
+  std::vector<std::thread> threads;
+  for (const int rank : {1, 2})
+    threads.emplace_back([&, rank] {
+      others[static_cast<std::size_t>(rank)] =
+          std::make_unique<Control>(job_.membership(rank, server_->port()));
+    });
+  Socket zero = member(job_.secret);
+  for (auto& thread : threads)
+    thread.join();
+  Bytes frame;
+  append(frame, {FrameKind::message, 1, "half", Bytes(100)});
+  zero.send_all(std::span(frame).first(50), Clock::now() + kEnough);
+  zero.finish_sending();
+  expect_refusal_here<TransientError>("dist/control_server", "half a frame", {"'half'", "rank 0"},
+                                      [&] { others[1]->receive(0, "half", kEnough); });
+  others[1]->send(2, "x", as_bytes("alive"));
+  EXPECT_EQ(as_text(others[2]->receive(1, "x", kEnough)), "alive");
+}
+
+TEST_F(HubClients, with_the_secret_are_closed_after_a_wrong_frame) {
+  const auto head = [](std::uint32_t kind, std::int32_t peer, std::uint32_t tag,
+                       std::uint32_t body) {
+    return BodyWriter().number(kind).number(peer).number(tag).number(body).take();
+  };
+  for (const auto& wrong :
+       {head(1, 0, 0, 0xffffffff), head(1, 0, 65, 0), head(99, 0, 0, 0), head(1, 0, 0, 0),
+        head(5, 0, 0, 0)}) {  // the last two are not allowed at this time or on this channel
+    Socket socket = member(job_.secret);
+    socket.send_all(wrong, Clock::now() + kEnough);
+    EXPECT_TRUE(answer(socket).empty());
+  }
+  expect_ranks_can_work();
+}
+
+TEST_F(HubClients, of_another_job_get_the_reason) {
+  const auto refused = [&](int rank, int ranks, std::initializer_list<std::string> pins) {
+    auto membership = job_.membership(rank, server_->port());
+    membership.ranks = ranks;
+    expect_refusal_here<ConfigError>("dist/control_server", str("rank ", rank, " of ", ranks), pins,
+                                     [&] { const Control control(membership); });
+  };
+  refused(1, 4, {"rank 1 of 4", "3"});
+  refused(3, 3, {"rank 3"});
+  refused(-1, 3, {"rank -1"});
+  Socket first = member(job_.secret);
+  refused(0, 3, {"rank 0"});
+  first = Socket();
+  expect_ranks_can_work();
+}
+
+TEST(ControlServer, reports_that_its_port_is_taken) {
+  const Job job(1);
+  const ControlServer server(job.options());
+  auto options = job.options();
+  options.port = server.port();
+  expect_refusal_here<TransientError>("dist/control_server", "a port that is taken",
+                                      {str("127.0.0.1:", server.port()), "MASTER_PORT"},
+                                      [&] { const ControlServer second(options); });
+}
+
+}  // namespace lockstep::testing::hub_test

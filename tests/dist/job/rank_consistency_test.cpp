@@ -1,0 +1,62 @@
+#include "dist/job/rank_consistency.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/dist/words.h"
+#include "tests/support/thread_world.h"
+
+namespace lockstep::testing::agreement_test {
+
+// Error of agree() on each rank; empty if it throws none.
+std::vector<std::string> refusals(int ranks, const std::function<Fields(int rank)>& fields_of) {
+  std::vector<std::string> said(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](World& world) {
+    try {
+      agree(world, "configuration", fields_of(world.rank()));
+    } catch (const ConfigError& error) {
+      said[static_cast<std::size_t>(world.rank())] = error.what();
+    }
+  });
+  return said;
+}
+
+TEST(Agreement, accepts_equal_values) {
+  for (const auto& said : refusals(4, [](int) {
+         return Fields{{"version", "0.1.0"}, {"commit", ""}};
+       }))
+    EXPECT_EQ(said, "");
+  for (const auto& said : refusals(2, [](int) { return Fields{}; }))
+    EXPECT_EQ(said, "");
+}
+
+TEST(Agreement, throws_the_same_error_with_names_values_and_ranks_everywhere) {
+  const auto all = refusals(6, [](int rank) {
+    Fields fields{{"train.steps", rank == 3 ? "200" : "100"},
+                  {"train.seed", "1"},
+                  {"model.family", rank < 3 ? "llama" : "gpt2"}};
+    if (rank == 5) fields.emplace_back("data.mask", "true");
+    return fields;
+  });
+  expect_words("dist/rank_consistency", "three keys", all[0],
+               {"train.steps is 200", "100", "model.family is gpt2", "llama", "data.mask is true"});
+  EXPECT_EQ(all, std::vector<std::string>(6, all[0]));
+}
+
+TEST(Agreement, shows_a_few_of_many_differences) {
+  const auto all = refusals(2, [](int rank) {
+    Fields fields;
+    for (int i = 0; i < 20; ++i)
+      fields.emplace_back(str("key", i), str(rank));
+    return fields;
+  });
+  expect_words("dist/rank_consistency", "twenty keys", all[1], {"key7", "12"});
+  EXPECT_EQ(all[1].find("key8"), std::string::npos) << all[1];
+}
+
+TEST(Agreement, lists_ranks_in_runs) {
+  EXPECT_EQ(rank_list({4}), "rank 4");
+  EXPECT_EQ(rank_list({0, 1}), "ranks 0, 1");
+  EXPECT_EQ(rank_list({0, 1, 2, 4, 6, 7, 8, 9}), "ranks 0-2, 4, 6-9");
+}
+
+}  // namespace lockstep::testing::agreement_test
