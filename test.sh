@@ -35,7 +35,7 @@ more_packages=()
 proof_targets=(lockstep fault {kernels,simt,model,train,data,checkpoint,dist,end_to_end}_tests)
 proof_sources=(
   tests/train/{layouts,layout_runs,reshape,sharded_memory,fp8_layouts,optimizer_oracle,step/{training,volume,weight_hash}}_test.cpp
-  tests/data/{order,loader,mixture,rows}_test.cpp tests/checkpoint/{checkpointer,corruption,safetensors}_test.cpp
+  tests/data/{batch_rows,order,loader,mixture}_test.cpp tests/checkpoint/{checkpointer,corruption,safetensors}_test.cpp
   tests/dist/{communicator,param_store,reduction}_test.cpp tests/end_to_end/{run,resume,kill}_test.cpp)
 proof_words() {
   local suites
