@@ -1,8 +1,9 @@
-// A thread updates 8 neighbours, the elements of one draw of random bits, or 4 where nothing is
-// rounded stochastically. These groups are aligned to the elements' index in the parameter, so that
-// a shard may begin anywhere; a group that lies in the run only in part goes element by element,
-// and so do all of a part of a matrix's columns that draws are not aligned to. One launch updates
-// up to 36 runs, which it is told as a parameter of the kernel: a block finds its run there.
+// A thread updates a group of 8 neighbours, the elements of one draw of random bits. If nothing is
+// rounded stochastically, a group has 4. Groups are aligned to the elements' index in the
+// parameter, so that a shard may begin anywhere. A group that lies only partly in the run is
+// updated element by element. So is every group of a column shard whose columns are not aligned to
+// draws. One launch updates up to 36 runs. They are a parameter of the kernel, in which each block
+// finds its run.
 #include "core/integer.h"
 #include "core/philox.h"
 #include "kernels/adamw_control.h"
@@ -13,7 +14,7 @@ namespace lockstep::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRuns = 36;  // of a launch: its parameters may have 4 KiB
+constexpr int kRuns = 36;  // per launch: kernel parameters are limited to 4 KiB
 
 __global__ void adamw_control_kernel(float* control, std::int32_t* updates, const float* squares,
                                      const float* loss, const std::int32_t* valid_tokens,
@@ -28,7 +29,7 @@ __global__ void adamw_control_kernel(float* control, std::int32_t* updates, cons
     absmax[g] = 0.0f;
 }
 
-// AdamWRun as pointers; W, M: types of weight and moments.
+// Run is AdamWRun as pointers. W and M are the types of weight and moments.
 template <class W, class M>
 struct Run {
   W* weight;
@@ -39,12 +40,12 @@ struct Run {
   float* absmax;
   std::int64_t n, first_index;
   std::uint64_t purpose;
-  // AdamWRun::Columns: of j in row r of the part, e = first_column + j + r * others.
+  // AdamWRun::Columns: element j, in row r of the part, has e = first_column + j + r * others.
   std::uint64_t rows_of;  // r = j * rows_of / 2^63
   std::int64_t first_column;
   int others;
   float weight_decay;
-  bool aligned;  // groups begin at multiples of 16 bytes, and are those of a draw
+  bool aligned;  // groups begin at multiples of 16 bytes; a group of 8 is one draw
 };
 
 template <class W, class M>
@@ -60,7 +61,7 @@ struct Scalars {
   const float* control;
 };
 
-// Where the random bits of an element are: in which draw, and from which of its 8 on.
+// Place locates the random bits of an element: the draw, and the element's index in it.
 struct Place {
   std::uint32_t draw, element;
 };
@@ -73,7 +74,7 @@ __device__ inline Place place_of(const Run<W, M>& run, std::int64_t i) {
   return {static_cast<std::uint32_t>(e / 8), static_cast<std::uint32_t>(e % 8)};
 }
 
-// What all elements of a run have in common.
+// Common holds the values that all elements of a run share.
 struct Common {
   float scale, beta1, beta2, correction1, correction2, epsilon, rate, decay;
   std::uint64_t seed, purpose, step;
@@ -101,8 +102,9 @@ __device__ inline Common common_of(const Run<W, M>& run, const Scalars& scalars,
 struct State {
   float w, m, v;
 };
-// fmaf wherever the compiler may choose: groups and single elements must round alike. The quick
-// division, two units in the last place off, takes a tenth of the instructions away.
+// advance calls fmaf explicitly, because groups and single elements must round alike and the
+// compiler may choose otherwise. __fdividef is off by up to two units in the last place and saves a
+// tenth of the instructions.
 __device__ inline State advance(const Common& c, State s, float gradient) {
   const float g = gradient * c.scale;
   s.m = fmaf(c.beta1, s.m, (1.0f - c.beta1) * g);
@@ -113,14 +115,14 @@ __device__ inline State advance(const Common& c, State s, float gradient) {
   return s;
 }
 
-// Up or down to bf16, for bits in [0, 2^16). NaN stays NaN.
+// Rounds up or down to bf16, by random bits in [0, 2^16). NaN stays NaN.
 __device__ inline BFloat16 round_stochastically(float x, std::uint32_t bits) {
   const auto u = std::bit_cast<std::uint32_t>(x);
   return {static_cast<std::uint16_t>((x != x ? u | 0x400000u : u + bits) >> 16)};
 }
 
-// Stores elements from `place` on: all of a draw, or one. t: for which tensor the draw is. Returns
-// the largest magnitude stored.
+// Stores the N elements from `place` on: a whole draw, or one element. t is the number of the
+// tensor in the counter (adamw.h). Returns the largest magnitude stored.
 template <std::uint64_t t, class T, int N>
 __device__ inline float store_rounded(T* to, const float (&x)[N], const Common& c, Place place) {
   if constexpr (std::is_same_v<T, float>) {
@@ -142,7 +144,7 @@ __device__ inline float store_rounded(T* to, const float (&x)[N], const Common& 
   }
 }
 
-// The N elements from `i` on. Returns the largest magnitude of their weights.
+// Updates the N elements from `i` on. Returns the largest magnitude of their weights.
 template <int N, bool kMaster, class W, class M>
 __device__ inline float update(const Run<W, M>& run, const Common& c, std::int64_t i) {
   float w[N], m[N], v[N], g[N];
@@ -172,7 +174,7 @@ __device__ inline float update(const Run<W, M>& run, const Common& c, std::int64
   return most;
 }
 
-// The run of the calling block: the last one that begins at it or before.
+// Returns the index of the calling block's run, the last run that begins at or before this block.
 template <class W, class M>
 __device__ inline int find_run(const Runs<W, M>& runs) {
   int found = 0;
@@ -183,8 +185,8 @@ __device__ inline int find_run(const Runs<W, M>& runs) {
   return found;
 }
 
-// kMost: raises absmax, where a run has one; without it registers are fewer. Four blocks a
-// multiprocessor, 64 registers a thread, are what a draw for each tensor fits into.
+// kMost raises absmax if a run has one; without it the kernel needs fewer registers. A draw for
+// each tensor fits in 64 registers per thread, which allows four blocks per multiprocessor.
 template <int kGroup, bool kMaster, bool kMost, class W, class M>
 __global__ void __launch_bounds__(kThreads, kGroup == 8 ? 4 : 1)
     adamw_update_kernel(const __grid_constant__ Runs<W, M> runs, Scalars scalars,
@@ -212,14 +214,15 @@ Run<W, M> pointers_of(const AdamWRun& run, const AdamWConfig& config) {
   bool aligned = true;
   for (const ConstTensor& t : {ConstTensor(run.weight), ConstTensor(run.master), ConstTensor(run.m),
                                ConstTensor(run.v), run.grad}) {
-    const auto before = run.first_index % kGroup * bytes_per_element(t.dtype);  // in its group
+    const auto before = run.first_index % kGroup * bytes_per_element(t.dtype);  // before the run
     if (t) aligned = aligned && (reinterpret_cast<std::intptr_t>(t.data) - before) % 16 == 0;
   }
   const auto& [first_column, columns, stride] = run.columns;
-  if (kGroup == 8)  // of a draw
+  if (kGroup == 8)  // a group is a draw
     aligned = aligned && (first_column | columns | stride) % 8 == 0;
-  // Rounded up it is too large by less than 1, which for j < 2^35 and columns < 2^28 is too little
-  // to show in a row. 0 where there is but one.
+  // 2^63 / columns, rounded up, is too large by at most 1. For j < 2^35 and columns < 2^28 this
+  // does not change the row. It is 0 if the run is not divided by columns, because then there is
+  // only one row.
   const auto rows_of = columns == 0 ? 0 : (std::uint64_t{1} << 63) / columns + 1;
   return {run.weight.as<W>(),
           run.master ? run.master.as<float>() : nullptr,

@@ -1,4 +1,4 @@
-// The decision of adamw_control in float64, the same on every device.
+// decide_update computes the decision of adamw_control in float64, the same on every device.
 #pragma once
 
 #include <cmath>

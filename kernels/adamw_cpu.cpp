@@ -1,6 +1,6 @@
-// Elements are taken in blocks of 64, aligned to their index in the parameter: a block is eight
-// draws of random bits for each tensor that is rounded stochastically, and four vectors. Of a part
-// of a matrix's columns, whose random bits are in order only within a row, each row is taken alone.
+// Elements are updated in blocks of 64, aligned to their index in the parameter. A block is four
+// vectors, and eight draws of random bits for each tensor that is rounded stochastically. In a
+// column shard, random bits are in order only within a row, so each row is updated separately.
 #include <algorithm>
 #include <type_traits>
 
@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kUpdateBlock = 64;
 constexpr int kUpdateVectors = kUpdateBlock / kLanes;
 
-// What all elements of a run have in common.
+// Common holds the values that all elements of a run share.
 struct Common {
   float scale, beta1, beta2, correction1, correction2, epsilon, rate, decay;
   std::uint64_t seed, purpose, step;
@@ -41,7 +41,8 @@ Common common_of(const AdamWRun& run, const AdamWScalars& scalars, const AdamWCo
           (step + 1) << 32};
 }
 
-// Sixteen random bits for each of the 64 elements of block `block`; t says for which tensor.
+// RandomBits holds 16 random bits for each of the 64 elements of a block. t is the number of the
+// tensor in the counter (adamw.h).
 struct RandomBits {
   Words vector[kUpdateVectors];
 };
@@ -55,7 +56,7 @@ LOCKSTEP_INLINE RandomBits random_bits(const Common& c, std::uint64_t t, std::in
   return r;
 }
 
-// One vector of the four tensors in registers.
+// State holds one vector each of w, m and v.
 struct State {
   Floats w, m, v;
 };
@@ -75,7 +76,7 @@ LOCKSTEP_INLINE void store_rounded(BFloat16* p, Floats v, Words bits) {
   narrow(&p->bits, round_stochastically(v, bits));
 }
 
-// The run as pointers; W, M: types of weight and moments.
+// Pointers is a run as pointers. W and M are the types of weight and moments.
 template <class W, class M>
 struct Pointers {
   W* weight;
@@ -85,7 +86,7 @@ struct Pointers {
   const float* grad;
 };
 
-// The 64 elements of block `block`, which begin at element `begin` of the pointers.
+// Updates the 64 elements of block `block`, which begin at element `begin` of the pointers.
 template <bool kMaster, class W, class M>
 LOCKSTEP_INLINE void update_block(const Common& c, const Pointers<W, M>& p, std::int64_t block,
                                   std::int64_t begin) {
@@ -123,8 +124,8 @@ void copy(T* to, const T* from, std::int64_t n) {
   std::copy_n(from, n, to);
 }
 
-// The elements [begin, begin + size) of the run are a part of their block, from element `offset`
-// on: through a whole block on the stack.
+// Updates the elements [begin, begin + size) of the run, which are the part of their block from
+// element `offset` on. They go through a whole block on the stack.
 template <bool kMaster, class W, class M>
 void update_part(const Common& c, const Pointers<W, M>& p, std::int64_t block, std::int64_t begin,
                  std::int64_t offset, std::int64_t size) {
@@ -143,8 +144,8 @@ void update_part(const Common& c, const Pointers<W, M>& p, std::int64_t block, s
   copy(p.v + begin, v + offset, size);
 }
 
-// Elements [first, last) of the parameter, of which `first` is element 0 of the pointers, as far as
-// they are in the blocks [from, to).
+// Updates those of the elements [first, last) of the parameter that lie in the blocks [from, to).
+// `first` is element 0 of the pointers.
 template <bool kMaster, class W, class M>
 void update_blocks(const Common& c, const Pointers<W, M>& p, std::int64_t first, std::int64_t last,
                    std::int64_t from, std::int64_t to) {

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// The sizes that qkv [N, H + 2G, K] and out [N, H, K] agree on.
+// Checks that the sizes of qkv [N, H + 2G, K] and out [N, H, K] agree.
 void check_heads(ConstTensor qkv, const char* what, ConstTensor out) {
   LOCKSTEP_CHECK(qkv.shape.rank == 3 && qkv.shape[2] > 0, "qkv is ", qkv.shape,
                  ", expected [N, H + 2G, K]");
@@ -19,7 +19,8 @@ void check_heads(ConstTensor qkv, const char* what, ConstTensor out) {
   check_tensor(what, out, {qkv.shape[0], H, qkv.shape[2]}, qkv.dtype);
 }
 
-// lse says what is a sequence, [B, H, T]; document_start [B, T] may be absent.
+// Checks lse [B, H, T], which defines the sequences, and document_start [B, T], which may be
+// absent.
 void check_sequences(const Stream& stream, ConstTensor lse, ConstTensor document_start,
                      ConstTensor out) {
   const auto N = out.shape[0], H = out.shape[1];

@@ -1,5 +1,5 @@
-// The launchers of attention, and what is done before backward: delta, as many lanes for each head
-// of a token as it has packs. Dao 2023, arXiv:2307.08691, algorithm 2.
+// This file launches the attention kernels, and computes delta before backward (Dao 2023,
+// arXiv:2307.08691, algorithm 2). A head of a token has as many lanes as packs, at most 32.
 #include <bit>
 
 #include "kernels/attention.cuh"
@@ -10,9 +10,10 @@ namespace lockstep::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kFewTokens = 8;  // below, tiles of queries would be nearly empty
+constexpr std::int64_t kFewTokens = 8;  // with fewer, tiles of queries would be nearly empty
 
-// Row n H + h = head h of token n. Block [lanes of a row, a power of two up to 32; rows].
+// Row n H + h is head h of token n. A block is [lanes of a row, rows]; the lanes are a power of two
+// up to 32.
 template <class E, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     row_statistics_kernel(RowStatistics* rows, const E* dout, const E* out, const float* lse,
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   if (!valid || threadIdx.x != 0) return;
   const unsigned token = row / H;
   const auto at = (static_cast<std::int64_t>(token / T) * H + row % H) * T + token % T;
-  // -infinity is that of a query that sees no key: with +infinity its probabilities are 0.
+  // A query that sees no key has lse -infinity. With +infinity instead, its probabilities are 0.
   rows[at] = {lse[at] == -INFINITY ? INFINITY : lse[at] * kLog2E, delta};
 }
 
@@ -53,7 +54,7 @@ void row_statistics(Stream& stream, const AttentionBackward<E>& a, RowStatistics
   });
 }
 
-// 1 / sqrt(K), of q k.
+// Returns 1 / sqrt(K), the scale of q k.
 float score_scale(std::int64_t K) {
   return 1.0f / std::sqrt(static_cast<float>(K));
 }
@@ -65,7 +66,7 @@ bool fits_tensor_cores(std::int64_t K, std::initializer_list<const void*> addres
   return fits;
 }
 
-// True where a.absmax, if it is given, was raised.
+// Returns whether a.absmax, if given, was raised.
 template <class E>
 bool run_forward(Stream& stream, const AttentionForward<E>& a) {
   if constexpr (std::is_same_v<E, BFloat16>)

@@ -1,4 +1,4 @@
-// What the CUDA kernels of attention share: their arguments, and the launchers of each kind.
+// This file declares the arguments and launchers that the CUDA kernels of attention share.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +12,19 @@ namespace lockstep {
 
 inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Queries over keys and values. Pointers are to token 0, head 0; strides are in elements, from
-// token to token.
+// AttentionForward holds the arguments of forward: queries, keys and values. Pointers are to token
+// 0, head 0; strides are in elements, from token to token.
 template <class E>
 struct AttentionForward {
   const E *q, *k, *v;
   E* out;                            // [B queries, H, K]
   float* lse;                        // [B, H, queries], or nullptr
   float* absmax;                     // [1]: raised to max |out|, or nullptr
-  const std::int32_t *first, *last;  // [B, queries]: the keys that a query sees; where nullptr,
-                                     // from 0 on, or up to its own index
+  const std::int32_t *first, *last;  // [B, queries]: the keys that a query sees; nullptr: from 0
+                                     // on, or up to its own index
   std::int64_t q_stride, kv_stride;
-  int B, H, G, K, queries, keys;  // of a sequence
-  float scale;                    // of scores, which are powers of 2
+  int B, H, G, K, queries, keys;  // queries, keys: of a sequence
+  float scale;                    // of scores, as exponents of 2
 
   __device__ std::int64_t query_at(int b, int query, int head) const {
     return (static_cast<std::int64_t>(b) * queries + query) * q_stride +
@@ -48,22 +48,24 @@ struct AttentionForward {
   }
 };
 
-// Of a query's head: lse as a power of 2, and delta = the sum of dout out.
+// RowStatistics holds, for one head of a query, lse as an exponent of 2 and
+// delta = the sum of dout out.
 struct alignas(8) RowStatistics {
   float lse, delta;
 };
 
-// Pointers and strides as above. Gradients lie like what they are of; q, k and v in one tensor.
+// AttentionBackward holds the arguments of backward, with pointers and strides as above. Gradients
+// have the layout of their tensors; q, k and v are in one tensor.
 template <class E>
 struct AttentionBackward {
   const E *q, *k, *v, *dout;
   E *dq, *dk, *dv;
   const RowStatistics* rows;           // [B, H, T]
   const std::int32_t* document_start;  // [B, T], or nullptr
-  std::int64_t stride;                 // of q, k, v and gradients
+  std::int64_t stride;                 // of q, k, v, dq, dk and dv
   int B, H, G, K, T;
   float scale;         // of q k, in gradients
-  float scale_base_2;  // of scores, which are powers of 2
+  float scale_base_2;  // of scores, as exponents of 2
 
   __device__ std::int64_t token_at(int b, int token) const {
     return static_cast<std::int64_t>(b) * T + token;
@@ -82,7 +84,8 @@ struct AttentionBackward {
   }
 };
 
-// Any head size up to kMostHeadSize, fp32 and bf16; attention_plain.cu.
+// plain_forward and plain_backward take any head size up to kMostHeadSize, in fp32 and bf16. They
+// are in attention_plain.cu.
 inline constexpr std::int64_t kMostHeadSize = 256;
 inline void check_head_size(std::int64_t K) {
   LOCKSTEP_CHECK(K <= kMostHeadSize, "heads of ", K, " elements; a GPU takes ", kMostHeadSize,
@@ -93,25 +96,28 @@ void plain_forward(Stream& stream, const AttentionForward<E>& a);
 template <class E>
 void plain_backward(Stream& stream, const AttentionBackward<E>& a);
 
-// Tensor cores: bf16 and the head sizes 64 and 128, rows at multiples of 16 bytes;
-// attention_flash.cu and attention_flash_backward.cu. Backward of heads of 128 takes 113 KiB of
-// shared memory, which the blocks of some GPUs do not have.
+// flash_forward and flash_backward use tensor cores. They take bf16 and head sizes 64 and 128, with
+// rows at multiples of 16 bytes. They are in attention_flash.cu and attention_flash_backward.cu.
+// Backward of heads of 128 takes 113 KiB of shared memory per block, which some GPUs do not have.
 void flash_forward(Stream& stream, const AttentionForward<BFloat16>& a);
 bool has_flash_backward(const Stream& stream, std::int64_t K);
 void flash_backward(Stream& stream, Tensor ranges, const AttentionBackward<BFloat16>& a);
 
-// The least and the greatest document_start of a block of queries; `ranges` has one for each.
+// KeyRange holds the least and the greatest document_start of a block of queries. `ranges` has one
+// for each block.
 struct KeyRange {
   std::int32_t first, last;
 };
 Shape key_ranges(std::int64_t B, std::int64_t T);
 
-// Few new tokens over a cache; attention_decode.cu.
+// append_to_cache and decode attend from few new tokens to a cache. They are in
+// attention_decode.cu.
 template <class E>
 void append_to_cache(Stream& stream, const KvCache& cache, ConstTensor qkv, ConstTensor positions);
 template <class E>
 void decode(Stream& stream, Tensor partials, const AttentionForward<E>& a);
-// The floats of `partials` for B n query tokens of H heads over a cache of C.
+// Returns the number of floats of `partials` for B n query tokens of H heads and a cache of C
+// tokens.
 std::int64_t decode_partials(std::int64_t tokens, std::int64_t H, std::int64_t K, std::int64_t C);
 
 }  // namespace lockstep

@@ -1,8 +1,9 @@
-// Backward, Dao 2023, arXiv:2307.08691, algorithm 2, with queries outside and keys inside. A task
-// is a kv head with all heads of its group; it adds the gradients of keys and values in memory of
-// its own. Where that makes too few tasks for the threads, two passes (one for keys and values, one
-// for queries) share out ranges of tokens, for 7/5 of the work. Either way each gradient is added
-// up over the same blocks in the same order: the bits do not depend on the number of threads.
+// This file computes attention backward (Dao 2023, arXiv:2307.08691, algorithm 2). Queries are the
+// outer loop and keys the inner loop. A task is a kv head with all query heads of its group. It
+// sums the gradients of keys and values in its own memory. If this gives too few tasks for the
+// threads, two passes divide ranges of tokens instead: one for keys and values, one for queries.
+// They take 7/5 of the work. Both ways add each gradient over the same blocks in the same order, so
+// the bits do not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -23,7 +24,8 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// A kv head of a sequence; pointers are to token 0, and to the first head of the group.
+// BackwardTask is a kv head of a sequence. Pointers are to token 0, and to the first head of the
+// group.
 template <class E>
 struct BackwardTask {
   const E *q, *k, *v, *out, *dout;
@@ -72,13 +74,14 @@ struct BackwardScratch {
   Word *q, *dout;                  // [row, kBlock], transposed
   Word *q_stacked, *dout_stacked;  // [kStacked, columns]
   float* dq;                       // [kBlock, columns]
-  float *lse, *delta;              // [kBlock]; lse in powers of 2
+  float *lse, *delta;              // [kBlock]; lse as exponents of 2
   float *scores, *dp;              // [kBlock keys, kBlock queries]
-  Word *p, *ds;      // the same in words [kBlock, kStacked]; where those are floats, in place
+  Word *p, *ds;      // the same in words [kBlock, kStacked]; in place if words are floats
   Word* ds_stacked;  // [kStacked, kBlock]
 };
 
-// p = e^(scores - lse) and ds = p (dp - delta), 0 where a query does not see the key.
+// Computes p = e^(scores - lse) and ds = p (dp - delta); both are 0 if a query does not see the
+// key.
 template <bool kMasked, class Word>
 void probabilities(const BackwardScratch<Word>& s, float scale, const Visible& visible,
                    Range keys) {
@@ -109,7 +112,7 @@ void probabilities(const BackwardScratch<Word>& s, float scale, const Visible& v
     }
 }
 
-// One block of queries against one block of keys, the task's keys from `at` on.
+// Adds the gradients of one block of queries and one block of keys, the task's keys from `at` on.
 template <class E, class Word>
 void backward_block(const BackwardTask<E>& task, const BackwardScratch<Word>& s,
                     const HeadSize<Word>& size, const Visible& visible, Range keys,
@@ -146,7 +149,7 @@ void backward_block(const BackwardTask<E>& task, const BackwardScratch<Word>& s,
   }
 }
 
-// Packs a head's block of queries, and what belongs to them.
+// Packs q and dout of a head's block of queries, computes lse and delta, and clears dq.
 template <class E, class Word>
 void load_queries(const BackwardTask<E>& task, const BackwardScratch<Word>& s,
                   const HeadSize<Word>& size, std::int64_t head, Range queries) {
@@ -191,7 +194,7 @@ void backward_task(const BackwardTask<E>& task, Carver carver) {
     for (auto i = queries.begin; i < queries.begin + queries.count; i += kBlock) {
       const Range block{i, std::min<std::int64_t>(kBlock, queries.begin + queries.count - i)};
       const auto visible = visible_keys(task.first, nullptr, i, block.count);
-      if (none_visible(visible, keys) && !task.for_queries) continue;  // else dq is 0
+      if (none_visible(visible, keys) && !task.for_queries) continue;  // if for_queries, dq is 0
       load_queries(task, s, size, h, block);
       for (std::int64_t at = 0; at < keys.count; at += kBlock) {
         const Range some{keys.begin + at, std::min<std::int64_t>(kBlock, keys.count - at)};
@@ -214,9 +217,9 @@ std::int64_t backward_bytes(std::int64_t keys, std::int64_t K) {
   return carver.used;
 }
 
-constexpr std::int64_t kPassTokens = 256;  // of a task of two passes
+constexpr std::int64_t kPassTokens = 256;  // tokens of a task in two passes
 
-// Whether one pass keeps the threads busy for more than 5/7 of the time.
+// Returns whether one pass keeps the threads busy for at least 5/7 of the time.
 bool one_pass(std::int64_t tasks, int threads, std::int64_t T) {
   const auto rounds = divide_up(tasks, threads);
   return T <= kBlock || 7 * tasks >= 5 * rounds * threads;

@@ -1,9 +1,9 @@
-// Blocks of queries and keys: which see which, what they are packed to, and the scores between
-// them. Included behind cpu_begin.h only.
+// This file defines blocks of queries and keys: which keys a query sees, packed sizes, and scores.
+// It is included only after cpu_begin.h.
 //
-// Scores are held transposed, [key, query]: the lanes of a vector are queries, so the maximum and
-// the sum of the softmax run down columns, and keys and values are read as they are. Near the
-// diagonal, products leave out what no query of a panel (16 queries) sees.
+// Scores are stored transposed, [key, query], so that the lanes of a vector are queries. The
+// maximum and the sum of the softmax run down columns, and keys and values are read as they are.
+// Near the diagonal, matmuls skip keys that no query of a panel (16 queries) sees.
 #pragma once
 
 #include "kernels/attention_tile_cpu.h"
@@ -11,22 +11,23 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-inline constexpr std::int64_t kBlock = 64;  // queries, and keys, of a block
+inline constexpr std::int64_t kBlock = 64;  // queries of a block, and keys of a block
 inline constexpr std::int64_t kBlockPanels = kBlock / kPanel;
 inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
-inline constexpr float kLow = -1e30f;  // below every score; finite, so that differences are
+inline constexpr float kLow = -1e30f;  // below every score; finite, so that differences are finite
 
-// Which keys the queries of a block see: first to last, each.
+// Visible holds the keys that each query of a block sees: first to last.
 struct Visible {
   alignas(64) std::int32_t first[kBlock], last[kBlock];
-  std::int64_t panel_last[kBlockPanels];  // the largest of a panel
+  std::int64_t panel_last[kBlockPanels];  // the largest `last` of a panel
   std::int64_t count = 0, panels = 0;
   std::int64_t min_first = 0, max_first = 0, min_last = 0, max_last = 0;
 
   bool sees_none(std::int64_t query) const { return first[query] > last[query]; }
 };
 
-// first: absent for 0.  last: absent for the query's own index, begin + i.
+// Returns the keys that the queries [begin, begin + count) see. If `first` is nullptr, a query sees
+// keys from 0 on; if `last` is, up to its own index.
 inline Visible visible_keys(const std::int32_t* first, const std::int32_t* last, std::int64_t begin,
                             std::int64_t count) {
   Visible v;
@@ -50,7 +51,7 @@ inline Visible visible_keys(const std::int32_t* first, const std::int32_t* last,
   return v;
 }
 
-// Of sequence b, from document_start [B, T] or an absent one.
+// Returns the first keys of sequence b in document_start [B, T], or nullptr if it is absent.
 inline const std::int32_t* first_keys(ConstTensor document_start, std::int64_t b) {
   if (!document_start) return nullptr;
   return document_start.as<std::int32_t>() + b * document_start.shape[1];
@@ -66,11 +67,11 @@ inline bool all_visible(const Visible& v, Range keys) {
   return keys.count == kBlock && v.max_first <= keys.begin &&
          keys.begin + keys.count - 1 <= v.min_last;
 }
-// Keys of the block that some query of the panel may see, from the block's first on.
+// Returns the number of keys, from the block's first on, that some query of the panel may see.
 inline std::int64_t keys_of_panel(const Visible& v, Range keys, std::int64_t panel) {
   return std::clamp<std::int64_t>(v.panel_last[panel] - keys.begin + 1, 0, keys.count);
 }
-// The first panel that may see the block's key r or a later one.
+// Returns the first panel that may see the block's key r or a later one.
 inline std::int64_t panel_of_key(const Visible& v, Range keys, std::int64_t r) {
   std::int64_t panel = 0;
   while (panel < v.panels && v.panel_last[panel] < keys.begin + r)
@@ -78,7 +79,7 @@ inline std::int64_t panel_of_key(const Visible& v, Range keys, std::int64_t r) {
   return panel;
 }
 
-// What the sizes of a head come to when packed.
+// HeadSize holds the packed sizes of a head.
 template <class Word>
 struct HeadSize {
   explicit HeadSize(std::int64_t size)
@@ -87,12 +88,13 @@ struct HeadSize {
         words(divide_up(K, kPerWord<Word>)),
         row(round_up(words, kPanel)) {}
   std::int64_t K;
-  std::int64_t columns;  // of what is [., K] with K along the lanes
-  std::int64_t words;    // depth of a product over K
+  std::int64_t columns;  // of a matrix [., K] with K along the lanes
+  std::int64_t words;    // depth of a matmul over K
   std::int64_t row;      // words of a packed row
 };
 
-// scores [kBlock, kBlock] = rows (keys or values) times columns (queries, packed transposed).
+// Computes scores [kBlock, kBlock] = rows times columns. Rows are keys or values; columns are
+// queries or dout, packed transposed.
 template <class Word>
 void block_scores(float* scores, const Word* rows, const Word* columns, const HeadSize<Word>& size,
                   const Visible& v, Range keys) {
@@ -111,7 +113,8 @@ LOCKSTEP_INLINE auto sees(const Visible& v, std::int64_t column, std::int64_t ke
   return (read<IntVector>(v.first + column) <= j) & (read<IntVector>(v.last + column) >= j);
 }
 
-// Takes pieces of a block of memory, aligned to cache lines. Without memory it only counts.
+// Carver takes pieces of a block of memory, aligned to cache lines. Without memory it only counts
+// bytes.
 struct Carver {
   std::byte* memory = nullptr;
   std::int64_t used = 0;
@@ -123,7 +126,7 @@ struct Carver {
   }
 };
 
-// to[i, :] = factor * from[i, :] over K columns
+// Stores to[i, :] = factor * from[i, :] over K columns.
 template <class E>
 void store_rows(E* to, std::int64_t to_stride, const float* from, std::int64_t from_stride,
                 std::int64_t rows, std::int64_t K, float factor) {

@@ -1,7 +1,7 @@
-// Attention over a cache. Many new tokens (prefill) go by blocks, as in training. Few (decode) read
-// the cache once, which is what they cost: its keys are cut into spans, each span gives every new
-// token's head a partial softmax, and the partials are joined in order. Spans have a fixed length,
-// so the bits do not depend on the number of threads.
+// This file computes attention to a cache. Many new tokens (prefill) are processed in blocks, as in
+// training. Few new tokens (decode) read the cache once, which takes most of their time. Keys are
+// cut into spans; a span gives a partial softmax for each head of a new token. The partials are
+// joined in order. Spans have a fixed length, so the bits do not depend on the number of threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -22,7 +22,7 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kFewTokens = 8;  // below, blocks would leave most lanes empty
+constexpr std::int64_t kFewTokens = 8;  // with fewer, blocks would leave most lanes empty
 constexpr std::int64_t kSpan = 256;     // keys
 
 struct CachedSizes {
@@ -38,7 +38,7 @@ struct CachedSizes {
   std::int64_t B, n, C, H, G, K, heads, spans;
 };
 
-// The sums over the lanes of each vector, in a vector.
+// Returns the sum over the lanes of each vector, as a vector.
 template <int S = kWidth / 2>
 LOCKSTEP_INLINE Vector lane_sums(Vector (&rows)[kWidth]) {
 #pragma GCC unroll 8
@@ -51,31 +51,32 @@ LOCKSTEP_INLINE Vector lane_sums(Vector (&rows)[kWidth]) {
   return rows[0];
 }
 
-// A query head over one span: its maximum, its sum, and out in units of 2^maximum.
+// Partial is the softmax of a query head over one span: its maximum, its sum, and out in units of
+// 2^maximum.
 struct Partial {
   explicit Partial(float* memory) : maximum(memory), sum(memory + 1), out(memory + kPanel) {}
   static std::int64_t floats(std::int64_t K) { return kPanel + round_up(K, kPanel); }
   float *maximum, *sum, *out;
 };
 
-// The kv heads [first, last) of a sequence over one span of its keys: all heads of a key are read
-// before the next key, so that the cache is read in the order it lies.
+// SpanTask is the kv heads [first, last) of a sequence over one span of its keys. All heads of
+// kStep keys are read before the next keys, so that the cache is read nearly in memory order.
 template <class E>
 struct SpanTask {
-  const E *q, *k, *v;           // head 0 of the first new token, of the span's first key
-  float* p;                     // [n, H, kSpan], memory
+  const E *q, *k, *v;           // of head 0: the first new token, the span's first key
+  float* p;                     // [n, H, kSpan], scratch
   float* partials;              // of the first new token's head 0
   std::int64_t partial_stride;  // from head to head
   const std::int32_t* positions;
-  std::int64_t begin, keys;  // the span: its first key, how many to read
+  std::int64_t begin, keys;  // the span: its first key, number of keys to read
   std::int64_t first, last;
 };
 
 constexpr std::int64_t kStep = 16;      // keys between two prefetches
-constexpr int kManyHeads = kWidth / 4;  // of a group, at once, where it has several
+constexpr int kManyHeads = kWidth / 4;  // of a group at once, if it has several
 
-// p[head][.] = q . k for the heads [h, h + Heads) of the group g and the keys [j, j + kWidth /
-// Heads); behind the last head or key, that one again.
+// Computes p[head][.] = q . k for the heads [h, h + Heads) of the group g and the keys [j,
+// j + kWidth / Heads). Past the last head or key, it uses the last one again.
 template <int Heads, class Word, class E>
 LOCKSTEP_INLINE void span_scores(const SpanTask<E>& task, const CachedSizes& s, std::int64_t token,
                                  std::int64_t g, std::int64_t h, std::int64_t j) {
@@ -132,8 +133,8 @@ inline void span_softmax(Partial partial, float* p, std::int64_t visible, std::i
     *partial.sum += sum[i];
 }
 
-// out += p v for the heads [h, h + Heads) of the group g (behind the last, nothing), the keys
-// [j, j + kStep) and the columns of `Vectors` vectors from c on.
+// Adds p v to out for the heads [h, h + Heads) of the group g and the keys [j, j + kStep), in the
+// columns of `Vectors` vectors from c on. Heads past the last one add nothing.
 template <int Heads, int Vectors, class E>
 LOCKSTEP_INLINE void span_values(const SpanTask<E>& task, const CachedSizes& s, std::int64_t token,
                                  std::int64_t g, std::int64_t h, std::int64_t j, std::int64_t c) {
@@ -170,7 +171,7 @@ LOCKSTEP_INLINE void span_values(const SpanTask<E>& task, const CachedSizes& s, 
       write(out[r] + i * kWidth, sums[r][i]);
 }
 
-// Asks for the step of keys (or values) behind the one at hand.
+// Prefetches the step of keys or values after the current one.
 template <class E>
 LOCKSTEP_INLINE void prefetch_step(const E* rows, const CachedSizes& s, std::int64_t g) {
   for (std::int64_t i = kStep; i < 2 * kStep; ++i)
@@ -180,7 +181,7 @@ LOCKSTEP_INLINE void prefetch_step(const E* rows, const CachedSizes& s, std::int
 
 template <int Heads, class E, class Word = typename WordOf<E>::type>
 void attend_span(const SpanTask<E>& task, const CachedSizes& s) {
-  // f(token, g, first head, first key) for each step of keys, in the order of the cache.
+  // Calls f(token, g, first head, first key) for each step of keys, in the order of the cache.
   const auto for_steps = [&](const E* rows, auto&& f) {
     for (std::int64_t j = 0; j < task.keys; j += kStep)
       for (auto g = task.first; g < task.last; ++g) {
@@ -214,7 +215,7 @@ void attend_span(const SpanTask<E>& task, const CachedSizes& s) {
   });
 }
 
-// out = the spans' partials joined; the first takes up the sums.
+// Joins the partials of the spans into out. The first partial receives the sums.
 template <class E>
 void join_spans(E* out, float* partials, std::int64_t spans, std::int64_t K) {
   const auto floats = Partial::floats(K);
@@ -253,7 +254,7 @@ void decode(Stream& stream, Tensor memory, Tensor partials, Tensor out, const Kv
   const auto floats = Partial::floats(s.K);  // of partials [token, head, span]
   const auto end = std::int64_t{1} + *std::max_element(positions, positions + s.B * s.n);
   const auto spans = divide_up(end, kSpan);
-  // Kv heads of a task: one while that keeps few threads busy, else all.
+  // Kv heads per task: one if all would give too few tasks for the threads, else all.
   const auto group = s.B * spans < std::int64_t{4} * stream.threads() ? 1 : s.G;
   const auto groups = s.G / group;
   stream.parallel_for(s.B * spans * groups, [&](std::int64_t task, int thread) {
@@ -292,7 +293,7 @@ void prefill(Stream& stream, Tensor memory, Tensor out, const KvCache& cache, Co
   const auto all = s.H + 2 * s.G, chunk = blocks * kBlock, chunks = divide_up(s.n, chunk);
   stream.parallel_for(chunks * s.B * s.G, [&](std::int64_t task, int thread) {
     const auto b = task % (s.B * s.G) / s.G, g = task % s.G;
-    const auto begin = (chunks - 1 - task / (s.B * s.G)) * chunk;  // those with most keys first
+    const auto begin = (chunks - 1 - task / (s.B * s.G)) * chunk;  // chunks with most keys first
     attend_online<E>({.q = qkv.as<E>() + (b * s.n * all + g * s.heads) * s.K,
                       .k = cache.keys.as<E>() + (b * s.C * s.G + g) * s.K,
                       .v = cache.values.as<E>() + (b * s.C * s.G + g) * s.K,

@@ -31,7 +31,7 @@ void attention_forward(Stream& stream, Arena& scratch, Tensor out, Tensor lse, C
     const auto chunk = blocks * kBlock, chunks = divide_up(T, chunk);
     stream.parallel_for(chunks * B * G, [&](std::int64_t task, int thread) {
       const auto b = task % (B * G) / G, g = task % G;
-      const auto begin = (chunks - 1 - task / (B * G)) * chunk;  // those with most keys first
+      const auto begin = (chunks - 1 - task / (B * G)) * chunk;  // chunks with most keys first
       const E* tokens = qkv.as<E>() + b * T * all * K;
       attend_online<E>({.q = tokens + g * heads * K,
                         .k = tokens + (H + g) * K,

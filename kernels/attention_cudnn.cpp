@@ -41,9 +41,9 @@ CudnnGraph cudnn_graph(const AttentionSizes& whole, const AttentionSizes& chunk,
 std::int64_t cudnn_backward_bytes(const AttentionSizes& s) {
   const auto T = round_up(s.T, 128);
   const auto scores = 2 * s.B * s.H * T * T;
-  const auto dk_dv = s.H > s.G ? 4 * s.B * s.H * s.T * s.K : 0;  // of each query head
+  const auto dk_dv = s.H > s.G ? 4 * s.B * s.H * s.T * s.K : 0;  // per query head
   const auto delta = 4 * s.B * s.H * s.T;
-  return scores + dk_dv + delta + 4096;  // 9.19 takes 256 of these
+  return scores + dk_dv + delta + 4096;  // cuDNN 9.19 takes 256 of these bytes
 }
 
 AttentionSizes cudnn_backward_chunk(const AttentionSizes& sizes, std::int64_t chunk_bytes) {

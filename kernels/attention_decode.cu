@@ -1,17 +1,17 @@
-// Few new tokens over a cache, which costs the time to read the cache. Its keys are cut into spans
-// of 256, so that one sequence has work for the whole GPU: a block reads a span of one kv head,
-// once for up to 8 rows (query heads of the group, of all new tokens), and leaves a partial softmax
-// of each; a second kernel joins those in order. Spans have a fixed length, so the bits depend
-// neither on the GPU nor on the size of the cache. Positions are known on the device only: blocks
-// of spans that no token sees end at once.
+// Attention of few new tokens to a cache takes the time of reading the cache. Its keys are cut into
+// spans of 256, so that one sequence has work for the whole GPU. A block reads a span of one kv
+// head once for up to 8 rows: query heads of the group, of all new tokens. It stores a partial
+// softmax of each row, and a second kernel joins these in order. Spans have a fixed length, so the
+// bits depend neither on the GPU nor on the size of the cache. Positions are known only on the
+// device, so blocks are launched for spans that no token sees; they return at once.
 #include "kernels/attention.cuh"
 
 namespace lockstep {
 namespace {
 
 constexpr int kSpan = 256, kWarps = 4, kThreads = 32 * kWarps, kRows = 8;
-constexpr int kLanes = 8;                            // that share a key
-constexpr int kKeysAtOnce = kWarps * (32 / kLanes);  // of a block
+constexpr int kLanes = 8;                            // lanes that share a key
+constexpr int kKeysAtOnce = kWarps * (32 / kLanes);  // that a block reads at once
 constexpr int kUnroll = 4;
 static_assert(kRows == kLanes && kSpan % (kUnroll * kKeysAtOnce) == 0);
 constexpr int kHeader = 2;  // floats of a partial before its K sums: maximum and total
@@ -35,7 +35,8 @@ struct DecodeShared {
   float sums[kWarps][kRows][kLanes * 8];
 };
 
-// Turns the scores of a row into exponentials relative to their maximum, and stores both.
+// Turns the scores of a row into exponentials relative to their maximum. Stores the maximum and the
+// total.
 __device__ inline void span_softmax(float* partial, float (&p)[kSpan], int visible, int lane) {
   float maximum = -1e30f, total = 0.0f;
   for (int j = lane; j < kSpan; j += 32)
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto token_of = [&](int r) { return (first_row + r) / heads; };
   const auto head_of = [&](int r) { return g * heads + (first_row + r) % heads; };
 
-  int keys = 0;  // of the span that any row sees
+  int keys = 0;  // keys of the span that any row sees
   for (int token = token_of(0); token <= token_of(rows - 1); ++token)
     keys = max(keys, min(a.last_key(b, token) + 1 - span * kSpan, kSpan));
   if (keys <= 0) return;
@@ -81,7 +82,8 @@ __global__ void __launch_bounds__(kThreads)
   const int part = lane % kLanes;  // of a key
   const int slot = thread / kLanes;
   const auto at = a.key_at(b, span * kSpan, g);
-  // Several keys at once, so that their loads are under way together; behind the last, that again.
+  // Several keys are read at once, so that their loads overlap. Past the last key, the last one is
+  // read again.
   for (int base = 0; base < keys; base += kUnroll * kKeysAtOnce) {
     const int first = base + slot;
     const E* k[kUnroll];
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block a token and head: the spans up to its position, in order.
+// Joins, with one block per token and head, the spans up to the token's position, in order.
 template <class E>
 __global__ void __launch_bounds__(kThreads)
     join_kernel(const float* partials, AttentionForward<E> a, int spans) {

@@ -1,9 +1,10 @@
-// Flash attention forward, Dao 2023, arXiv:2307.08691, algorithm 1, on tensor cores. A block has
-// 128 queries of one head, a warp 32, and goes through the keys 8192 / K at a time while the next
-// ones are copied. Registers set these sizes: a thread has 64 + 128 sums of scores and of out,
-// whichever way. With K = 128 it has 32 KiB of queries and 2 x 32 KiB of keys and values, so that a
-// multiprocessor has two blocks, one of which computes exponentials while the other multiplies.
-// A block's 128 rows times 64 keys take 4.2 MFLOP for 32 KiB from L2: at 300 TFLOP/s 2.3 TB/s.
+// This file computes flash attention forward on tensor cores (Dao 2023, arXiv:2307.08691, algorithm
+// 1). A block has 128 queries of one head, and a warp 32. It processes 8192 / K keys at a time
+// while the next ones are copied. Registers set these sizes: a thread holds 64 + 128 sums of scores
+// and out, or 128 + 64 if K = 64. With K = 128 a block has 32 KiB of queries and 2 x 32 KiB of keys
+// and values. So a multiprocessor has two blocks, one of which computes exponentials while the
+// other multiplies. A block's 128 rows times 64 keys take 4.2 MFLOP for 32 KiB from L2. At 300
+// TFLOP/s this is 2.3 TB/s.
 #include "kernels/attention.cuh"
 #include "kernels/attention_tile.cuh"
 
@@ -21,20 +22,21 @@ struct Shared {
   SeenKeys seen;
 };
 
-// The online softmax of a warp's rows: each lane has 4, [m][r], with three other lanes.
+// Softmax is the online softmax of a warp's rows. Each lane shares 4 rows, [m][r], with three other
+// lanes.
 struct Softmax {
   float maximum[2][2], total[2][2];  // totals of the lane's own columns
 
   __device__ Softmax() {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      maximum[i / 2][i % 2] = -1e30f;  // finite, as rows may see nothing of the first blocks
+      maximum[i / 2][i % 2] = -1e30f;  // finite: rows may see no key of the first blocks
       total[i / 2][i % 2] = 0.0f;
     }
   }
 
-  // p = the exponentials of scores relative to the new maximum, as a left side. What out has so far
-  // becomes relative to it too: seldom, as maxima soon stay.
+  // Computes p, the exponentials of scores relative to the new maximum, as a left operand. If a
+  // maximum grew, out is rescaled to it; this is rare, because maxima soon stay.
   template <int kScores, int kOut>
   __device__ void add(unsigned (&p)[2][kScores / 2][4], const float (&s)[2][kScores][4],
                       float (&out)[2][kOut][4], float scale) {
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
 
   const int query = begin + min(ptx::thread(), count - 1);
   shared.seen.fill(a.first_key(b, query), a.last_key(b, query));
-  const auto& seen = shared.seen;  // read where it is needed, as registers are short
+  const auto& seen = shared.seen;  // read when needed, because registers are scarce
 
   const auto& keys = seen.block;
   int key = keys.any_first & -kKeys;
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   copy_keys(key);
   for (; key <= keys.any_last; key += kKeys) {
     ptx::wait_for_copies<0>();
-    __syncthreads();  // these keys are there for all, and the other stage is read
+    __syncthreads();  // all threads see these keys, and have read the other stage
     if (key + kKeys <= keys.any_last) copy_keys(key + kKeys);
     auto& stage = shared.stages[key / kKeys & 1];
     float s[2][kKeys / 8][4] = {};

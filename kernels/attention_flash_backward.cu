@@ -1,21 +1,22 @@
-// Flash attention backward, Dao 2023, arXiv:2307.08691, algorithm 2, on tensor cores: one kernel
-// has keys and goes through the queries for dk and dv, one has queries and goes through the keys
-// for dq. So scores and dp are computed twice, 7 products for 5, but each gradient has one owner,
-// which adds it up in registers in a fixed order. Adding dq in memory would need blocks that wait
-// for each other, or T / 64 copies of it.
+// This file computes flash attention backward on tensor cores (Dao 2023, arXiv:2307.08691,
+// algorithm 2). One kernel holds keys and loops over the queries for dk and dv. The other holds
+// queries and loops over the keys for dq. Scores and dp are computed twice, 7 matmuls in place of
+// 5. But each gradient has one owner, which sums it in registers in a fixed order. Adding dq in
+// memory would need blocks that wait for each other, or T / 64 copies of it.
 //
-// A thread has 2 x 64 sums of gradients and 2 x 32 of scores and dp (dq of K = 64: 64 and 2 x 64).
-// For dk and dv a warp has 32 keys and 64 columns. With K = 128 two warps share 32 keys: each
-// computes p and ds for 32 of 64 queries and hands its fragments to the other. With K = 128 an mma
-// (4096 FLOP) reads 213 to 224 bytes of shared memory (forward: 160), and a step takes 4.2 MFLOP
-// for 32 KiB from L2 (dk, dv), or 3.1 for 16 KiB (dq).
+// A thread holds 2 x 64 sums of gradients and 2 x 32 of scores and dp. For dq with K = 64, these
+// are 64 and 2 x 64. For dk and dv a warp has 32 keys and 64 columns. If K = 128, two warps share
+// 32 keys. Each computes p and ds for 32 of 64 queries and passes its fragments to the other.
+//
+// If K = 128, an mma (4096 FLOP) reads 213 to 224 bytes of shared memory; in forward it reads 160.
+// A step takes 4.2 MFLOP for 32 KiB from L2 for dk and dv, or 3.1 MFLOP for 16 KiB for dq.
 #include "kernels/attention.cuh"
 #include "kernels/attention_tile.cuh"
 
 namespace lockstep {
 namespace {
 
-constexpr int kQueryBlock = 64;  // of the kernel of dk and dv
+constexpr int kQueryBlock = 64;  // queries of a step of the kernel of dk and dv
 
 template <int K>
 struct KeysShared {
@@ -24,14 +25,15 @@ struct KeysShared {
   struct Stage {
     BFloat16 q[kQueryBlock * K], dout[kQueryBlock * K];
   };
-  using Fragments = unsigned[2][2][32][4];  // of [32, 32]: [m][k][lane]
+  using Fragments = unsigned[2][2][32][4];  // a matrix [32, 32]: [m][k][lane]
   BFloat16 k[kKeys * K], v[kKeys * K];
   Stage stages[2];
   Fragments p[kSharers > 1 ? kFlashWarps : 1], ds[kSharers > 1 ? kFlashWarps : 1];
   RowStatistics rows[2][kQueryBlock];
 };
 
-// The last block of queries of which one sees a key before `end`; for all threads of a block.
+// Returns the last block of queries in which some query sees a key before `end`. All threads of a
+// block must call it.
 __device__ inline int last_query_block(const KeyRange* ranges, int blocks, int end, int* shared) {
   int last = 0;
   for (int i = ptx::thread(); i < blocks; i += kFlashThreads)
@@ -45,8 +47,8 @@ __device__ inline int last_query_block(const KeyRange* ranges, int blocks, int e
   return last;
 }
 
-// p = e^(scores - lse) and ds = p (dp - delta) for keys as rows and queries as columns, in place.
-// Of queries behind the last, q, dout, lse and delta are 0: they add nothing.
+// Computes p = e^(scores - lse) and ds = p (dp - delta) in place, with keys as rows and queries as
+// columns. For queries past the last one, q, dout, lse and delta are 0, so they add nothing.
 __device__ inline void probabilities(float (&p)[2][4][4], float (&ds)[2][4][4],
                                      const RowStatistics* rows, float scale) {
   const int column = ptx::lane() % 4 * 2;
@@ -65,8 +67,8 @@ __device__ inline void probabilities(float (&p)[2][4][4], float (&ds)[2][4][4],
     }
 }
 
-// Scores of keys (rows, from `key` on) that queries (columns, from `query` on) do not see become
-// -infinity.
+// Sets scores to -infinity if the query does not see the key. Rows are keys, from `key` on; columns
+// are queries, from `query` on.
 __device__ inline void mask_keys(float (&s)[2][4][4], const AttentionBackward<BFloat16>& a, int b,
                                  int key, int query) {
   const int row = key + ptx::lane() / 4, column = query + ptx::lane() % 4 * 2;
@@ -85,7 +87,7 @@ __device__ inline void mask_keys(float (&s)[2][4][4], const AttentionBackward<BF
     }
 }
 
-// Fragments through shared memory, as they are.
+// give and take pass fragments through shared memory, unchanged.
 __device__ inline void give(unsigned (&shared)[2][2][32][4], const unsigned (&a)[2][2][4]) {
   const int lane = ptx::lane();
 #pragma unroll
@@ -121,7 +123,8 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   const int first = begin / kQueryBlock;
   const int last =
       last_query_block(ranges, blocks, begin + count, reinterpret_cast<int*>(&shared.rows[0][0]));
-  // Head by head, each from block `first` to `last`; the next step is copied while one is computed.
+  // Steps go head by head, each from block `first` to `last`. The next step is copied while one is
+  // computed.
   const auto behind = [&](int at) { return at == last ? first : at + 1; };
   int next_head = g * heads, next_block = first;
   const auto copy_next = [&](int stage) {
@@ -145,7 +148,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   const int steps = (last - first + 1) * heads;
   for (int step = 0, block = first; step < steps; ++step, block = behind(block)) {
     ptx::wait_for_copies<0>();
-    __syncthreads();  // this step's queries are there for all, and the other stage is read
+    __syncthreads();  // all threads see this step's queries, and have read the other stage
     if (step + 1 < steps) copy_next((step + 1) % 2);
     const bool masks = ranges[block].last > begin || block * kQueryBlock < begin + kKeys;
     auto& stage = shared.stages[step % 2];
@@ -194,7 +197,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
         dk[m][n][i] *= a.scale;
   const int row = ptx::thread() / 32 / kSharers * 32, column = ptx::thread() / 32 % kSharers * 64;
   const auto at = a.at(b, begin + row, g) + column;
-  // k and v are read: the gradients go through their memory.
+  // k and v are no longer needed, so the gradients are staged in their memory.
   store_product(a.dk + at, a.stride, count - row, dk, k, row, column);
   store_product(a.dv + at, a.stride, count - row, dv, v, row, column);
 }
@@ -245,7 +248,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   copy_keys(key);
   for (; key < end; key += kKeys) {
     ptx::wait_for_copies<0>();
-    __syncthreads();  // these keys are there for all, and the other stage is read
+    __syncthreads();  // all threads see these keys, and have read the other stage
     if (key + kKeys < end) copy_keys(key + kKeys);
     const KeyBounds& mine = seen.warps[warp_row() / 32];
     if (mine.by_none(key, key + kKeys)) continue;
@@ -284,7 +287,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2)
   store_product(a.dq + a.at(b, begin + row, head), a.stride, count - row, dq, q, row, 0);
 }
 
-// A warp a block of queries.
+// Computes the range of a block of queries with one warp.
 __global__ void key_ranges_kernel(KeyRange* ranges, AttentionBackward<BFloat16> a) {
   const int block = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
   int first = a.T, last = 0;

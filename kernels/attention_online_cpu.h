@@ -1,5 +1,5 @@
-// Attention by an online softmax: Dao 2023, arXiv:2307.08691, algorithm 1. Included behind
-// cpu_begin.h only.
+// This file computes attention with an online softmax (Dao 2023, arXiv:2307.08691, algorithm 1). It
+// is included only after cpu_begin.h.
 #pragma once
 
 #include "kernels/attention_blocks_cpu.h"
@@ -7,7 +7,8 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// One task: queries [begin, begin + count) of a sequence, the heads of one kv head, and their keys.
+// OnlineTask is the queries [begin, begin + count) of a sequence for the query heads of one kv
+// head, and their keys.
 template <class E>
 struct OnlineTask {
   const E *q, *k, *v;  // of token 0: the group's first query head, the kv head
@@ -21,8 +22,9 @@ struct OnlineTask {
 
 inline constexpr std::int64_t kMaxTaskBlocks = 4;  // blocks of queries that share packed keys
 
-// The memory of a task. A state is a head's block of queries on its way over the keys; out is
-// sum over j of 2^(score - maximum) v, scores in powers of 2.
+// OnlineScratch is the memory of a task. A state belongs to a head's block of queries while the
+// task loops over keys. out is the sum over j of 2^(score - maximum) v, with scores as exponents
+// of 2.
 template <class Word>
 struct OnlineScratch {
   OnlineScratch(Carver& carver, const HeadSize<Word>& size, std::int64_t states)
@@ -39,7 +41,7 @@ struct OnlineScratch {
   }
   Word *k, *v;    // a block's keys [kBlock, row], its values stacked [., columns]
   float* scores;  // [kBlock keys, kBlock queries]
-  Word* p;        // their exponentials, stacked; in place where a word is a float
+  Word* p;        // their exponentials, stacked; in place if a word is a float
   float* rescale;
   Word* q;               // [states, row, kBlock], transposed
   float* out;            // [states, kBlock, columns]
@@ -51,8 +53,8 @@ LOCKSTEP_INLINE void write_stacked(float* p, Vector lower, Vector upper) {
   write(p + kBlock, upper);
 }
 
-// One step of the softmax down U vectors of columns from `column` on: maximum and sum are brought
-// up to date, rescale receives 2^(old maximum - new), p the exponentials of `keys` rows.
+// Applies one step of the softmax to U vectors of columns from `column` on. It updates maximum and
+// sum, sets rescale to 2^(old maximum - new), and sets p to the exponentials of `keys` rows.
 template <int U, bool kMasked, class Word>
 LOCKSTEP_INLINE void online_softmax(const OnlineScratch<Word>& s, float* maximum, float* sum,
                                     std::int64_t column, float scale, const Visible& visible,
@@ -95,7 +97,7 @@ LOCKSTEP_INLINE void online_softmax(const OnlineScratch<Word>& s, float* maximum
   }
 }
 
-// Takes one state over one block of keys.
+// Advances one state by one block of keys.
 template <class Word>
 void online_block(const OnlineScratch<Word>& s, const HeadSize<Word>& size, std::int64_t state,
                   const Visible& visible, Range keys, float scale) {
@@ -184,7 +186,8 @@ void attend_online(const OnlineTask<E>& task, Carver carver) {
       finish_state(task, s, size, b * task.heads + h, h, task.begin + b * kBlock, visible[b]);
 }
 
-// Blocks of queries that share one packing of the keys; what they compute does not depend on it.
+// Returns the number of blocks of queries that share one packing of the keys. Results do not depend
+// on it.
 inline std::int64_t task_blocks(std::int64_t sequences_and_heads, std::int64_t heads_in_group,
                                 std::int64_t T, int threads) {
   auto blocks = std::clamp<std::int64_t>(8 / heads_in_group, 1, kMaxTaskBlocks);

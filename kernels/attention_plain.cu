@@ -1,22 +1,22 @@
-// Attention without tensor cores, for fp32 and for head sizes that they do not fit: a warp has 4
-// rows, a block 32, and goes through tiles of 32 rows of the other side in shared memory. Scores
-// have a lane for each row of the tile, sums over the tile a lane for each column. Backward runs
-// twice, with queries as rows for dq and with keys as rows for dk and dv, so that each gradient has
-// one owner, which adds it up in a fixed order.
+// This file computes attention without tensor cores, for fp32 and for head sizes that flash
+// attention does not take. A warp has 4 rows, and a block 32. A block loops over tiles of 32 rows
+// of the other operand in shared memory. Scores have one lane for each row of the tile; sums over
+// the tile have one lane for each column. Backward runs twice, with queries as rows for dq and with
+// keys as rows for dk and dv. So each gradient has one owner, which sums it in a fixed order.
 #include "kernels/attention.cuh"
 
 namespace lockstep {
 namespace {
 
 constexpr int kWarps = 8, kRows = 4, kBlock = kWarps * kRows, kTile = 32;
-static_assert(kBlock == kTile);  // lanes stand for the rows of either
+static_assert(kBlock == kTile);  // a lane represents a row of either
 
-// What a block has in shared memory: rows of up to 32 kColumns fp32, zeros behind their end.
+// Shared is the shared memory of a block: rows of up to 32 kColumns fp32, padded with zeros.
 template <int kColumns>
 struct Shared {
   static constexpr int kWidth = 32 * kColumns;
-  // Rows of the block, transposed: a column of a warp's rows is one pack. Rows of a tile lie in
-  // different banks, as 1 is behind each. Both pitches avoid most bank conflicts.
+  // Rows of the block are transposed, so that a column of a warp's rows is one pack. Rows of a tile
+  // are padded by 1, so that they lie in different banks. Both pitches avoid most bank conflicts.
   static constexpr int kOwnPitch = kBlock + 4, kTilePitch = kWidth + 1;
 
   alignas(16) float own[2][kWidth][kOwnPitch];
@@ -24,7 +24,7 @@ struct Shared {
   alignas(16) float weights[kWarps][kTile][kRows];
 };
 
-// Blocks of a kernel that share a multiprocessor: more would spill registers, or exceed its shared
+// Number of blocks of a kernel per multiprocessor. More would spill registers or exceed its shared
 // memory.
 template <int kColumns>
 constexpr int kBlocks = kColumns == 2   ? 3
@@ -48,7 +48,7 @@ __device__ inline void load_tile(float (&tile)[kTile][32 * kColumns + 1], const 
   }
 }
 
-// products[r] = row first + r of the block, times the lane's row of the tile.
+// Computes products[r] = row first + r of the block, times the lane's row of the tile.
 template <int kWidth, int kOwnPitch, int kTilePitch>
 __device__ inline void multiply(float (&products)[kRows], const float (&own)[kWidth][kOwnPitch],
                                 int first, const float (&tile)[kTile][kTilePitch], int lane,
@@ -65,12 +65,12 @@ __device__ inline void multiply(float (&products)[kRows], const float (&own)[kWi
   }
 }
 
-// sums[r] += weight r of lane j, times row j of the tile, over all j; column c is 32 c + lane.
+// Adds weight r of lane j times row j of the tile to sums[r], over all j. Column c is 32 c + lane.
 template <int kColumns, int kTilePitch>
 __device__ inline void add_rows(float (&sums)[kRows][kColumns], float (&shared)[kTile][kRows],
                                 const float (&weights)[kRows],
                                 const float (&tile)[kTile][kTilePitch], int lane) {
-  __syncwarp();  // the weights before are read
+  __syncwarp();  // the previous weights have been read
   store(shared[lane], weights);
   __syncwarp();
   for (int j = 0; j < kTile; ++j) {
@@ -86,7 +86,7 @@ __device__ inline void add_rows(float (&sums)[kRows][kColumns], float (&shared)[
   }
 }
 
-// A row's sums, times `factor`.
+// Stores a row's sums, times `factor`.
 template <class E, int kColumns>
 __device__ inline void store_row(E* to, const float (&sums)[kColumns], float factor, int lane,
                                  int K) {
@@ -103,13 +103,13 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
   auto &k = shared.tile[0], &v = shared.tile[1];
   auto& weights = shared.weights[threadIdx.x / 32];
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int mine = static_cast<int>(threadIdx.x) / 32 * kRows;  // of the block's rows
+  const int mine = static_cast<int>(threadIdx.x) / 32 * kRows;  // the warp's first row in the block
   const int head = static_cast<int>(blockIdx.x) % a.H, b = static_cast<int>(blockIdx.x) / a.H;
   const int begin = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kBlock;  // most keys first
   const int count = min(a.queries - begin, kBlock);
   load_own<kColumns>(q, a.q + a.query_at(b, begin, head), a.q_stride, count, a.K);
 
-  const int query = begin + min(lane, count - 1);  // lanes stand for the block's rows
+  const int query = begin + min(lane, count - 1);  // a lane represents a row of the block
   const int first = a.first_key(b, query), last = a.last_key(b, query);
   const int keys_end = 1 + warp_max(last);
   float sums[kRows][kColumns] = {}, total[kRows] = {}, maximum[kRows];
@@ -199,12 +199,6 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
       store_row(a.dq + a.at(b, begin + mine + r, head), dq[r], a.scale, lane, a.K);
 }
 
-// Blocks a multiprocessor: more would spill registers or exceed shared memory.
-template <int kColumns>
-constexpr int kKeysBlocks = kColumns == 2   ? 3
-                            : kColumns == 4 ? 2
-                                            : 1;
-
 template <class E, int kColumns>
 __global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
     plain_dkdv_kernel(AttentionBackward<E> a) {
@@ -225,7 +219,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
     for (int tile = begin; tile < a.T; tile += kTile) {
       const int query = min(tile + lane, a.T - 1);
       const int first = a.first_key(b, query);
-      if (__any_sync(kAllLanes, first < begin + count) == 0) continue;  // in all warps alike
+      if (__any_sync(kAllLanes, first < begin + count) == 0) continue;  // the same in all warps
       __syncthreads();
       load_tile<kColumns>(q, a.q + a.at(b, tile, head), a.stride, a.T - tile, a.K);
       load_tile<kColumns>(dout, a.dout + a.dout_at(b, tile, head),
@@ -254,7 +248,8 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kColumns>)
   }
 }
 
-// Calls f with how many columns of 32 a head has.
+// Calls f with an integral constant, the number of groups of 32 columns that hold a head: 2, 4 or
+// 8.
 template <class F>
 void with_columns(const Stream& stream, std::int64_t K, F&& f) {
   check_head_size(K);

@@ -1,9 +1,11 @@
-// What flash attention is made of: tiles of bf16 in shared memory, and warps that multiply them on
-// tensor cores. A warp has 32 rows of each product, so that what it loads of the right side serves
-// two fragments; with 16, shared memory would be slower than the tensor cores.
+// This file defines tiles of bf16 in shared memory, and functions with which warps multiply them on
+// tensor cores, for flash attention. A warp has 32 rows of each result, so that what it loads of
+// the right operand serves two fragments of the left. With 16 rows, shared memory would be slower
+// than the tensor cores.
 //
-// Product [32, columns]: d[m][n][i] is at row 16 m + 8 (i / 2) + lane / 4, column 8 n +
-// 2 (lane % 4) + i % 2. Left side [32, columns]: fragments a[m][k] of columns 16 k to 16 k + 15.
+//   result [32, columns]: d[m][n][i] is at row 16 m + 8 (i / 2) + lane / 4,
+//     column 8 n + 2 (lane % 4) + i % 2
+//   left operand [32, columns]: fragment a[m][k] has columns 16 k to 16 k + 15
 #pragma once
 
 #include "kernels/device.cuh"
@@ -12,29 +14,30 @@
 namespace lockstep {
 
 inline constexpr int kFlashWarps = 4, kFlashThreads = 32 * kFlashWarps;
-inline constexpr int kQueries = 32 * kFlashWarps;  // of a block that has queries
+inline constexpr int kQueries = 32 * kFlashWarps;  // of a block that holds queries
 
-// Whether two blocks with dynamic and static shared memory fit a multiprocessor of an H100, which
-// has 1 KiB of its own for each. tests/gpu/budgets.py compares kStaticBytes with the compiler's.
+// Whether two blocks with this dynamic and static shared memory fit on a multiprocessor of an H100.
+// The system reserves 1 KiB for each block. tests/gpu/budgets.py compares kStaticBytes with the
+// compiler's value.
 template <class Shared, int kStaticBytes>
 constexpr bool kTwoFit = 2 * (sizeof(Shared) + kStaticBytes + 1024) <= 228 << 10;
 // Static shared memory of raise() before dynamic memory that is aligned to 1 KiB.
 inline constexpr int kRaiseBytes = 1024;
 
-// Waits for copies that no step of a loop waited for: those of a block without a step, whose shared
-// memory is about to take a product. Copies of the last step are complete anyway.
+// Waits for copies that no step of a loop waited for. They occur in a block without a step, whose
+// shared memory is about to receive a result. Copies of the last step are already complete.
 __device__ inline void wait_for_unread_copies() {
   ptx::wait_for_copies<0>();
   __syncthreads();
 }
 
-// The first of the warp's rows, of those of the block.
+// Returns the first row of the warp in the block.
 __device__ inline int warp_row() {
   return ptx::thread() / 32 * 32;
 }
 
-// Rows of K bf16. Pack c (8 elements) of row r is at c ^ r % 8: what ldmatrix reads at once, a pack
-// each of 8 rows, lies in different banks.
+// Tile is rows of K bf16. Pack c (8 elements) of row r is at c ^ r % 8. ldmatrix reads one pack of
+// each of 8 rows at once, and these lie in different banks.
 template <int K>
 struct Tile {
   static constexpr int kRowBytes = 2 * K;
@@ -43,9 +46,10 @@ struct Tile {
 
   __device__ static int place(int row, int c) { return row * K + (c ^ row % 8) * 8; }
 
-  // What the lane gives to ldmatrix to load the [16, 16] elements at row `row`, column 0, as
-  // quarters column by column or row by row. Those at column c are at the address ^ 2 c: one
-  // address serves all columns, as one instruction is cheaper than one register.
+  // by_columns and by_rows return the address that the lane passes to ldmatrix. It loads the
+  // [16, 16] elements at row `row`, column 0, as quarters column by column or row by row. Elements
+  // at column c are at the address ^ 2 c. One address serves all columns, because one instruction
+  // is cheaper than one register.
   __device__ unsigned by_columns(int row) const {
     const int lane = ptx::lane();
     return ptx::shared_address(data + place(row + lane % 16, lane / 16));
@@ -72,8 +76,8 @@ struct Tile {
   }
 };
 
-// d += a b^T over K, for 32 rows of a from a_row on and the 8 kColumns rows of b from b_row on,
-// both multiples of 16.
+// Computes d += a b^T over K, for 32 rows of a from a_row on and 8 kColumns rows of b from b_row
+// on. Both are multiples of 16.
 template <int kColumns, int K>
 __device__ inline void multiply_transposed(float (&d)[2][kColumns][4], Tile<K> a, int a_row,
                                            Tile<K> b, int b_row) {
@@ -97,8 +101,8 @@ __device__ inline void multiply_transposed(float (&d)[2][kColumns][4], Tile<K> a
   }
 }
 
-// d += a b, for the 16 kSteps rows of b from `row` on and its columns from `column` on, both
-// multiples of 16.
+// Computes d += a b, for 16 kSteps rows of b from `row` on and its columns from `column` on. Both
+// are multiples of 16.
 template <int kColumns, int kSteps, int K>
 __device__ inline void multiply(float (&d)[2][kColumns][4], const unsigned (&a)[2][kSteps][4],
                                 Tile<K> b, int row, int column) {
@@ -117,7 +121,7 @@ __device__ inline void multiply(float (&d)[2][kColumns][4], const unsigned (&a)[
     }
 }
 
-// A product, rounded to bf16, as the left side of the next.
+// Converts a result, rounded to bf16, to the left operand of the next matmul.
 template <int kColumns>
 __device__ inline void to_left_side(unsigned (&a)[2][kColumns / 2][4],
                                     const float (&d)[2][kColumns][4]) {
@@ -130,7 +134,7 @@ __device__ inline void to_left_side(unsigned (&a)[2][kColumns / 2][4],
         a[m][n / 2][n % 2 * 2 + r] = ptx::pack_bf16(d[m][n][2 * r], d[m][n][2 * r + 1]);
 }
 
-// The keys that any of some queries sees, and those that all see.
+// KeyBounds holds the keys that any of some queries sees, and the keys that all of them see.
 struct KeyBounds {
   int any_first, any_last, all_first, all_last;
 
@@ -140,7 +144,7 @@ struct KeyBounds {
   }
 };
 
-// Which keys the queries of a block see: query i from first[i] to last[i].
+// SeenKeys holds the keys that the queries of a block see: query i sees first[i] to last[i].
 struct SeenKeys {
   std::int32_t first[kQueries], last[kQueries];
   KeyBounds warps[kFlashWarps];  // by the queries of a warp
@@ -148,7 +152,7 @@ struct SeenKeys {
 
   __device__ bool by_none(int query) const { return first[query] > last[query]; }
 
-  // By all threads, each for the query of its number.
+  // Called by all threads, each for the query with the thread's number.
   __device__ void fill(int first_key, int last_key) {
     const int i = ptx::thread();
     first[i] = first_key;
@@ -168,7 +172,7 @@ struct SeenKeys {
   }
 };
 
-// Scores of keys, from `key` on, that the warp's queries do not see become -infinity.
+// Sets scores of keys, from `key` on, to -infinity if the warp's queries do not see them.
 template <int kScores>
 __device__ inline void mask(float (&s)[2][kScores][4], const SeenKeys& seen, int key) {
   const int column = key + ptx::lane() % 4 * 2;
@@ -188,13 +192,13 @@ __device__ inline void mask(float (&s)[2][kScores][4], const SeenKeys& seen, int
     }
 }
 
-// 16 bytes.
+// Copies 16 bytes.
 __device__ inline void copy_pack(unsigned (&to)[4], const unsigned (&from)[4]) {
   *reinterpret_cast<Pack<unsigned, 4>*>(to) = *reinterpret_cast<const Pack<unsigned, 4>*>(from);
 }
 
-// Writes the first `valid` rows of a product, through 32 rows of a tile, from `row` and `column`
-// on, that no other warp uses.
+// Writes the first `valid` rows of a result. It stages them in 32 rows of a tile, from `row` and
+// `column` on, that no other warp uses.
 template <int kColumns, int K>
 __device__ inline void store_product(BFloat16* to, std::int64_t stride, int valid,
                                      const float (&d)[2][kColumns][4], Tile<K> through, int row,
@@ -222,7 +226,8 @@ __device__ inline void store_product(BFloat16* to, std::int64_t stride, int vali
   }
 }
 
-// The largest and the sum of v over the four lanes that have the same rows of a product.
+// row_max and row_sum return the maximum and the sum of v over the four lanes that have the same
+// rows of a result.
 __device__ inline float row_max(float v) {
   v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, 1));
   return fmaxf(v, __shfl_xor_sync(kAllLanes, v, 2));

@@ -1,11 +1,11 @@
-// Small dense products of blocks that lie packed in cache, and their packing, for attention.
-// Included behind cpu_begin.h only.
+// This file defines small dense matmuls of blocks that are packed in cache, and their packing, for
+// attention. It is included only after cpu_begin.h.
 //
-// A Word is what one multiplication takes: a float, or, where the processor multiplies bf16, a Pair
-// of bf16 that follow each other along the depth of the product. Everything is packed in words, so
-// that one kernel serves both. Vectors here have the width of a register (those of simd.h always
-// have 16 lanes), so that the compiler keeps them there. An element of a product is summed along
-// the depth in order, whatever the tiles: the same bits at any blocking of rows and columns.
+// A Word is the operand of one multiplication: a float, or a Pair of bf16 if the CPU multiplies
+// bf16. The two of a Pair are neighbours along the depth of the matmul. Everything is packed in
+// words, so that one kernel serves both. Vectors here have the width of a register, so that the
+// compiler keeps them there; those of simd.h always have 16 lanes. An element of a result is summed
+// along the depth in order. So the bits do not depend on the blocking of rows and columns.
 #pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
@@ -59,7 +59,7 @@ LOCKSTEP_INLINE void write(T* p, V v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
 
-// sum + a b, lane by lane, over the elements of a word
+// Returns sum + a b, lane by lane, over the elements of a word.
 template <class Word>
 LOCKSTEP_INLINE Vector multiply_words(Vector sum, WordVector a, WordVector b) {
 #if LOCKSTEP_CPU_LEVEL == 3
@@ -81,8 +81,9 @@ enum class Layout : std::uint8_t {
   across,  // A(r, k) = a[k * a_stride + r]
 };
 
-// c[r, :] = (fresh: 0, add: c[r, :], scale_and_add: scale[r] c[r, :]) + sum over k < depth of
-// A(r, k) b[k, :]; strides and depth in words.
+// Product describes the matmul c[r, :] = base + sum over k < depth of A(r, k) b[k, :]. Strides and
+// depth are in words. Sum selects the base:
+//   fresh: 0      add: c[r, :]      scale_and_add: scale[r] c[r, :]
 template <class Word>
 struct Product {
   float* c;
@@ -95,7 +96,7 @@ struct Product {
   const float* scale = nullptr;
 };
 
-// R rows by P panels.
+// Computes R rows by P panels.
 template <int R, int P, Sum kSum, Layout kLayout, class Word>
 __attribute__((noinline)) void tile_product(const Product<Word>& p) {
   constexpr int kVectors = P * kPanel / kWidth;
@@ -129,7 +130,8 @@ __attribute__((noinline)) void tile_product(const Product<Word>& p) {
     }
 }
 
-// P panels. Rows are rounded up to an even number, which a and c must have.
+// Computes P panels. The number of rows is rounded up to an even number; a and c must have that
+// many.
 template <int P, Sum kSum, Layout kLayout, class Word>
 void panel_product(Product<Word> p, std::int64_t rows) {
   const auto advance = [&](std::int64_t r) {
@@ -167,16 +169,16 @@ void product(Product<Word> p, std::int64_t rows, std::int64_t panels) {
   }
 }
 
-// bf16 as fp32
+// Converts bf16 to fp32.
 LOCKSTEP_INLINE WordVector widen(HalfVector h) {
-#if LOCKSTEP_CPU_LEVEL >= 2  // __builtin_convertvector takes two halves, and joins them
+#if LOCKSTEP_CPU_LEVEL >= 2  // __builtin_convertvector converts two halves and joins them
   return (WordVector)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)h) << 16;
 #else
   return __builtin_convertvector(h, WordVector) << 16;
 #endif
 }
 
-// The next kWidth words of a row of which `elements` are left; 0 past its end.
+// Returns the next kWidth words of a row of which `elements` elements are left; 0 past its end.
 template <class Word, class E>
 LOCKSTEP_INLINE WordVector row_words(const E* p, std::int64_t elements) {
   constexpr int kElements = kWidth * kPerWord<Word>;
@@ -193,7 +195,8 @@ LOCKSTEP_INLINE WordVector row_words(const E* p, std::int64_t elements) {
   }
 }
 
-// to[r][w] = word w of row r, 0 past the row's K elements.   to [rows, stride], stride % 16 = 0
+// Packs to[r][w] = word w of row r, 0 past the row's K elements.
+//   to [rows, stride], stride % 16 = 0
 template <class Word, class E>
 void pack_rows(Word* to, std::int64_t stride, const E* from, std::int64_t from_stride,
                std::int64_t rows, std::int64_t K) {
@@ -204,8 +207,9 @@ void pack_rows(Word* to, std::int64_t stride, const E* from, std::int64_t from_s
     }
 }
 
-// The rows as the right side of a product whose depth runs over rows: word k of row r is element k
-// of row r, or of rows 2r and 2r + 1 (0 behind the last).   to [ceil(rows / kPerWord), stride]
+// Packs the rows as the right operand of a matmul whose depth runs over rows. Word k of row r is
+// element k of row r, or of rows 2r and 2r + 1 (0 past the last).
+//   to [ceil(rows / kPerWord), stride]
 template <class Word, class E>
 void pack_stacked(Word* to, std::int64_t stride, const E* from, std::int64_t from_stride,
                   std::int64_t rows, std::int64_t K) {
@@ -237,8 +241,8 @@ LOCKSTEP_INLINE void transpose(WordVector (&rows)[kWidth]) {
   if constexpr (S > 1) transpose<S / 2>(rows);
 }
 
-// to[w][r] = word w of row r; 0 for r up to the end of the last panel.   to [words, stride], where
-// words is rounded up to 16
+// Packs to[w][r] = word w of row r; 0 for r from `rows` to the end of the last panel.
+//   to [words, stride], with words rounded up to 16
 template <class Word, class E>
 void pack_transposed(Word* to, std::int64_t stride, const E* from, std::int64_t from_stride,
                      std::int64_t rows, std::int64_t K) {
@@ -257,13 +261,13 @@ void pack_transposed(Word* to, std::int64_t stride, const E* from, std::int64_t 
     }
 }
 
-// The words of neighbours in a row.
+// Writes two vectors that follow each other in a row, as words.
 LOCKSTEP_INLINE void write_row(float* p, Vector first, Vector second) {
   write(p, first);
   write(p + kWidth, second);
 }
 #if LOCKSTEP_CPU_LEVEL == 3
-// The words of two rows of a left side whose depth runs over rows.
+// Writes two rows of a left operand whose depth runs over rows, as words.
 LOCKSTEP_INLINE void write_stacked(Pair* p, Vector lower, Vector upper) {
   const auto l = (HalfVector)_mm512_cvtneps_pbh((__m512)lower);
   const auto u = (HalfVector)_mm512_cvtneps_pbh((__m512)upper);
@@ -278,10 +282,11 @@ LOCKSTEP_INLINE Vector larger(Vector a, Vector b) {
   return a > b ? a : b;
 }
 
-// 2^x for x <= 126, relative error 2e-7; exactly 1 at 0, and 0 below -126; NaN stays NaN. 2^x =
-// 2^n 2^r with |r| <= 1/2; adding 1.5 x 2^23 + 127 leaves n + 127, the exponent of 2^n, in the low
-// bits of a float. The polynomial minimises the largest relative error among those with value 1 at
-// 0.
+// Computes 2^x for x <= 126, with relative error 2e-7. It is exactly 1 at 0, and 0 below -126; NaN
+// stays NaN.
+// 2^x = 2^n 2^r with |r| <= 1/2. Adding 1.5 x 2^23 + 127 leaves n + 127, the exponent of 2^n, in
+// the low bits of a float. The polynomial minimises the largest relative error among those with
+// value 1 at 0.
 LOCKSTEP_INLINE Vector exp2(Vector x) {
   constexpr float kShift = 0x1.8p23f + 127;
   const Vector shifted = x + kShift;
@@ -297,8 +302,9 @@ LOCKSTEP_INLINE Vector exp2(Vector x) {
   return x < -126.0f ? Vector{} : y;
 }
 
-// log2 x of a normal x > 0, absolute error 2e-7 (relative above 2); NaN stays NaN. x = 2^n m with m
-// within sqrt 2 of 1, and log m = 2 artanh s, s = (m - 1) / (m + 1), by its series.
+// Computes log2 x of a normal x > 0, with absolute error 2e-7 (relative above 2); NaN stays NaN.
+// x = 2^n m, with m within a factor of sqrt 2 of 1. log m = 2 artanh s with s = (m - 1) / (m + 1),
+// computed by its series.
 LOCKSTEP_INLINE Vector log2(Vector x) {
   const IntVector n = ((IntVector)x - 0x3f3504f3) >> 23;
   const Vector m = (Vector)((IntVector)x - (n << 23));

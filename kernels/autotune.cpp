@@ -7,10 +7,10 @@ namespace lockstep {
 namespace {
 
 constexpr double kCannot = std::numeric_limits<double>::infinity();
-constexpr double kRoundSeconds = 2e-4;  // many times what events resolve
+constexpr double kRoundSeconds = 2e-4;  // many times the resolution of events
 constexpr double kMostCalls = 16;       // in a round
 constexpr int kRounds = 4;
-constexpr double kHopeful = 1.25;  // times the best: who takes longer is not timed again
+constexpr double kHopeful = 1.25;  // times the best: slower ways are not timed again
 constexpr double kClearly = 0.99;  // times the first
 
 }  // namespace
@@ -25,7 +25,7 @@ Fastest find_fastest(Stream& stream, int ways, FunctionRef<bool(int way)> run) {
     if (run(way)) left.push_back(way);  // the first call loads the code, and is not timed
   if (left.empty()) return found;
   const int first = left.front();
-  int fastest = first, calls = 3;  // of one alone the launch would be a part
+  int fastest = first, calls = 3;  // with one call, its launch would count too
   for (int round = 0; round < kRounds; ++round) {
     for (const int way : left) {
       const Event begin = stream.record_timed();

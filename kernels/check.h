@@ -1,4 +1,5 @@
-// Checks that operators share. The messages name the tensor and both sides.
+// This file defines checks that operators share. The messages name the tensor, its value and the
+// expected value.
 #pragma once
 
 #include "core/op_log.h"

@@ -1,4 +1,4 @@
-// A block adds up a chunk of elements, and adds that to the result.
+// A block sums a chunk of elements, and adds the sum to the result.
 #include <algorithm>
 
 #include "core/integer.h"

@@ -1,4 +1,4 @@
-// Row by row: within one, elements and their indices run on together.
+// Elements are hashed row by row, because indices are consecutive only within a row.
 #include <algorithm>
 #include <atomic>
 #include <cstring>

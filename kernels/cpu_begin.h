@@ -1,8 +1,8 @@
-// cpu_begin: from here to cpu_end.h, code is compiled for the CpuLevel that CMake chose with
-// -DLOCKSTEP_CPU_LEVEL=0..3, in its own namespace. A pragma, not a compiler flag, sets the
-// instructions: so inline functions of headers included before stay baseline code, and the linker
-// cannot hand an AVX-512 copy of std::vector to a machine without AVX-512. Include everything else
-// first. Not #pragma once: a pair of brackets.
+// From cpu_begin.h to cpu_end.h, code is compiled for one CpuLevel, in its own namespace. CMake
+// chooses the level with -DLOCKSTEP_CPU_LEVEL=0..3. A pragma, not a compiler flag, sets the
+// instructions, so that inline functions of headers included before stay baseline code. Otherwise
+// the linker could use an AVX-512 copy of std::vector on a machine without AVX-512. Include
+// everything else first. There is no #pragma once, because the two files are a pair of brackets.
 #ifndef LOCKSTEP_CPU_LEVEL
 #define LOCKSTEP_CPU_LEVEL 0  // editors and linters
 #endif
@@ -31,7 +31,7 @@
 #pragma GCC target("avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 #endif
 
-// Each needs the one before.
+// Each header needs the one before it.
 // NOLINTBEGIN(misc-include-cleaner): inside the brackets on purpose
 // clang-format off
 #include "kernels/simd_lanes.h"

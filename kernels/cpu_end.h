@@ -1,2 +1,2 @@
-// cpu_end: closes cpu_begin.h.
+// cpu_end.h closes cpu_begin.h.
 #pragma GCC pop_options

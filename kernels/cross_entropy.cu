@@ -1,7 +1,8 @@
-// A block takes a row twice: first the maximum and the sum of exponentials, both at once, then the
-// gradient in place of the logits, from the end of the row back: what was read last is still in the
-// L2 cache. 264 rows are under way on an H100 or H200. Of columns that are divided over ranks the
-// first pass is a kernel of its own, and the second begins with what all ranks found.
+// A block reads a row twice. The first pass computes the maximum and the sum of exponentials
+// together. The second replaces the logits by their gradient, from the end of the row back, because
+// the end is still in the L2 cache. 264 rows are in flight on an H100 or H200. If columns are
+// divided over ranks, the first pass is a separate kernel, and the second begins with the results
+// of all ranks.
 #include "core/integer.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/device.cuh"
@@ -11,10 +12,10 @@ namespace lockstep::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kPacks = 4;  // of a thread, loaded together
+constexpr int kPacks = 4;  // packs that a thread loads together
 
-// Sum of exp(x - maximum) over some x. Of none: the maximum is a number below all others, so that
-// no difference is infinity - infinity.
+// Exponentials is the sum of exp(x - maximum) over some x. Without any x, the maximum is the lowest
+// float, so that no difference is infinity - infinity.
 template <class T>
 struct Exponentials {
   float maximum = std::numeric_limits<float>::lowest();
@@ -34,7 +35,7 @@ struct Exponentials {
   }
 };
 
-// Of columns [0, V) of a row, the same in all threads of the block.
+// Returns the Exponentials of columns [0, V) of a row, the same in all threads of the block.
 template <class T, int kWidth>
 __device__ inline Exponentials<T> exponentials_of(const T* row, int V) {
   __shared__ float shared[32];
@@ -59,7 +60,8 @@ __device__ inline Exponentials<T> exponentials_of(const T* row, int V) {
   return {most, sum};
 }
 
-// CrossEntropy as pointers. V: the columns of the vocabulary that are here.
+// Rows is CrossEntropy as pointers. V is the number of this rank's columns that are in the
+// vocabulary.
 struct Rows {
   float* losses;
   const std::int32_t* targets;
@@ -69,7 +71,7 @@ struct Rows {
   float gradient_scale, z_loss;
 };
 
-// What the parts of all ranks say of row n, added in rank order.
+// Combines the parts of all ranks for row n, in rank order.
 template <class T>
 __device__ inline Exponentials<T> combined(const Rows& rows, std::int64_t n, float& at_target) {
   Exponentials<T> all;
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 constexpr int kLossThreads = 256;
 
-// A thread takes a row.
+// Computes the loss of one row per thread.
 __global__ void __launch_bounds__(kLossThreads) loss_of_parts_kernel(Rows rows) {
   const auto n = static_cast<std::int64_t>(blockIdx.x) * kLossThreads + threadIdx.x;
   if (n >= rows.n) return;
@@ -134,7 +136,7 @@ __device__ inline void zero_row(T* row, int columns) {
     store(row + v, kZeros);
 }
 
-// kParts: from the parts of all ranks.
+// kParts: the gradient is computed from the parts of all ranks.
 template <class T, int kWidth, bool kParts>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_gradient_kernel(T* logits, Rows rows) {
   const auto n = static_cast<std::int64_t>(blockIdx.x);
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_gradient_kernel(T* 
     target -= rows.first_column;
   } else {
     at_target = to_float(row[target]);
-    e = exponentials_of<T, kWidth>(row, V);  // then no other thread needs what it overwrites
+    e = exponentials_of<T, kWidth>(row, V);  // afterwards a thread reads only what it overwrites
   }
   const float lse = e.maximum + logf(e.sum);
   if (threadIdx.x == 0)
@@ -186,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_gradient_kernel(T* 
 
 constexpr int kSumThreads = 1024;
 
-// In double: one block walks all rows.
+// Sums in double, because one block adds all rows.
 __global__ void __launch_bounds__(kSumThreads)
     sum_losses_kernel(float* loss_sum, std::int32_t* valid_tokens, const float* losses,
                       const std::int32_t* targets, std::int64_t rows) {

@@ -6,16 +6,18 @@
 
 namespace lockstep {
 
-// Per row n with 0 <= targets[n]:   loss = lse - logits[n, target],   lse = log sum_v exp(logits)
-// over v < vocabulary; columns behind it are padding and never count. A row with target -1 is
-// masked: its loss is 0.
+// CrossEntropy holds the arguments of the loss. A row n with 0 <= targets[n] has
+//   loss = lse - logits[n, target],   lse = log sum_v exp(logits[n, v]) over v < vocabulary
+// Columns after the vocabulary are padding and never count. A row with target -1 is masked: its
+// loss is 0.
 //   losses [n] fp32       logits [n, Vp] fp32 or bf16, Vp >= vocabulary       targets [n] int32
-// Where columns are divided over t ranks, logits are columns [first_column, first_column + Vp) of
-// all, of which some or none may be in the vocabulary. Each rank finds its parts, and then gets the
-// same bits of losses, and the gradient of its own columns, from the parts of all in rank order.
-//   parts [t, n, 3] fp32, absent where logits have all columns
+// If columns are divided over t ranks, logits are columns [first_column, first_column + Vp) of all
+// columns. Some or none of them may be in the vocabulary. Each rank computes its parts. Then it
+// computes the losses and the gradient of its own columns from the parts of all ranks, in rank
+// order. Losses have the same bits on all ranks.
+//   parts [t, n, 3] fp32, absent if logits have all columns
 struct CrossEntropy {
-  Tensor losses = {};  // cross_entropy_parts writes none
+  Tensor losses = {};  // cross_entropy_parts does not write them
   ConstTensor targets;
   int vocabulary = 0;
   float gradient_scale = 1.0f;  // on the gradient only: 1 / nominal tokens of a step
@@ -24,9 +26,9 @@ struct CrossEntropy {
   ConstTensor parts = {};
 };
 
-// parts[n] = the maximum m of the logits, the sum of exp(logits - m), and the logit of the target,
-// where this rank has it, else 0; of no columns, and in masked rows, the lowest float, 0 and 0.
-// Reads targets, vocabulary and first_column of args.
+// Computes parts[n] = the maximum m of the logits, the sum of exp(logits - m), and the logit of the
+// target. If another rank has the target, its logit is 0. Without columns, and in masked rows,
+// these are the lowest float, 0 and 0. Reads targets, vocabulary and first_column of args.
 //   parts [n, 3] fp32
 void cross_entropy_parts(Stream& stream, Tensor parts, ConstTensor logits,
                          const CrossEntropy& args);
@@ -36,10 +38,11 @@ void cross_entropy_parts(Stream& stream, Tensor parts, ConstTensor logits,
 //   padding
 void cross_entropy_gradient(Stream& stream, Tensor logits, const CrossEntropy& args);
 
-// Writes losses only (without z_loss: what evaluation reports).
+// Writes losses only, without z_loss, as evaluation reports them.
 void cross_entropy_loss(Stream& stream, ConstTensor logits, const CrossEntropy& args);
 
-// loss_sum += sum of losses, valid_tokens += number of targets >= 0, in a fixed order.
+// Adds the sum of losses to loss_sum, and the number of targets >= 0 to valid_tokens, in a fixed
+// order.
 //   loss_sum [1] fp32      valid_tokens [1] int32      losses [n] fp32      targets [n] int32
 void sum_losses(Stream& stream, Tensor loss_sum, Tensor valid_tokens, ConstTensor losses,
                 ConstTensor targets);
@@ -52,7 +55,7 @@ LOCKSTEP_KERNELS(  // arguments are already checked
     void sum_losses(Stream& stream, Tensor loss_sum, Tensor valid_tokens, ConstTensor losses,
                     ConstTensor targets);)
 
-// Of Vp columns from first_column on, those of the vocabulary.
+// Returns how many of Vp columns from first_column on are in the vocabulary.
 inline int columns_of_vocabulary(const CrossEntropy& args, std::int64_t Vp) {
   return static_cast<int>(std::clamp<std::int64_t>(args.vocabulary - args.first_column, 0, Vp));
 }

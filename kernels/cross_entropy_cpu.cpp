@@ -1,6 +1,7 @@
-// A row (200 KB for GPT-2 in fp32) comes from memory once: its maximum, its sum of exponentials and
-// its gradient are three passes in the L2 cache. In fp32 the second pass leaves exp(x - maximum) in
-// place, so that the third only scales; bf16 would round twice and computes it again.
+// A row (200 KB for GPT-2 in fp32) is read from memory once. Its maximum, its sum of exponentials
+// and its gradient are three passes in the L2 cache. In fp32 the second pass stores
+// exp(x - maximum) in place, so that the third only scales. bf16 would round twice, so there the
+// third pass recomputes it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -28,8 +29,8 @@ float maximum(const T* x, std::int64_t V) {
   return m;
 }
 
-// Sum of exp(x - m); writes the terms to `terms` where that is not null. Blocks keep the fp32 sums
-// short.
+// Returns the sum of exp(x - m). Writes the terms to `terms` if it is not null. Blocks keep the
+// fp32 sums short.
 template <class T>
 double sum_of_exponentials(const T* x, std::int64_t V, float m, float* terms) {
   constexpr std::int64_t kBlock = 4096;
@@ -57,7 +58,7 @@ float loss_of(const LogSumExp& lse, float target_logit, float z_loss) {
                             static_cast<double>(z_loss) * value * value);
 }
 
-// What the parts of all ranks say of a row.
+// Combined holds the combined parts of all ranks for a row.
 struct Combined {
   LogSumExp lse;
   float target_logit;
@@ -78,7 +79,8 @@ Combined combined(ConstTensor parts, std::int64_t n) {
   return all;
 }
 
-// The columns of a row: V of the vocabulary, and padding; `target`: the one of the target, or -1.
+// Columns describes the columns of a row: V of the vocabulary, and Vp with padding. `target` is the
+// column of the target, or -1.
 struct Columns {
   std::int64_t V, Vp, target;
 };
@@ -87,7 +89,7 @@ Columns columns_of(const CrossEntropy& args, std::int64_t Vp, std::int32_t targe
   return {V, Vp, target >= 0 && 0 <= t && t < V ? t : -1};
 }
 
-// kTerms: x holds exp(logits - maximum).
+// Replaces x by the gradient. kTerms: x holds exp(logits - maximum).
 template <bool kTerms, class T>
 void replace(T* x, const Columns& columns, const LogSumExp& lse, const CrossEntropy& args) {
   const auto [V, Vp, target] = columns;

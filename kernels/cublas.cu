@@ -28,8 +28,9 @@ namespace {
       fail_cublas(cublas_status, #__VA_ARGS__, __FILE__, __LINE__);                       \
   } while (0)
 
-// Whether cuBLASLt cannot compute a product, or not by an algorithm, as a call reports that chooses
-// one. Throws any other error: a failed allocation or a failed load of a kernel, for instance.
+// Returns whether the status of a call that chooses an algorithm means that cuBLASLt cannot compute
+// a matmul, or not with this algorithm. Throws on any other error, for instance a failed allocation
+// or a failed load of a kernel.
 bool is_refused(cublasStatus_t status, const char* call) {
   switch (status) {
     case CUBLAS_STATUS_SUCCESS: return false;
@@ -87,13 +88,13 @@ const char* name(Product::Epilogue epilogue) {
   return "?";
 }
 
-// The largest power of two, up to 256, that the address is a multiple of.
+// Returns the largest power of two, up to 256, that divides the address.
 std::uint32_t alignment_of(const void* address) {
   const auto a = reinterpret_cast<std::uintptr_t>(address) | 256;
   return static_cast<std::uint32_t>(a & -a);
 }
 
-// One of cuBLASLt's objects, destroyed with this.
+// Owned holds one of cuBLASLt's objects and destroys it.
 template <class Handle, cublasStatus_t (*destroy)(Handle)>
 class Owned {
  public:
@@ -128,7 +129,7 @@ Layout layout(DType dtype, std::int64_t rows, std::int64_t columns) {
   return l;
 }
 
-// All that a plan depends on; text() holds all of it.
+// Key holds everything that a plan depends on; text() contains all of it.
 struct Key {
   std::int64_t m, n, k;
   bool transpose_a, transpose_b, adds_c;
@@ -161,8 +162,9 @@ struct Key {
         align_bias(alignment_of(p.bias.data)),
         align_aux(alignment_of(p.aux.data)) {}
 
-  // cuBLASLt has no epilogue for a bias of another type than the result, nor for an auxiliary
-  // matrix whose columns are no multiple of 8 elements; and its GELU is meant for 16-bit results.
+  // cuBLASLt has no epilogue for a bias of another type than the result. It has none for an
+  // auxiliary matrix whose columns are not a multiple of 8 elements. Its GELU is meant for 16-bit
+  // results.
   bool is_possible() const {
     const bool has_gelu = epilogue == Product::Epilogue::gelu ||
                           epilogue == Product::Epilogue::gelu_bias ||
@@ -180,7 +182,7 @@ struct Key {
                kNames[static_cast<int>(b_scaling)], fast ? ", fast" : "");
   }
 
-  // As records name the product.
+  // Returns the name of the matmul in records.
   std::string text() const {
     return str(m, " x ", n, " x ", k, ' ', transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', ' ',
                lockstep::name(a), ' ', lockstep::name(b), scales(), " to ", lockstep::name(outputs),
@@ -210,20 +212,22 @@ constexpr int kMostCandidates = 16;
 struct Plan {
   Description description;
   Layout a, b, d;
-  bool is_there = false;  // else cuBLASLt cannot
+  bool is_there = false;  // false: cuBLASLt cannot compute it
   std::string name = {};  // in records and messages
   cublasLtMatmulAlgo_t algorithm{};
 };
 
-const std::string kUnfused = "unfused";  // in the place of an algorithm
+const std::string kUnfused = "unfused";  // recorded in place of an algorithm
 
-// nvcc 13.0 fails on a std::vector of cublasLtMatmulAlgo_t, a struct without a name of its own.
+// Algorithm wraps cublasLtMatmulAlgo_t, because nvcc 13.0 fails on a std::vector of an unnamed
+// struct.
 struct Algorithm {
   cublasLtMatmulAlgo_t value;
 };
 using AlgorithmBytes = std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)>;
 
-// cuBLASLt does not document what it does with bytes from elsewhere: a hash behind them detects it.
+// cuBLASLt does not document its behaviour for bytes that it did not write. A hash after the bytes
+// detects them.
 constexpr std::size_t kHashDigits = 16;
 std::string hash_of(const AlgorithmBytes& bytes) {
   return hash_hex(std::as_bytes(std::span(bytes))).substr(0, kHashDigits);
@@ -237,7 +241,7 @@ std::string to_hex(const cublasLtMatmulAlgo_t& algorithm) {
   return text + hash_of(std::bit_cast<AlgorithmBytes>(algorithm));
 }
 
-// False where it is none.
+// Returns false if the text is not an algorithm.
 bool from_hex(cublasLtMatmulAlgo_t& algorithm, const std::string& text) {
   AlgorithmBytes bytes{};
   if (text.size() != 2 * bytes.size() + kHashDigits) return false;
@@ -257,9 +261,9 @@ bool from_hex(cublasLtMatmulAlgo_t& algorithm, const std::string& text) {
 struct Cublas::State {
   cublasLtHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
-  bool is_choosing = false, is_trying = false;  // trying: what may not be taken
+  bool is_choosing = false, is_trying = false;  // trying: a way that may not be chosen
   std::map<std::string, std::string> recorded;
-  std::set<std::string> asked;  // while choosing
+  std::set<std::string> asked;  // names of matmuls requested while choosing
   ChosenAlgorithms chosen;
 
   Plan make_plan(const Product& product, const Key& key) const;
@@ -316,7 +320,7 @@ Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
     set(description, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(key.b_scaling));
     set(description, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(key.fast));
   }
-  set_pointers(description, product);  // their alignment counts too
+  set_pointers(description, product);  // their alignment matters too
 
   const auto first = candidates(plan, key, 1);
   plan.is_there = !first.empty();
@@ -324,7 +328,8 @@ Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
   return plan;
 }
 
-// In the order in which cuBLASLt thinks them fast. None: it cannot.
+// Returns algorithms in the order of speed that cuBLASLt expects. None: cuBLASLt cannot compute the
+// matmul.
 std::vector<Algorithm> Cublas::State::candidates(const Plan& plan, const Key& key, int most) const {
   Preference preference;
   CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
@@ -351,8 +356,8 @@ std::vector<Algorithm> Cublas::State::candidates(const Plan& plan, const Key& ke
   return algorithms;
 }
 
-// False if cuBLASLt refuses the algorithm, although it was proposed; nothing is enqueued then. In a
-// step that changes bits, and is logged; an invalid argument there is an error.
+// Returns false, and enqueues nothing, if cuBLASLt rejects the algorithm although it proposed it.
+// In a step this changes bits and is logged. An invalid argument in a step is an error.
 bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& product,
                             Tensor workspace) const {
   const float one = 1.0f, beta = product.c ? 1.0f : 0.0f;
@@ -433,7 +438,7 @@ void Cublas::begin_choosing(const MatmulAlgorithms& recorded) {
   state_->chosen.choices.cublaslt = version;
 }
 
-// What was only tried is forgotten: a resumed run, which tries nothing, must find the same.
+// Discards matmuls that were only tried: a resumed run tries nothing and must find the same plans.
 ChosenAlgorithms Cublas::end_choosing() {
   state_->is_choosing = false;
   const auto was_asked = [&](const std::string& name) { return state_->asked.contains(name); };

@@ -1,5 +1,5 @@
-// cuBLASLt, as far as matmul.cu needs it. Its matrices are column-major: a row-major [R, C] is a
-// column-major [C, R] here.
+// This file wraps the part of cuBLASLt that matmul.cu and matmul_fp8.cu need. Its matrices are
+// column-major: a row-major [R, C] is a column-major [C, R] here.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@
 
 namespace lockstep {
 
-// d [m, n] = epilogue(op(a) op(b) + c), where op(a) is [m, k] and op(b) [k, n]. Sums are fp32.
+// Product describes the matmul d [m, n] = epilogue(op(a) op(b) + c), with op(a) [m, k] and op(b)
+// [k, n]. Sums are fp32.
 struct Product {
   enum class Epilogue : std::uint8_t {
     none,
-    bias,           // + bias [m], one value a row of d
+    bias,           // + bias [m], one value per row of d
     gelu,           // aux [m, n] = the sum, and d its GELU
-    gelu_bias,      // the same behind a bias
+    gelu_bias,      // the same after a bias
     gelu_gradient,  // d = the sum times gelu'(aux)
     bias_gradient,  // bias [n] = the sums of op(b) over k
   };
@@ -30,8 +31,8 @@ struct Product {
   ConstTensor c;  // of the size and type of d, and may be d; absent: 0
   Tensor d;
   Epilogue epilogue = Epilogue::none;
-  ConstTensor bias, aux;  // read or written, as the epilogue says
-  struct Fp8 {            // where a and b are
+  ConstTensor bias, aux;  // read or written, depending on the epilogue
+  struct Fp8 {            // if a and b are fp8
     ConstTensor a_scales, b_scales;
     Scaling a_scaling = Scaling::tensor, b_scaling = Scaling::tensor;
     bool fast = false;  // see MatmulFp8
@@ -39,8 +40,8 @@ struct Product {
   Fp8 fp8 = {};
 };
 
-// What cuBLASLt keeps for a stream: its handle, and of each product that was asked for its plan.
-// Which algorithm a plan takes: see kernels/matmul_algorithms.h.
+// Cublas keeps cuBLASLt's state for a stream: its handle, and a plan for each requested matmul.
+// kernels/matmul_algorithms.h explains which algorithm a plan takes.
 class Cublas final : public Stream::Kept {
  public:
   static constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;
@@ -48,22 +49,23 @@ class Cublas final : public Stream::Kept {
   Cublas();
   ~Cublas() override;
 
-  // For multiply().
+  // Allocates the workspace of multiply().
   static Tensor workspace(Arena& scratch) {
     return scratch.allocate("cublas_workspace", DType::uint8, {kWorkspaceBytes});
   }
 
-  // Enqueues the product. False where cuBLASLt has none with this epilogue for these types, sizes
-  // and addresses; nothing happened then.
+  // Enqueues the matmul. Returns false, and enqueues nothing, if cuBLASLt has none with this
+  // epilogue for these types, sizes and addresses.
   //   workspace [kWorkspaceBytes]
   [[nodiscard]] bool multiply(Stream& stream, const Product& product, Tensor workspace);
-  // The same, else `unfused`: a plain product and kernels that do the epilogue's work. That is done
-  // too where it was measured to be faster. True where the product was enqueued as it is.
+  // Does the same, but calls `unfused` if there is none, or if `unfused` was measured to be faster.
+  // `unfused` enqueues a plain matmul and kernels that do the epilogue's work. Returns whether the
+  // fused matmul was enqueued.
   bool multiply(Stream& stream, const Product& product, Tensor workspace,
                 FunctionRef<void()> unfused);
 
-  // Between the two each product that is asked for is chosen, and d may be wrong. Plans from before
-  // are forgotten.
+  // Between these two calls, an algorithm is chosen for each requested matmul, and d may be wrong.
+  // begin_choosing discards earlier plans.
   void begin_choosing(const MatmulAlgorithms& recorded);
   ChosenAlgorithms end_choosing();
 
@@ -75,7 +77,7 @@ class Cublas final : public Stream::Kept {
 };
 
 namespace cuda {
-// y [N, O] += bias [O], rounded again: where cuBLASLt has no such epilogue.
+// Adds bias [O] to y [N, O], rounding again. It is called if cuBLASLt has no such epilogue.
 void add_bias(Stream& stream, Tensor y, ConstTensor bias);
 }  // namespace cuda
 

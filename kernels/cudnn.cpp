@@ -1,7 +1,7 @@
-// cuDNN's graphs of attention, through its frontend. Its kernels are matched by the whole graph, so
-// strides and types say exactly what lies in memory; the log-sum-exp of backward must be [B, H, T]
-// without gaps before cuDNN 9.26. Which kernels are taken follows from the graph, the GPU and the
-// version: the first that cuDNN's heuristics propose and that keep to the workspace.
+// This file builds cuDNN's graphs of attention through its frontend. cuDNN matches its kernels to
+// the whole graph, so strides and types describe memory exactly. Before cuDNN 9.26 the log-sum-exp
+// of backward must be [B, H, T] without gaps. The graph, the GPU and the version determine the
+// kernels: the first that cuDNN's heuristics propose and that fit in the workspace.
 #include "kernels/cudnn.h"
 
 #include <cmath>
@@ -14,7 +14,7 @@
 #include <cudnn_frontend.h>
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // the library, for the frontend to find functions in
+void* cudnn_dlhandle = nullptr;  // the library in which the frontend finds functions
 }
 
 namespace lockstep {
@@ -25,17 +25,19 @@ using Graph = fe::graph::Graph;
 using TensorOfGraph = std::shared_ptr<fe::graph::Tensor_attributes>;
 using Dimensions = std::vector<std::int64_t>;
 
-// Before 9.16, lengths that are no multiple of 128 cost a copy from the host at each call; before
-// 9.18, backward on Hopper read workspace that it had not written (TransformerEngine, issue 2186).
+// Before 9.16, lengths that are not a multiple of 128 cost a copy from the host at each call.
+// Before 9.18, backward on Hopper read workspace that it had not written (TransformerEngine, issue
+// 2186).
 constexpr std::size_t kOldest = 91800;
 
 std::string dotted(std::size_t version) {
   return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-// Loads the library, once.
+// Loads the library. Returns why it cannot be used, or an empty string.
 std::string load() {
-  // The frontend would take the first runtime that it finds, even beside the one that is linked.
+  // Otherwise the frontend takes the first CUDA runtime that it finds, even if another one is
+  // linked.
   const auto runtime = str("libcudart.so.", CUDART_VERSION / 1000);
   setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime.c_str(), 0);
   fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
@@ -52,7 +54,7 @@ std::string load() {
 
 enum Name : std::int64_t { kQ = 1, kK, kV, kOut, kLse, kDout, kDq, kDk, kDv };
 
-// [B, heads, T, K], as a part of [N, ., K] whose tokens lie `stride` apart.
+// Layout is that of [B, heads, T, K], a part of [N, ., K] whose tokens are `stride` elements apart.
 struct Layout {
   Dimensions dimensions, strides;
 };
@@ -80,7 +82,8 @@ void output(const TensorOfGraph& tensor, Name name, const Layout& layout,
       .set_data_type(type);
 }
 
-// capability: of the GPU; 0: of the one in use.
+// Describes the graph to cuDNN for a GPU of compute capability `capability` / 10; 0: the GPU in
+// use.
 std::unique_ptr<Graph> describe(const CudnnGraph& g, int capability) {
   const auto& s = g.sizes;
   const auto queries = layout(s, s.H, g.qkv_stride), keys = layout(s, s.G, g.qkv_stride);
@@ -118,7 +121,8 @@ std::unique_ptr<Graph> describe(const CudnnGraph& g, int capability) {
   return graph;
 }
 
-// Up to the choice of kernels; `handle` is null where device properties stand for the GPU.
+// Performs the steps up to the choice of kernels. `handle` is null if device properties replace the
+// GPU.
 fe::error_t choose_kernels(Graph& graph, const CudnnGraph& g, cudnnHandle_t handle) {
   if (auto e = graph.validate(); e.is_bad()) return e;
   if (auto e = graph.build_operation_graph(handle); e.is_bad()) return e;
@@ -153,7 +157,7 @@ struct Cudnn::State {
   std::string begin(Stream& stream);
 };
 
-// Makes the handle; returns why it cannot be made, or nothing.
+// Creates the handle. Returns why it cannot be created, or an empty string.
 std::string Cudnn::State::begin(Stream& stream) {
   if (auto why_not = why_no_cudnn(); handle != nullptr || !why_not.empty()) return why_not;
   auto status = fe::detail::create_handle(&handle);

@@ -1,4 +1,5 @@
-// A build without cuDNN's frontend: why_no_cudnn() says so, and the rest is not reached.
+// This file is for builds without cuDNN's frontend. why_no_cudnn() returns this reason, and the
+// other functions are not called.
 #include "kernels/cudnn.h"
 
 namespace lockstep {

@@ -1,4 +1,5 @@
-// What kernels share: packs of elements, and reductions over the threads of a warp or a block.
+// This file defines what CUDA kernels share: packs of elements, and reductions over the threads of
+// a warp or a block.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,8 @@ namespace lockstep {
 
 inline constexpr unsigned kAllLanes = ~0u;
 
-// To nearest, in one instruction: to_bf16 except which NaN a NaN becomes.
+// Rounds to nearest, in one instruction. It equals to_bf16, except that a NaN may become another
+// NaN.
 template <class T>
 __device__ inline T from_float(float x) {
   if constexpr (sizeof(T) == 4)
@@ -31,7 +33,7 @@ __device__ inline T from_float(float x) {
 #endif
 }
 
-// e^x as exactly as results of type T can show.
+// Computes e^x as exactly as results of type T can represent it.
 template <class T>
 __device__ inline float exponential(float x) {
   if constexpr (sizeof(T) == 2)
@@ -40,17 +42,17 @@ __device__ inline float exponential(float x) {
     return expf(x);
 }
 
-// N neighbours, loaded and stored as one.
+// Pack is N neighbouring elements that are loaded and stored together.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T v[N];
 };
 
-// The widest packs that rows of D elements fall into: 16 bytes, or one element.
+// Elements of T in the widest pack, which has 16 bytes.
 template <class T>
 constexpr int kWidest = 16 / static_cast<int>(sizeof(T));
 
-// Of N elements, in packs of at most 16 bytes.
+// load and store move N elements, in packs of at most 16 bytes.
 template <class T, int N>
 __device__ inline void load(float (&to)[N], const T* from) {
   constexpr int kWidth = std::min(N, kWidest<T>);
@@ -76,9 +78,9 @@ __device__ inline void store(T* to, const float (&from)[N]) {
   }
 }
 
-// Calls body(pack, i) for the kCount packs at x + i, i = first, first + kStride, ..., as far as
-// they begin below end; the first one does. All are asked for before one is used, so that many
-// bytes are in flight; where there are fewer, the first one again.
+// Calls body(pack, i) for the packs at x + i, i = first, first + kStride, ..., that begin below
+// end, kCount at most. The first one does. All are loaded before one is used, so that many bytes
+// are in flight. If there are fewer than kCount, the first one is loaded again.
 template <int kCount, int kWidth, int kStride, class T, class Body>
 __device__ inline void with_packs(const T* x, int first, int end, Body&& body) {
   Pack<T, kWidth> packs[kCount];
@@ -92,7 +94,7 @@ __device__ inline void with_packs(const T* x, int first, int end, Body&& body) {
     if (first + p * kStride < end) body(packs[p], first + p * kStride);
 }
 
-// v = round(v + x) to T: what a sum is that is stored as T.
+// Computes v = round(v + x) to T, the value of a sum that is stored as T.
 template <class T, int N>
 __device__ inline void add_rounded(float (&v)[N], const T* x) {
   float added[N];
@@ -102,7 +104,7 @@ __device__ inline void add_rounded(float (&v)[N], const T* x) {
     v[i] = to_float(from_float<T>(v[i] + added[i]));
 }
 
-// The dynamic shared memory of the block.
+// Returns the dynamic shared memory of the block.
 template <class T>
 __device__ inline T* dynamic_shared() {
 #ifdef __CUDACC__
@@ -113,7 +115,7 @@ __device__ inline T* dynamic_shared() {
 #endif
 }
 
-// The v of all lanes, combined by a commutative f: the same bits in each lane.
+// Combines the v of all lanes with a commutative f. Each lane gets the same bits.
 template <class V, class F>
 __device__ inline V warp_reduce(V v, F&& f) {
 #pragma unroll
@@ -126,7 +128,7 @@ __device__ inline float warp_sum(float v) {
   return warp_reduce(v, [](float a, float b) { return a + b; });
 }
 
-// Over each `lanes` neighbours of a warp, a power of two.
+// Returns the sum of v over each `lanes` neighbours of a warp. `lanes` is a power of two.
 __device__ inline float lanes_sum(float v, unsigned lanes) {
   for (unsigned offset = lanes / 2; offset > 0; offset /= 2)
     v += __shfl_xor_sync(kAllLanes, v, static_cast<int>(offset));
@@ -137,7 +139,8 @@ __device__ inline float warp_max(float v) {
   return warp_reduce(v, [](float a, float b) { return fmaxf(a, b); });
 }
 
-// The same over a block of whole warps along x. `shared` is free again afterwards.
+// Does the same as warp_reduce over a block of whole warps along x. `shared` may be reused
+// afterwards.
 template <class V, class F>
 __device__ inline V block_reduce(V v, V (&shared)[32], F&& f) {
   v = warp_reduce(v, f);
@@ -151,9 +154,9 @@ __device__ inline V block_reduce(V v, V (&shared)[32], F&& f) {
   return v;
 }
 
-// *out = max(*out, v of all threads of a block of whole warps), for v >= 0. Compared as integers,
-// in which order floats that are not negative stand too: the same bits in whatever order blocks
-// come.
+// Sets *out = max(*out, v of all threads of a block of whole warps), for v >= 0. Values are
+// compared as integers, because floats that are not negative have the same order. So the bits do
+// not depend on the order of blocks.
 __device__ inline void raise(float* out, float v) {
   __shared__ float shared[32];
   const int threads = static_cast<int>(blockDim.x * blockDim.y);
@@ -165,12 +168,12 @@ __device__ inline void raise(float* out, float v) {
   v = warp_max(thread < threads / 32 ? shared[thread] : 0.0f);
   if (thread != 0) return;
 #ifdef __CUDACC__
-  if (__ldcg(out) >= v) return;  // mostly so: blocks need not queue for the atomic
+  if (__ldcg(out) >= v) return;  // usually true: blocks need not queue for the atomic
 #endif
   atomicMax(reinterpret_cast<unsigned*>(out), __float_as_uint(v));
 }
 
-// The same for what is stored as T: the maximum is rounded as its own element was.
+// Does the same for values that are stored as T. The maximum is rounded as its element was.
 template <class T>
 __device__ inline void raise_stored(float* out, float v) {
   raise(out, to_float(from_float<T>(v)));
@@ -195,8 +198,8 @@ __device__ inline int warp_min(int v) {
   return -warp_max(-v);
 }
 
-// Calls f with an integral constant of how wide packs are: kWidest where rows of D elements, at
-// these addresses, allow it, else 1.
+// Calls f with the width of packs as an integral constant: kWidest if rows of D elements at these
+// addresses allow it, else 1.
 template <class T, class F>
 void with_width(std::int64_t D, std::initializer_list<const void*> addresses, F&& f) {
   bool wide = D % kWidest<T> == 0;

@@ -1,4 +1,4 @@
-// Dispatch: how an operator finds its kernel. Each operator is four neighbours:
+// This file dispatches an operator to its kernel. Each operator has four files:
 //
 //   rmsnorm.h        the contract, and one LOCKSTEP_KERNELS(...) with the kernels' declarations
 //   rmsnorm.cpp      checks of the arguments, then LOCKSTEP_DISPATCH
@@ -70,19 +70,21 @@ void with_float(DType dtype, F&& f) {
 #define LOCKSTEP_DISPATCH_CUDA(...) LOCKSTEP_FAIL("no CUDA kernel for ", #__VA_ARGS__)
 #endif
 
-// Returns from the operator: on a measuring stream at once, else through the kernel for the
-// stream's device. LOCKSTEP_DISPATCH(stream, rmsnorm_forward(stream, y, rstd, x, weight, epsilon));
+// Runs the kernel for the stream's device and returns from the operator. On a measuring stream it
+// returns at once.
+//   LOCKSTEP_DISPATCH(stream, rmsnorm_forward(stream, args));
 #define LOCKSTEP_DISPATCH(stream, ...)              \
   do {                                              \
     if ((stream).is_measuring()) return;            \
     LOCKSTEP_DISPATCH_SCRATCH(stream, __VA_ARGS__); \
   } while (0)
 
-// The same for an operator that allocates scratch. Its kernel is entered on a measuring stream too,
-// so that the arena counts what it allocates, and must return behind its allocations:
+// Does the same for an operator that allocates scratch. Its kernel is called on a measuring stream
+// too, so that the arena counts its allocations. It must return after them:
 //   if (stream.is_measuring()) return;
 //
-// In a build without CUDA's kernels a measuring stream of a GPU counts what the CPU's would take.
+// In a build without CUDA kernels, a measuring stream of a GPU counts the scratch of the CPU
+// kernel.
 #define LOCKSTEP_DISPATCH_SCRATCH(stream, ...)                                  \
   do {                                                                          \
     if ((stream).is_cuda() && (LOCKSTEP_WITH_CUDA || !(stream).is_measuring())) \

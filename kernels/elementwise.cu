@@ -37,8 +37,9 @@ struct Convert {
   }
 };
 
-// ln x for normal x > 0, and sin and cos of 2 pi x for 0 <= x <= 1: the polynomials of
-// kernels/simd_random.h, so that weights start from the same numbers on both devices.
+// log_of computes ln x for normal x > 0. sincos_turns computes sin and cos of 2 pi x for
+// 0 <= x <= 1. They use the polynomials of kernels/simd_random.h, so that weights start from the
+// same numbers on both devices.
 __device__ inline float log_of(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x) - 0x3f3504f3u;  // sqrt(1/2)
   const auto e = static_cast<float>(static_cast<std::int32_t>(bits) >> 23);
@@ -76,7 +77,7 @@ __device__ inline void sincos_turns(float x, float& sine, float& cosine) {
   cosine = ((k + 1) & 2) != 0 ? -((k & 1) != 0 ? a : b) : ((k & 1) != 0 ? a : b);
 }
 
-// One draw, four numbers, a thread; of the first and the last draw those that are in `out`.
+// Each thread makes one draw, which is four numbers, and stores those that lie in `out`.
 template <class T>
 __global__ void random_normal_kernel(T* out, std::int64_t n, RandomNormal args) {
   const auto draw = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -107,7 +108,7 @@ void fill(Stream& stream, Tensor out, float value) {
     case DType::int32: return fill_all(stream, out, static_cast<std::int32_t>(value));
     case DType::uint8: return fill_all(stream, out, static_cast<std::uint8_t>(value));
     case DType::fp8_e4m3:
-    case DType::fp8_e5m2: return;  // refused by the checks
+    case DType::fp8_e5m2: return;  // rejected by the checks
   }
 }
 
@@ -117,7 +118,7 @@ void fill_integer(Stream& stream, Tensor out, std::int32_t value) {
 
 void convert(Stream& stream, Tensor out, ConstTensor x) {
   if (out.dtype == x.dtype) return stream.copy(out, x);
-  // Packs of 8 bytes of bf16: both sides move four elements.
+  // Packs of bf16 have 8 bytes here, because both sides move four elements.
   if (out.dtype == DType::bf16)
     apply_to_packs<float>(stream, x.elements(), {out.data, x.data},
                           Convert<BFloat16, float>{out.as<BFloat16>(), x.as<float>()});

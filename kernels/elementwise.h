@@ -4,14 +4,16 @@
 
 namespace lockstep {
 
-void fill(Stream& stream, Tensor out, float value);                 // any type but fp8
+void fill(Stream& stream, Tensor out, float value);                 // any type except fp8
 void fill_integer(Stream& stream, Tensor out, std::int32_t value);  // exactly; int32 only
 
-// out = x, rounded to the type of out (fp32, bf16; or equal types, copied). Same element count.
+// Computes out = x, rounded to the type of out. The types are fp32 or bf16; equal types of any kind
+// are copied. x and out have the same number of elements.
 void convert(Stream& stream, Tensor out, ConstTensor x);
 
-// out[i] = std * z_i, z normal, drawn from philox(seed, purpose, (first_index + i) / 4): word i % 4
-// of a draw, words paired by Box-Muller. A function of the index, never of the threads or of where
+// RandomNormal holds the arguments of random_normal, which computes out[i] = std * z_i with normal
+// z_i. With e = first_index + i, z_i is from word e % 4 of the draw philox(seed, purpose, e / 4).
+// Words are paired by Box-Muller. z_i depends only on the index e, not on the threads or on where
 // `out` begins.
 //   out fp32 or bf16
 struct RandomNormal {

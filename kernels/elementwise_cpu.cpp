@@ -9,7 +9,7 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// A vector full of the value is written again and again.
+// Fills out with copies of a vector of the value.
 template <class T>
 void fill_all(Stream& stream, Tensor out, T value) {
   T pattern[sizeof(Floats) / sizeof(T)];
@@ -31,10 +31,10 @@ void convert_all(Stream& stream, To* out, const From* x, std::int64_t size) {
   });
 }
 
-constexpr std::int64_t kNormals = 64;  // of one round: 16 draws of 4 words
+constexpr std::int64_t kNormals = 64;  // numbers of one round: 16 draws of 4 words
 
-// out[0, 64) = std * z for the draws [draw, draw + 16): a draw in the lower half of each Long, one
-// in the upper.
+// Computes out[0, 64) = std * z for the draws [draw, draw + 16). Each Long has one draw in its
+// lower half and one in its upper half.
 LOCKSTEP_INLINE void normals(float* out, const RandomNormal& args, std::uint64_t draw) {
   const auto first = philox_lanes(args.seed, args.purpose, counters_from(draw));
   const auto second = philox_lanes(args.seed, args.purpose, counters_from(draw + 8));
@@ -65,7 +65,7 @@ void fill(Stream& stream, Tensor out, float value) {
     case DType::int32: return fill_all(stream, out, static_cast<std::int32_t>(value));
     case DType::uint8: return fill_all(stream, out, static_cast<std::uint8_t>(value));
     case DType::fp8_e4m3:
-    case DType::fp8_e5m2: return;  // refused by the checks
+    case DType::fp8_e5m2: return;  // rejected by the checks
   }
 }
 

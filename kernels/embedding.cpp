@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// With what its defaults stand for.
+// Checks `part`, and returns it with its defaults replaced by their values.
 EmbeddingPart checked(EmbeddingPart part, std::int64_t V, std::int64_t N) {
   if (part.table_rows == 0) part.table_rows = V;
   if (part.position_end == -1) part.position_end = N;

@@ -1,8 +1,8 @@
-// Forward: a warp copies, or adds, the row of a token. Backward: tokens sorted by id are cut into
-// chunks of 32, and a block sums the runs of equal ids in its chunk, in order. A run that an
-// earlier chunk begins goes to `partial`, one row a chunk, which a second kernel adds in order: so
-// a frequent token is the work of many blocks. Ids that the table has no row for are sorted as one
-// key behind all others, and left out.
+// In forward a warp copies or adds the row of a token. In backward, tokens sorted by id are cut
+// into chunks of 32. A block sums the runs of equal ids in its chunk, in order. If an earlier chunk
+// begins a run, its sum goes to `partial`, which has one row per chunk. A second kernel adds these
+// in order, so that many blocks share the work of a frequent token. Ids without a row in the table
+// are sorted as one key after all others, and skipped.
 #include "core/integer.h"
 #include "kernels/device.cuh"
 #include "kernels/embedding.h"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kWarps = 8;  // of a forward block
 
-// EmbeddingForward as pointers.
+// Forward is EmbeddingForward as pointers.
 template <class T>
 struct Forward {
   T* y;
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(32 * kWarps) embedding_forward_kernel(Forward<
 constexpr int kChunk = 32;  // sorted tokens
 constexpr int kThreads = 128;
 
-// table[keys[i]] += dy[order[i]] for the i of chunk blockIdx.x; but partial[chunk] = their sum
-// where the chunk before has the same key. Keys are left out from `rows` on.
+// Adds dy[order[i]] to table[keys[i]] for the i of chunk blockIdx.x. If the chunk before ends with
+// the same key, the sum goes to partial[chunk] instead. Keys from `rows` on are skipped.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     add_runs_kernel(float* table, float* partial, const T* dy, const int* keys, const int* order,
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Adds the rows of `partial` that continue the last run of chunk blockIdx.x, if that begins there
-// (and is one of the table's).
+// Adds the rows of `partial` that continue the last run of chunk blockIdx.x. It does so if the run
+// begins in this chunk and the table has its key.
 __global__ void __launch_bounds__(kThreads)
     add_partial_kernel(float* table, const float* partial, const int* keys, int N, int D,
                        int rows) {
@@ -143,7 +143,8 @@ __global__ void __launch_bounds__(kThreads)
   *to = sum;
 }
 
-// local[n] = the row of the table that ids[n] is, or V, where it is elsewhere.
+// LocalIds computes local[n] = the row of ids[n] in this part of the table, or V if another part
+// has it.
 struct LocalIds {
   int* local;
   const int* ids;
@@ -155,7 +156,7 @@ struct LocalIds {
   }
 };
 
-// table[keys[n]] += dy[n], where the table has that row. Keys are below `bound`.
+// Adds dy[n] to table[keys[n]], if the table has that row. Keys are below `bound`.
 void add_rows(Stream& stream, Arena& scratch, Tensor table, ConstTensor keys, std::int64_t bound,
               ConstTensor dy) {
   const auto N = dy.shape[0], D = dy.shape[1], chunks = divide_up(N, kChunk);

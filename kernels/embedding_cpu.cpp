@@ -1,5 +1,5 @@
-// Forward spreads tokens over threads. Backward spreads columns: a thread walks all tokens in order
-// and adds its columns of each, so no two threads touch one element and each sum has one order.
+// Forward divides tokens over threads. Backward divides columns: a thread reads all tokens in order
+// and adds its columns of each. So no two threads touch one element, and each sum has one order.
 #include <algorithm>
 
 #include "core/integer.h"
@@ -10,12 +10,13 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// Which rows of a table are here.
+// Rows describes the rows of a table that this rank has.
 struct Rows {
-  const char* what;  // an index of them
+  const char* what;  // name of an index, for messages
   std::int64_t all, first, count;
 
-  // The place of row `id`, or -1 where it is elsewhere; a wrong id would read or write there.
+  // Returns the place of row `id`, or -1 if another rank has it. Throws on an id outside the table,
+  // which would access memory out of bounds.
   std::int64_t find(std::int32_t id) const {
     LOCKSTEP_CHECK(0 <= id && id < all, what, " ", id, " is outside [0, ", all, ")");
     return first <= id && id < first + count ? id - first : -1;
@@ -28,7 +29,7 @@ Rows position_rows(ConstTensor position_weight) {
   return {"position", position_weight.shape[0], 0, position_weight.shape[0]};
 }
 
-// table[row of ids[n]] += dy[n] in columns [begin, end), for n in order.
+// Adds dy[n] to table[row of ids[n]] in columns [begin, end), for n in order.
 template <class T>
 void add_rows(Tensor table, const Rows& rows, ConstTensor ids, ConstTensor dy, std::int64_t begin,
               std::int64_t end) {
@@ -44,7 +45,7 @@ void add_rows(Tensor table, const Rows& rows, ConstTensor ids, ConstTensor dy, s
   }
 }
 
-// y = token + place, of which one or both may be absent.
+// Computes y = token + place; one or both may be absent.
 template <class T>
 void embed(T* y, const T* token, const T* place, std::int64_t D) {
   if (token != nullptr && place != nullptr)

@@ -7,8 +7,8 @@ namespace {
 
 constexpr float kSqrt2OverPi = 0.7978845608f, kCubic = 0.044715f;
 
-// tanh(u) = 1 - 2 / (1 + e^2u): exact to fp32's last bits away from 0, and near 0 the error of u/2
-// is added to a half.
+// Computes tanh(u) = 1 - 2 / (1 + e^2u). Away from 0 it is exact to fp32's last bits. Near 0 its
+// relative error does not matter, because it is added to 1.
 template <class T>
 __device__ inline float tanh_of(float u) {
   return 1.0f - 2.0f / (1.0f + exponential<T>(2.0f * u));

@@ -1,4 +1,4 @@
-// The one way to start a kernel.
+// launch() is the only way to start a kernel.
 #pragma once
 
 #include <utility>
@@ -12,11 +12,11 @@ namespace lockstep {
 
 struct Launch {
   dim3 grid, block;
-  std::int64_t shared_bytes = 0;  // dynamic; more than 48 KiB is asked for where it is needed
+  std::int64_t shared_bytes = 0;  // dynamic; launch() requests more than 48 KiB if needed
 };
 
-// The most dynamic shared memory of a block on the stream's GPU: 227 KiB with compute
-// capability 9.0 or 10.0, 163 with 8.0, 99 with 8.6, 8.9 or 12.0.
+// Returns the most dynamic shared memory of a block on the stream's GPU:
+//   227 KiB with compute capability 9.0 or 10.0, 163 with 8.0, 99 with 8.6, 8.9 or 12.0
 inline std::int64_t most_shared_bytes(const Stream& stream) {
   int bytes = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
@@ -24,7 +24,7 @@ inline std::int64_t most_shared_bytes(const Stream& stream) {
   return bytes;
 }
 
-// kernel<<<...>>>(arguments...) on `stream`; nothing where the grid is empty.
+// Enqueues kernel<<<...>>>(arguments...) on `stream`; nothing if the grid is empty.
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, const Launch& shape, void (*kernel)(Parameters...),
             Arguments&&... arguments) {

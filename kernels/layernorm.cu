@@ -1,5 +1,5 @@
-// As rmsnorm.cu: forward keeps a row in registers between its two sums and its output; backward
-// sums weight gradients a block, then over blocks in order.
+// The kernels work like those of rmsnorm.cu. Forward keeps a row in registers between its two sums
+// and its output. Backward sums weight gradients per block, then over blocks in order.
 #include "kernels/elementwise.h"
 #include "kernels/layernorm.h"
 #include "kernels/rows.cuh"
@@ -78,13 +78,14 @@ struct Backward {
   int D;
 };
 
-// Registers hold the sums of dweight and dbias. Rows of 8 packs a thread leave room for those of
-// dweight only; sum_columns then makes the same sums of dbias in a kernel of its own.
+// Registers hold the sums of dweight and dbias. With rows of 8 packs per thread, registers suffice
+// only for dweight. sum_columns then computes the sums of dbias in a separate kernel.
 template <int kPacks>
 constexpr bool kSumsBias = kPacks <= 4;
 
-// dy and s are read again after the sums, from the L1 cache. In registers they would leave room
-// for one block of 256 threads on a multiprocessor, which could not hide the latency of memory.
+// dy and s are read again after the sums, from the L1 cache. If they stayed in registers, a
+// multiprocessor could run only one block of 256 threads, which could not hide the latency of
+// memory.
 template <class T, int kPacks, int kWidth>
 __global__ void __launch_bounds__(kRowThreads<kPacks>, 512 / kRowThreads<kPacks>)
     layernorm_backward_kernel(Backward<T> a) {

@@ -1,6 +1,6 @@
-// Rows are spread over threads. Backward keeps one partial dweight and dbias a block of rows: which
-// rows a partial sums is fixed by N alone, and partials are added in order, so the result does not
-// depend on which thread ran what.
+// Rows are divided over threads. Backward keeps one partial dweight and dbias per block of rows.
+// The rows of a partial depend only on N, and partials are added in order. So the result does not
+// depend on which thread computed a row.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// Subtracting the mean makes lanes behind n wrong; first_lanes puts the zeros back.
+// Subtracting the mean makes lanes from n on wrong; first_lanes sets them to 0 again.
 LOCKSTEP_INLINE Floats centred(Floats v, float mean, std::int64_t n) {
   return n == kLanes ? v - mean : first_lanes(v - mean, n);
 }
@@ -62,7 +62,7 @@ void backward_row(const LayerNormBackward& args, std::int64_t row, std::int64_t 
   Floats products{};
   const Floats sum = sum_vectors(D, [&](std::int64_t d, std::int64_t n) {
     const Floats g = load(dy + d, n) * load(weight + d, n);
-    products += g * (load(s + d, n) - mean);  // g is 0 behind n
+    products += g * (load(s + d, n) - mean);  // g is 0 from lane n on
     return g;
   });
   const float a = total(sum) / static_cast<float>(D);

@@ -1,12 +1,11 @@
-// cuBLASLt computes the products. A row-major [R, C] is [C, R] to it, so that the product it sees
-// is
+// cuBLASLt computes the matmuls. It sees a row-major [R, C] as [C, R], so that its matmul is
 //
 //   forward          y^T  [O, N] = W  [O, I] x^T [I, N]      W stored [I, O], transposed
 //   backward, input  dx^T [I, N] = W^T [I, O] dy^T [O, N]
 //   backward, weight dW^T [I, O] = x^T [I, N] dy [N, O]      dy stored [O, N], transposed
 //
-// What it has no epilogue for (some types, odd sizes), or a slow one, is done by kernels behind the
-// product.
+// If cuBLASLt has no epilogue (for some types and odd sizes) or a slow one, kernels after the
+// matmul do its work.
 #include "kernels/cublas.cuh"
 #include "kernels/gelu.h"
 #include "kernels/matmul.h"
@@ -82,7 +81,7 @@ void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, Con
                         .bias = epilogue.bias,
                         .aux = epilogue.pre_gelu};
   auto& cublas = stream.kept<Cublas>();
-  const auto add_up = [&](Tensor d, ConstTensor residual) {  // all but GELU
+  const auto add_up = [&](Tensor d, ConstTensor residual) {  // everything except GELU
     Product p = product;
     p.c = residual;
     p.d = d;

@@ -1,4 +1,4 @@
-// No kernel: the choice is cuBLASLt's, of this stream.
+// This file has no kernel: the stream's cuBLASLt chooses the algorithms.
 #include <cublasLt.h>
 
 #include "kernels/cublas.cuh"

@@ -10,33 +10,33 @@
 
 namespace lockstep {
 
-// Which of cuBLASLt's algorithms computes each matrix product. They differ in speed, and in the
-// order of their sums: so in bits.
+// MatmulAlgorithms holds which of cuBLASLt's algorithms computes each matmul. Algorithms differ in
+// speed and in the order of their sums, and so in bits.
 struct MatmulAlgorithms {
-  std::int64_t cublaslt = 0;  // the version of the library, which alone understands what it chose
-  // By product, as kernels/cublas.cu describes it: the bytes of a cublasLtMatmulAlgo_t and
-  // their hash, in hex; or "unfused", where a plain product and kernels behind it are faster than
-  // its epilogue.
+  std::int64_t cublaslt = 0;  // version of the library; no other version reads its algorithms
+  // Maps a matmul, as named by kernels/cublas.cu, to the bytes of a cublasLtMatmulAlgo_t and their
+  // hash, in hex. The value is "unfused" if a plain matmul and kernels after it are faster than its
+  // epilogue.
   std::map<std::string, std::string> algorithms;
 };
 
-std::int64_t cublaslt_version();  // as in MatmulAlgorithms; of a build with CUDA
+std::int64_t cublaslt_version();  // as in MatmulAlgorithms; needs a build with CUDA
 
 struct ChosenAlgorithms {
   struct Measured {
     std::string product;
-    std::vector<double> seconds;  // by algorithm, as the heuristics order them; infinite: cannot
+    std::vector<double> seconds;  // per algorithm, as the heuristics order them; infinite: it fails
   };
-  MatmulAlgorithms choices;          // of all products that were asked for
-  std::vector<Measured> measured;    // those that were not recorded, or refused
-  std::vector<std::string> refused;  // those whose recorded algorithm cuBLASLt does not take
+  MatmulAlgorithms choices;          // of all requested matmuls
+  std::vector<Measured> measured;    // matmuls that were not recorded, or whose record was rejected
+  std::vector<std::string> refused;  // matmuls whose recorded algorithm cuBLASLt rejects
 };
 
-// Chooses for the products that `run` asks of `stream`, a CUDA stream, and for no others: what is
-// recorded for this version of cuBLASLt and this GPU, or the fastest of its candidates, measured on
-// the tensors of `run`, which should not hold zeros. Each is computed many times, so that what
-// `run` writes is not its result. Until products are chosen again, those that were not asked for
-// take the first candidate. Waits for the stream.
+// Chooses an algorithm for each matmul that `run` requests of `stream`, a CUDA stream, and for no
+// others. It takes the algorithm that is recorded for this version of cuBLASLt and this GPU.
+// Otherwise it takes the fastest candidate, measured on the tensors of `run`, which should not hold
+// zeros. Each matmul is computed many times, so that `run` writes wrong results. Until the next
+// choice, matmuls that were not requested take the first candidate. Waits for the stream.
 ChosenAlgorithms choose_matmul_algorithms(Stream& stream, const MatmulAlgorithms& recorded,
                                           FunctionRef<void()> run);
 

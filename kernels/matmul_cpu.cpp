@@ -1,13 +1,13 @@
-// Packed products in the manner of Goto & van de Geijn 2008 ("Anatomy of high-performance matrix
-// multiplication", ACM TOMS 34:3). C [M, N] is cut into tasks of rows x columns, each computed by
-// one thread from its own scratch:
+// This file implements packed GEMM after Goto & van de Geijn 2008 ("Anatomy of high-performance
+// matrix multiplication", ACM TOMS 34:3). C [M, N] is cut into tasks of rows x columns. One thread
+// computes a task in its own scratch:
 //
 //   for each block of k (kDepth words):      the sums of earlier blocks wait in scratch
 //     pack B [depth, columns]                stays in L2
 //     for some rows at a time: pack A        each kMr rows make a tile with each panel of B
 //
-// The last block's tiles go through the epilogue while they are in L1. How k is cut depends on
-// nothing but k, so the bits do not depend on the number of threads.
+// The last block's tiles go through the epilogue while they are in L1. The cuts of k depend only on
+// k, so the bits do not depend on the number of threads.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -29,9 +29,9 @@ namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
 constexpr std::int64_t kTaskRows = 1024, kTaskColumns = 384 / kNr * kNr;
-constexpr std::int64_t kFewRows = 16;  // up to this many, the weight is read in place
+constexpr std::int64_t kFewRows = 16;  // with up to this many, the weight is read in place
 
-// Rows of A packed at once: of a transposed A, a cache line.
+// Rows of A packed at once: a cache line of a transposed A.
 template <class T>
 constexpr std::int64_t kRowsPacked = 64 / std::int64_t{sizeof(T)};
 
@@ -43,7 +43,7 @@ constexpr std::int64_t kPackedB = kTaskColumns / kNr * kPanelStride;
 constexpr std::int64_t kSums = kTaskRows * kTaskColumns;
 constexpr std::int64_t kThreadScratch = kPackedA + kPackedB + kSums;
 
-// C [M, N], cut into tasks of rows x columns.
+// Tasks describes C [M, N], cut into tasks of rows x columns.
 struct Tasks {
   std::int64_t M, N, rows, columns, across;
   std::int64_t count() const { return divide_up(M, rows) * across; }
@@ -55,8 +55,8 @@ Tasks cut(std::int64_t M, std::int64_t N, int threads) {
   };
   auto columns = even(N, divide_up(N, kTaskColumns), kNr);
   auto across = divide_up(N, columns), down = divide_up(M, kTaskRows);
-  // Few tasks, and not the same number for each thread: cut M further, as long as packing B for
-  // each piece stays small beside the product; then N.
+  // If there are few tasks, and not the same number for each thread, M is cut further. This
+  // continues as long as packing B for each piece is cheap compared with the matmul. Then N is cut.
   while (down * across % threads != 0 && down * across < 8 * threads && M / (down + 1) >= 64)
     ++down;
   for (auto pieces = across; down * across < threads && columns > kNr;
@@ -65,13 +65,13 @@ Tasks cut(std::int64_t M, std::int64_t N, int threads) {
   return {M, N, even(M, down, kMr), columns, across};
 }
 
-enum class Contiguous : std::uint8_t { k, lines };  // which dimension of an operand
+enum class Contiguous : std::uint8_t { k, lines };  // dimension of an operand
 
-// A task: some rows and columns of C = A B, by one thread.
+// Product computes a task, some rows and columns of C = A B, in one thread.
 template <Contiguous A, Contiguous B, class T>
 class Product {
  public:
-  // line_sums [a.lines], where not null, receives the sums over k of each row of A.
+  // The sums over k of each row of A are added to line_sums [a.lines], if it is not null.
   Product(const Operand<T>& a, const Operand<T>& b, float* scratch, float* line_sums)
       : a_(a),
         b_(b),
@@ -122,14 +122,14 @@ class Product {
       pack_lines<kNr, kPanelStride>(packed_b_, b_, block);
   }
 
-  // What the tile of this index brings closer of the rows that are packed after `block`.
+  // Returns the part of the rows packed after `block` that the tile of this index prefetches.
   Ahead ahead(const Block& block, std::int64_t tile) const {
     tile = std::min(tile, kRowsPacked<T>);
     const auto row = block.line + kRowsPacked<T>;
-    if constexpr (A == Contiguous::k) {  // a row each
+    if constexpr (A == Contiguous::k) {  // one row per tile
       const T* p = a_.data + (row + tile) * a_.stride + block.k;
       return {reinterpret_cast<const std::byte*>(p), 64};
-    } else {  // a cache line of some rows of k each
+    } else {  // a cache line of some rows of k per tile
       const auto k = block.k + tile * divide_up(words_of<T>(block), kAheadWords);
       const T* p = a_.data + k * a_.stride + row;
       return {reinterpret_cast<const std::byte*>(p), a_.stride * std::int64_t{sizeof(T)}};
@@ -172,7 +172,7 @@ class Product {
 };
 
 // Calls finish(tile, row, rows, column, columns) for all of C = A B; the tile's rows are kNr apart.
-// line_sums [a.lines], where not null: the sums over k of each row of A are added.
+// The sums over k of each row of A are added to line_sums [a.lines], if it is not null.
 template <Contiguous A, Contiguous B, class T, class Finish>
 void multiply(Stream& stream, Tensor scratch, const Operand<T>& a, const Operand<T>& b,
               float* line_sums, const Finish& finish) {
@@ -186,7 +186,7 @@ void multiply(Stream& stream, Tensor scratch, const Operand<T>& a, const Operand
   });
 }
 
-// The same for few rows of A, both operands with contiguous k.
+// Does the same for few rows of A, if both operands have contiguous k.
 template <class T, class Finish>
 void multiply_few_rows(Stream& stream, const Operand<T>& a, const Operand<T>& b,
                        const Finish& finish) {
@@ -214,7 +214,7 @@ void multiply_few_rows(Stream& stream, const Operand<T>& a, const Operand<T>& b,
   });
 }
 
-// Stores sums with bias, GELU and residual.
+// ForwardEpilogue stores sums with bias, GELU and residual.
 template <class T, class Y>
 struct ForwardEpilogue {
   Y* y;

@@ -1,6 +1,6 @@
-// cuBLASLt computes the product, as
+// cuBLASLt computes the matmul as
 //   y^T [C, R] = b [C, K] a^T [K, R]      b stored [K, C] column by column, transposed
-// which is the one order of operands that fp8 products of Hopper have.
+// For fp8 matmuls, Hopper supports only this order of operands.
 #include "kernels/cublas.cuh"
 #include "kernels/matmul_fp8.h"
 

@@ -1,5 +1,5 @@
-// The codes become fp32 and are multiplied as such: fp8 on a CPU shows what it does to training,
-// and checks the GPU's. It saves neither time nor memory.
+// fp8 values are converted to fp32 and multiplied as such. On a CPU, fp8 shows its effect on
+// training, and checks the results of GPUs. It saves neither time nor memory.
 #include <cstring>
 
 #include "core/fp8.h"
@@ -13,7 +13,7 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// The bits of fp8_to_float (core/fp8.h), one code a word.
+// Computes the bits of fp8_to_float (core/fp8.h) for one fp8 value per word.
 template <class F>
 LOCKSTEP_INLINE Floats decode(Words u) {
   const Words code = u & 0x7fu, sign = (u & 0x80u) << 24;
@@ -36,7 +36,7 @@ float scale_at(const ConstFp8Matrix& m, std::int64_t row, std::int64_t column) {
   return scales[0];
 }
 
-// out [R, C] fp32 = q * its scales; C is a multiple of kLanes.
+// Computes out [R, C] fp32 = q * its scales; C is a multiple of kLanes.
 void decode_matrix(Stream& stream, Tensor out, const ConstFp8Matrix& m) {
   const auto C = m.q.shape[1];
   const auto* codes = reinterpret_cast<const std::uint8_t*>(m.q.data);

@@ -1,7 +1,6 @@
-// Packing: blocks of the two operands are copied to where the tile kernel reads them in order, so
-// that row strides of a multiple of 4 KiB (which all fall into one set of the L1 cache) cost
-// nothing. What lies outside the operand becomes zero.
-// Included between cpu_begin.h and cpu_end.h only.
+// This file packs blocks of the two operands, so that the tile kernel reads them in order. Then row
+// strides of a multiple of 4 KiB, which all map to one set of the L1 cache, cost nothing. Elements
+// outside the operand become zero. This file is included only between cpu_begin.h and cpu_end.h.
 #pragma once
 
 #include "kernels/matmul_tile_cpu.h"
@@ -15,7 +14,8 @@ inline constexpr std::int64_t kRowStride = kDepth + 16;  // of a row of A
 inline constexpr std::int64_t kStripStride = kStrip * kDepth + 80;  // not a multiple of 4 KiB
 inline constexpr std::int64_t kPanelStride = kNr * kDepth + 80;     // of a panel of B
 
-// An operand, as seen from the product: `lines` rows of A or columns of B, each of k elements.
+// Operand describes an operand of the matmul: `lines` rows of A or columns of B, each of k
+// elements.
 // With contiguous k, element (line, k) is data[line * stride + k], else data[k * stride + line].
 template <class T>
 struct Operand {
@@ -23,7 +23,7 @@ struct Operand {
   std::int64_t stride, lines, k;
 };
 
-// Part of an operand: lines [line, line + lines), elements [k, k + depth).
+// Block is a part of an operand: lines [line, line + lines), elements [k, k + depth).
 struct Block {
   std::int64_t line, lines, k, depth;
 };
@@ -33,7 +33,7 @@ std::int64_t words_of(const Block& block) {
   return divide_up(block.depth, kPerWord<T>);
 }
 
-// The kWide words at p, of which `elements` exist (a word may be half full).
+// Returns the kWide words at p, of which `elements` elements exist (a word may be half full).
 LOCKSTEP_INLINE VecWords read_words(const float* p) {
   return load_words(p);
 }
@@ -52,8 +52,8 @@ LOCKSTEP_INLINE VecWords read_words(const T* p, std::int64_t elements) {
   return read_words(buffer);
 }
 
-// One word of each of kWide lines, of which `lines` exist: of element k at p and, in the upper half
-// of a pair, the next one at `next` (null: there is none).
+// Returns one word of each of kWide lines, of which `lines` exist. A word is element k at p. The
+// upper half of a pair is the next element at `next` (null: there is none).
 template <class T>
 LOCKSTEP_INLINE VecWords read_across(const T* p, const T* next, std::int64_t lines) {
   if constexpr (kPerWord<T> == 1) {
@@ -71,7 +71,7 @@ LOCKSTEP_INLINE VecWords read_across(const T* p, const T* next, std::int64_t lin
   }
 }
 
-// The lower (Half 0) or upper halves of a and b, interleaved.
+// Interleaves the lower (Half 0) or upper halves of a and b.
 template <int Half, std::size_t... I>
 LOCKSTEP_INLINE VecWords interleave(VecWords a, VecWords b, std::index_sequence<I...>) {
   return __builtin_shufflevector(a, b, (I / 2 + I % 2 * kWide + Half * kWide / 2)...);
@@ -95,7 +95,7 @@ LOCKSTEP_INLINE void transpose(VecWords (&v)[kWide]) {
   }
 }
 
-// A with contiguous k: rows at kRowStride, as many as fill the last tile.
+// Packs A with contiguous k: rows at kRowStride, with rows of zeros that fill the last tile.
 template <class T>
 void pack_rows(float* out, const Operand<T>& a, const Block& block) {
   const auto words = words_of<T>(block);
@@ -111,7 +111,8 @@ void pack_rows(float* out, const Operand<T>& a, const Block& block) {
     std::fill_n(out + i * kRowStride, words, 0.0f);
 }
 
-// An operand with contiguous lines: groups of Width lines, each [words, Width], GroupStride apart.
+// Packs an operand with contiguous lines: groups of Width lines, each [words, Width], GroupStride
+// apart.
 template <int Width, std::int64_t GroupStride, class T>
 void pack_lines(float* out, const Operand<T>& source, const Block& block) {
   const auto words = words_of<T>(block);
@@ -131,7 +132,7 @@ void pack_lines(float* out, const Operand<T>& source, const Block& block) {
   }
 }
 
-// B with contiguous k: panels of kNr columns, each [words, kNr], by transposing.
+// Packs B with contiguous k by transposing: panels of kNr columns, each [words, kNr].
 template <class T>
 void pack_transposed(float* out, const Operand<T>& b, const Block& block) {
   const auto words = words_of<T>(block);
@@ -154,11 +155,11 @@ void pack_transposed(float* out, const Operand<T>& b, const Block& block) {
   }
 }
 
-// sums[i] += the elements of line i of a strip, over k.
+// Adds the elements of line i of a strip, over k, to sums[i].
 template <class T>
 void add_line_sums(float* sums, const float* strip, std::int64_t words) {
   for (std::int64_t j = 0; j < kStrip; j += kWide) {
-    Vec parts[4] = {};  // four at once: an addition waits for the one before it
+    Vec parts[4] = {};  // four at once, because an addition waits for the one before it
     for (std::int64_t begin = 0; begin < words; begin += 4)
 #pragma GCC unroll 4
       for (int part = 0; part < 4; ++part) {

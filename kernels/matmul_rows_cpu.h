@@ -1,7 +1,7 @@
-// Products with few rows of A (decoding): each weight is read once, so that memory sets the pace.
-// Packing would write and read it again. The sum of an element does not depend on how many rows
-// there are: kWide sums over k in steps of a vector, then added in a fixed tree.
-// Included between cpu_begin.h and cpu_end.h only.
+// This file multiplies few rows of A (decoding). Each weight is read once, so that memory limits
+// the speed. Packing would write and read it again. The sum of an element does not depend on the
+// number of rows. It is kWide sums over k in steps of a vector, which are then added in a fixed
+// tree. This file is included only between cpu_begin.h and cpu_end.h.
 #pragma once
 
 #include "kernels/matmul_pack_cpu.h"
@@ -20,7 +20,8 @@ LOCKSTEP_INLINE float horizontal_sum(Vec v) {
   return a[0];
 }
 
-// out[r * out_stride + c] = dot of row r of a and column c of b, over k elements.
+// Computes out[r * out_stride + c] = the dot product of row r of a and column c of b, over k
+// elements.
 template <int Rows, int Columns, class T>
 void dot_rows(float* out, std::int64_t out_stride, const T* a, std::int64_t a_stride, const T* b,
               std::int64_t b_stride, std::int64_t k) {

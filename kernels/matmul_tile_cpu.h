@@ -1,9 +1,9 @@
-// The tile of the matrix product: kMr x kNr sums that live in registers. Vectors here have the
-// width of a register (simd.h's always have 16 lanes), so that the compiler keeps them there.
+// This file defines the tile of the matmul: kMr x kNr sums in registers. Vectors here have the
+// width of a register, so that the compiler keeps them there; those of simd.h always have 16 lanes.
 //
-// The kernel multiplies words of 32 bits: a float, or where the processor multiplies them
-// (vdpbf16ps) two consecutive bf16 of a row of k. Elsewhere bf16 are widened when they are packed.
-// Included between cpu_begin.h and cpu_end.h only.
+// The kernel multiplies words of 32 bits. A word is a float or, if the CPU multiplies bf16
+// (vdpbf16ps), two consecutive bf16 of a row of k. Otherwise bf16 are widened when they are packed.
+// This file is included only between cpu_begin.h and cpu_end.h.
 #pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
@@ -20,7 +20,7 @@ inline constexpr int kVectorBytes = 16;
 inline constexpr int kMr = 8, kVectors = 3;
 #elif LOCKSTEP_CPU_LEVEL == 1  // 16 registers: 12 sums, 3 of b, 1 of a
 inline constexpr int kMr = 4, kVectors = 3;
-#else                          // 16 registers, and a product needs one before it is added
+#else                          // 16 registers; without FMA, a multiplication needs one too
 inline constexpr int kMr = 4, kVectors = 2;
 #endif
 
@@ -52,7 +52,7 @@ LOCKSTEP_INLINE VecWords broadcast(const float* p) {
   return VecWords{} + word;  // as integers: a float would lose the sign of -0 and half of a pair
 }
 
-// sum + a b, over the elements of a word.
+// Returns sum + a b, over the elements of a word.
 template <class T>
 LOCKSTEP_INLINE Vec multiply_add(Vec sum, VecWords a, VecWords b) {
 #if LOCKSTEP_CPU_LEVEL >= 3
@@ -62,15 +62,16 @@ LOCKSTEP_INLINE Vec multiply_add(Vec sum, VecWords a, VecWords b) {
   return sum + (Vec)a * (Vec)b;
 }
 
-// Memory that will be packed next: each tile brings lines of it into L2, one every kAheadWords of
-// its k. Spread like this because the processor drops prefetches that come in a burst.
+// Ahead is memory that will be packed next. Each tile prefetches lines of it into L2, one every
+// kAheadWords of its k. They are spread, because the CPU drops prefetches that come in a burst.
 struct Ahead {
   const std::byte* line;
   std::int64_t step_bytes;
 };
 inline constexpr std::int64_t kAheadWords = 16;
 
-// tile [kMr, kNr] = (accumulate ? tile : 0) + a b over k words; the first `Vectors` of each row.
+// Computes tile [kMr, kNr] = (accumulate ? tile : 0) + a b over `words` words of k. It computes the
+// first `Vectors` vectors of each row.
 //   a: row i, word k at a[i * AStride + k * AStep]        b [k, kNr]
 template <class T, int Vectors, int AStride, int AStep>
 __attribute__((noinline)) void multiply_tile(float* tile, const float* a, const float* b,

@@ -1,4 +1,4 @@
-// Element by element over whole tensors: one pack a thread.
+// This file applies functions to whole tensors element by element, one pack per thread.
 #pragma once
 
 #include "kernels/device.cuh"
@@ -9,7 +9,7 @@ namespace lockstep {
 template <int kWidth, class Body>
 __global__ void packs_kernel(std::int64_t n, Body body) {
   const auto i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
-  // What is left is less than a pack: its elements go to the thread that follows.
+  // Elements after the last pack are fewer than a pack; the thread after it processes them.
   const auto whole = n - n % kWidth;
   if constexpr (requires { body.absmax; }) {
     float most = 0.0f;
@@ -26,9 +26,10 @@ __global__ void packs_kernel(std::int64_t n, Body body) {
   }
 }
 
-// body.apply<kWidth>(i) for the elements [i, i + kWidth) of n, on the device; of what is left
-// behind the last pack, body.apply<1>. Where the body has a member `absmax` (nullptr: not wanted),
-// apply returns the largest magnitude it stored, as its type Stored, and *absmax is raised to it.
+// Calls body.apply<kWidth>(i) on the device for the elements [i, i + kWidth) of n, and
+// body.apply<1> for elements after the last pack. If the body has a member `absmax`, apply returns
+// the largest magnitude that it stored. *absmax is raised to it, rounded to Body::Stored, unless
+// absmax is nullptr.
 template <int kWidth, class Body>
 void launch_packs(Stream& stream, std::int64_t n, const Body& body) {
   constexpr int kThreads = 256;
@@ -36,7 +37,7 @@ void launch_packs(Stream& stream, std::int64_t n, const Body& body) {
   launch(stream, {static_cast<unsigned>(blocks), kThreads}, packs_kernel<kWidth, Body>, n, body);
 }
 
-// The same in the widest packs of T that fit `addresses`, which they are read and written at.
+// Does the same in the widest packs of T that can be read and written at `addresses`.
 template <class T, class Body>
 void apply_to_packs(Stream& stream, std::int64_t n, std::initializer_list<const void*> addresses,
                     const Body& body) {

@@ -4,11 +4,11 @@
 
 namespace lockstep {
 
-// The multiply-add rate of a CPU stream, in floating-point operations a second (a multiply-add
-// counts as two): what no matrix product can exceed, and what MFU is divided by. Measured:
-// independent multiply-adds in registers on all of the stream's threads at once, best of
-// 20 rounds, about 50 ms in all; for bf16 those of vdpbf16ps, or where the processor lacks it (or
-// LOCKSTEP_CPU forbids it) the fp32 rate, at which such a machine multiplies widened bf16. dtype:
+// Returns the multiply-add rate of a CPU stream in floating-point operations per second (a
+// multiply-add counts as two). No matmul can exceed it, and MFU is divided by it. It is measured
+// with independent multiply-adds in registers on all of the stream's threads at once: best of 20
+// rounds, about 50 ms in all. For bf16 these are vdpbf16ps. If the CPU lacks it, or LOCKSTEP_CPU
+// forbids it, the fp32 rate is returned, because the CPU then multiplies widened bf16. dtype is
 // fp32 or bf16. Throws on a measuring or a CUDA stream.
 double measure_peak_flops(Stream& stream, DType dtype);
 

@@ -19,10 +19,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 20;
 constexpr double kRoundSeconds = 2.5e-3;
-constexpr int kChains = kMr == 8 ? 28 : 12;  // in flight at once: as many as leave 4 registers
+constexpr int kChains = kMr == 8 ? 28 : 12;  // in flight at once; 4 registers are left
 
-// `steps` times kChains vector multiply-adds, each chain dependent in itself. Returns a sum of
-// them, so that they are not dropped.
+// Runs `steps` times kChains vector multiply-adds, each chain dependent in itself. Returns a sum of
+// them, so that the compiler keeps them.
 template <class T>
 __attribute__((noinline)) float multiply_adds(std::int64_t steps, float factor) {
   Vec chains[kChains];
@@ -34,7 +34,7 @@ __attribute__((noinline)) float multiply_adds(std::int64_t steps, float factor) 
     for (int i = 0; i < kChains; ++i) {
       if constexpr (kPerWord<T> == 2)
         chains[i] = multiply_add<T>(chains[i], (VecWords)x, (VecWords)one);
-      else  // through the factor: a product that is the same in each step would be taken out
+      else  // through the factor: a multiplication equal in each step would be hoisted
         chains[i] = multiply_add<T>(one, (VecWords)chains[i], (VecWords)x);
     }
   }
@@ -48,7 +48,7 @@ template <class T>
 double round_flops(Stream& stream, std::int64_t steps) {
   const auto begin = Clock::now();
   stream.parallel_for(stream.threads(), [&](std::int64_t, int) {
-    [[maybe_unused]] volatile float sink = multiply_adds<T>(steps, 0.5f);  // or it is left out
+    [[maybe_unused]] volatile float sink = multiply_adds<T>(steps, 0.5f);  // else it is omitted
   });
   const std::chrono::duration<double> seconds = Clock::now() - begin;
   return 2.0 * kWide * kPerWord<T> * kChains * static_cast<double>(steps) * stream.threads() /

@@ -1,6 +1,5 @@
-// A thread takes one pack: of a piece that is copied, or of all the pieces that are summed. Of
-// those 8 packs are asked for before one is added, and all of them where there are 2, 4 or 8
-// pieces.
+// A thread processes one pack: of a piece that is copied, or of all the pieces that are summed. For
+// sums it loads 8 packs before it adds one, or all packs if there are 2, 4 or 8 pieces.
 #include <numeric>
 
 #include "kernels/elementwise.h"
@@ -10,7 +9,7 @@
 namespace lockstep::cuda {
 namespace {
 
-// What packs have 16 bytes of at most: the wider type.
+// Wider is the wider type, of which a pack has at most 16 bytes.
 template <class A, class B>
 using Wider = std::conditional_t<(sizeof(A) > sizeof(B)), A, B>;
 
@@ -31,7 +30,8 @@ struct PackPieces {
   }
 };
 
-// sum += kPieces packs at x, `stride` elements apart; of fewer than that the first `count`.
+// Adds kPieces packs at x, `stride` elements apart, to sum; only the first `count` if there are
+// fewer.
 template <int kPieces, int kWidth, bool kAll, class T>
 __device__ inline void add_packs(float (&sum)[kWidth], const T* x, std::int64_t stride, int count) {
   Pack<T, kWidth> packs[kPieces];
@@ -56,19 +56,19 @@ __device__ inline void add_pack(float (&sum)[kWidth], const T* x) {
     sum[k] += v[k];
 }
 
-// kPieces: how many pieces there are; 0: P.
+// kPieces is the number of pieces; 0 means P.
 template <class To, class From, int kPieces>
 struct AddPieces {
   using Stored = To;
   To* out;
-  const From *pieces, *bias, *residual;  // the last two: or nullptr
+  const From *pieces, *bias, *residual;  // bias, residual: or nullptr
   float* absmax;
   std::int64_t n, C;
   int P;
   bool add;
   template <int kWidth>
   __device__ float apply(std::int64_t at) const {
-    // -0 and not 0, which would change the sign of a sum of -0.
+    // Sums start at -0, because 0 would change the sign of a sum of -0.
     float sum[kWidth];
 #pragma unroll
     for (float& s : sum)
@@ -118,7 +118,7 @@ void pack_pieces(Stream& stream, Tensor out, ConstTensor in, std::int64_t first)
 
 void sum_pieces(Stream& stream, const SumPieces& args) {
   const auto P = args.pieces.shape[0];
-  // Packs lie within a row: of a piece, or of what the bias repeats over.
+  // Packs lie within a row: a whole piece, or the columns that the bias has.
   const auto row = args.bias ? args.bias.elements() : args.out.elements();
   if (args.absmax) cuda::fill(stream, args.absmax, 0.0f);
   with_float(args.out.dtype, [&]<class To>(To) {

@@ -4,20 +4,21 @@
 
 namespace lockstep {
 
-// What ranks send each other of a tensor that they sum (dist/reduction.h), packed and added up.
+// These kernels pack and sum the pieces of a tensor that ranks send each other to sum it
+// (dist/reduction.h).
 
-// out[i, a, j] = in[a, i, first + j]: columns [first, first + m) of the pieces of `in`, in the
-// other order of their two indices, rounded to the type of out.
+// Computes out[i, a, j] = in[a, i, first + j]. These are columns [first, first + m) of the pieces
+// of `in`, with their two indices exchanged, rounded to the type of out.
 //   out [I, A, m], in [A, I, n] fp32 or bf16
 void pack_pieces(Stream& stream, Tensor out, ConstTensor in, std::int64_t first);
 
-// out[j] = sum over p of pieces[p, j], in fp32 and in the order of p: the same bits whoever adds,
-// on a CPU or a GPU. Then, where they are given: + bias[j % C] + residual[j] + what out held before
-// (`add`); rounded once, to the type of out.
+// sum_pieces computes out[j] = sum over p of pieces[p, j], in fp32 and in the order of p. The bits
+// are the same on every rank, on a CPU or a GPU. Then it adds, if given, bias[j % C], residual[j]
+// and the old out (`add`). It rounds once, to the type of out.
 //   out [n], pieces [P, n], residual [n]: fp32 or bf16; pieces and residual of one type
 //   bias [C] of the type of pieces, n a multiple of C
-//   out may be residual where they have one type, and nothing else that is read
-//   absmax [1] fp32, where given: set to max |out| as stored, NaNs left out
+//   out may be residual if both have one type, but no other tensor that is read
+//   absmax [1] fp32, if given: set to max |out| as stored, ignoring NaNs
 struct SumPieces {
   Tensor out;
   ConstTensor pieces;

@@ -27,7 +27,8 @@ void pack_all(Stream& stream, Tensor out, ConstTensor in, std::int64_t first) {
   });
 }
 
-// Columns [begin, end) of rows that begin at multiples of C, or of one row where there is no bias.
+// Sums columns [begin, end) of rows that begin at multiples of C, or of one row if there is no
+// bias.
 template <class To, class From>
 void sum_range(const SumPieces& args, std::int64_t begin, std::int64_t end) {
   const auto P = args.pieces.shape[0], n = args.out.elements();

@@ -1,6 +1,6 @@
-// Instructions that C++ has no words for: the only place with inline PTX. Where the calling warp
-// acts as one (mma, matrices), all 32 lanes call together. With l the lane, r = l / 4, c = l % 4,
-// a register holds two neighbours of bf16, the first in its lower half:
+// This file wraps instructions that C++ cannot express. It is the only place with inline PTX. If
+// the calling warp acts as one (mma, matrices), all 32 lanes call together. A register holds two
+// neighbouring bf16, the first in its lower half. With l the lane, r = l / 4 and c = l % 4:
 //   matrix [8, 8]:  lane l has row r, columns 2 c and 2 c + 1
 //   a [16, 16]:     registers 0 to 3 are the quarters [8, 8] (0, 0), (1, 0), (0, 1), (1, 1)
 //   b [16, 8]:      registers 0 and 1 are the halves [8, 8], each transposed
@@ -16,8 +16,8 @@
 
 namespace lockstep::ptx {
 
-// The thread's number in its block, of one dimension. Asked anew at each call: what follows from it
-// is not kept in registers through loops that have none to spare.
+// Returns the thread's number in its block, which has one dimension. It is read again at each call,
+// so that values derived from it do not occupy registers through loops that need all registers.
 __device__ inline int thread() {
 #ifdef __CUDACC__
   int index;
@@ -32,7 +32,7 @@ __device__ inline int lane() {
   return thread() % 32;
 }
 
-// d += a b
+// Computes d += a b.
 __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 #ifdef __CUDACC__
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -44,7 +44,7 @@ __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, u
 #endif
 }
 
-// The address, in bytes, of what a pointer to dynamic shared memory points to.
+// Returns the address within shared memory, in bytes, of a pointer to dynamic shared memory.
 __device__ inline unsigned shared_address(const void* p) {
 #ifdef __CUDACC__
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
@@ -53,8 +53,8 @@ __device__ inline unsigned shared_address(const void* p) {
 #endif
 }
 
-// Four matrices [8, 8] from shared memory. Lane l gives the address of row l % 8 of matrix l / 8,
-// a multiple of 16.
+// Loads four matrices [8, 8] from shared memory. Lane l passes the address of row l % 8 of matrix l
+// / 8, a multiple of 16.
 __device__ inline void load_matrices(unsigned (&to)[4], unsigned row) {
 #ifdef __CUDACC__
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -65,7 +65,7 @@ __device__ inline void load_matrices(unsigned (&to)[4], unsigned row) {
 #endif
 }
 
-// The same, each matrix transposed.
+// Does the same, with each matrix transposed.
 __device__ inline void load_matrices_transposed(unsigned (&to)[4], unsigned row) {
 #ifdef __CUDACC__
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -76,9 +76,9 @@ __device__ inline void load_matrices_transposed(unsigned (&to)[4], unsigned row)
 #endif
 }
 
-// Starts to copy kBytes (4, 8 or 16) from global to shared memory, or zeros where not `exists`:
-// then `global` is not read. They are there for the calling thread behind wait_for_copies, for
-// others behind a barrier after that.
+// Starts to copy kBytes (4, 8 or 16) from global to shared memory, or zeros if not `exists`: then
+// `global` is not read. The calling thread sees the bytes after wait_for_copies, other threads
+// after a barrier that follows it.
 template <int kBytes>
 __device__ inline void copy_async(void* shared, const void* global, bool exists) {
 #ifdef __CUDACC__
@@ -95,7 +95,7 @@ __device__ inline void copy_async(void* shared, const void* global, bool exists)
 #endif
 }
 
-// The thread's copies since the last call are a group.
+// Makes the thread's copies since the last call a group.
 __device__ inline void commit_copies() {
 #ifdef __CUDACC__
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -104,7 +104,7 @@ __device__ inline void commit_copies() {
 #endif
 }
 
-// Waits until at most kInFlight of the thread's groups are under way.
+// Waits until at most kInFlight of the thread's groups are in flight.
 template <int kInFlight>
 __device__ inline void wait_for_copies() {
 #ifdef __CUDACC__
@@ -114,7 +114,7 @@ __device__ inline void wait_for_copies() {
 #endif
 }
 
-// 2^x with a relative error below 2^-22; 0 for -infinity.
+// Computes 2^x with a relative error below 2^-22; 0 for -infinity.
 __device__ inline float exp2_approximate(float x) {
 #ifdef __CUDACC__
   float y;
@@ -125,7 +125,7 @@ __device__ inline float exp2_approximate(float x) {
 #endif
 }
 
-// Two bf16 as a register of a fragment, rounded to nearest even.
+// Packs two numbers as bf16, rounded to nearest even, into a register of a fragment.
 __device__ inline unsigned pack_bf16(float first, float second) {
 #ifdef __CUDACC__
   unsigned packed;

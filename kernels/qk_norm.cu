@@ -1,8 +1,9 @@
-// As rmsnorm.cu, with heads as rows. They are short: a row has as many lanes of a warp as it has
-// pairs of packs, so that a warp has several. A pair is a pack of the head's first half and the one
-// that RoPE turns it against, half a head behind: a thread has both. Forward goes over qkv once,
-// backward over dqkv and qkv, and, where the largest magnitude is asked for, over the values of
-// dqkv. The cosines and sines of a token come from cache for all heads but one.
+// The kernels work like those of rmsnorm.cu, with heads as rows. Heads are short: a row has as many
+// lanes of a warp as it has pairs of packs, so that a warp has several rows. A pair is a pack of
+// the head's first half and the pack that RoPE rotates it with, half a head later. A thread has
+// both. Forward reads qkv once. Backward reads dqkv and qkv once, and also the value heads of dqkv
+// if absmax is requested. The cosines and sines of a token come from cache for all heads except
+// one.
 #include <bit>
 
 #include "kernels/attention.cuh"
@@ -16,9 +17,10 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// What both passes know of the heads. Numbers of rows have 32 bits, in which division is fast.
+// Heads describes the heads for both passes. Numbers of rows have 32 bits, in which division is
+// fast.
 struct Heads {
-  unsigned tokens = 0, queries = 0, keys = 0;  // value heads are as many as keys
+  unsigned tokens = 0, queries = 0, keys = 0;  // there are as many value heads as keys
   int K = 0;
   const float* table = nullptr;  // absent: no RoPE
   const std::int32_t* positions = nullptr;
@@ -30,15 +32,15 @@ struct Heads {
   __device__ std::int64_t rstd(unsigned token, unsigned head) const {
     return static_cast<std::int64_t>(token) * normed() + head;
   }
-  __device__ int half() const { return (K + 1) / 2; }  // where K is odd nothing turns
+  __device__ int half() const { return (K + 1) / 2; }  // if K is odd, there is no RoPE
 };
 
-// The packs of a thread: v[pair][0] and v[pair][1], half a head apart.
+// Held is the packs of a thread: v[pair][0] and v[pair][1], half a head apart.
 template <int kPairs, int kWidth>
 using Held = float[kPairs][2][kWidth];
 
-// Calls body(pair, side, k) for the packs of this thread's row, k the first element of each; side 1
-// is the second half of the head.
+// Calls body(pair, side, k) for the packs of this thread's row, with k the first element of each.
+// Side 1 is the second half of the head.
 template <int kPairs, int kWidth, class Body>
 __device__ inline void for_pairs(const Heads& heads, Body&& body) {
 #pragma unroll
@@ -51,7 +53,7 @@ __device__ inline void for_pairs(const Heads& heads, Body&& body) {
   }
 }
 
-// Turns a head of token `token`, where there is RoPE.
+// Rotates a head of token `token` if there is RoPE.
 template <int kPairs, int kWidth>
 __device__ inline void turn(Held<kPairs, kWidth>& v, const Heads& heads, unsigned token,
                             float sign) {
@@ -62,7 +64,8 @@ __device__ inline void turn(Held<kPairs, kWidth>& v, const Heads& heads, unsigne
   });
 }
 
-// A row is one of the first `written` heads of a token: all, or in place all but the values.
+// A row is one of the first `written` heads of a token: all, or in place all except the value
+// heads.
 template <class T, int kPairs, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     qk_norm_forward_kernel(T* out, float* rstd, const T* qkv, const T* q_weight, const T* k_weight,
@@ -109,7 +112,7 @@ struct Backward {
   Heads heads;
 };
 
-// The largest magnitude of the value heads of dqkv that this thread reads.
+// Returns the largest magnitude of the value heads of dqkv that this thread reads.
 template <class T, int kPairs, int kWidth>
 __device__ inline float largest_value(const Backward<T>& a) {
   const Heads& heads = a.heads;
@@ -193,8 +196,8 @@ Heads heads_of(const Args& args) {
           .positions = args.table ? args.positions.template as<std::int32_t>() : nullptr};
 }
 
-// Calls f(pairs, width, layout) with integral constants: how many pairs of packs of what width a
-// thread holds of a head at these addresses.
+// Calls f(pairs, width, layout) with integral constants for the first two. A thread holds `pairs`
+// pairs of packs of `width` elements of a head at these addresses.
 template <class T, class F>
 void with_pairs(ConstTensor qkv, std::initializer_list<const void*> addresses, F&& f) {
   const auto K = qkv.shape[2], rows = qkv.shape[0] * qkv.shape[1];

@@ -1,5 +1,5 @@
-// Tokens are spread over threads. Backward keeps one partial of both weights' gradients a block of
-// tokens: which tokens a partial sums is fixed by N alone, and partials are added in order.
+// Tokens are divided over threads. Backward keeps one partial of both weights' gradients per block
+// of tokens. The tokens of a partial depend only on N, and partials are added in order.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// With a rotation (else nullptr), out is turned before it is rounded.
+// Normalises a head. If rotation is not nullptr, it rotates out before rounding it.
 template <class T>
 void forward_head(T* out, float* rstd, const T* s, const T* weight, std::int64_t K, float epsilon,
                   const Rotation* rotation) {
@@ -39,7 +39,7 @@ void forward_head(T* out, float* rstd, const T* s, const T* weight, std::int64_t
   });
 }
 
-// turned [K] = the gradient d of a head, turned back.
+// Computes turned [K] = the gradient d of a head, rotated back.
 template <class T>
 void turn_back(float* turned, const T* d, const Rotation& rotation) {
   const auto half = rotation.half;
@@ -50,7 +50,7 @@ void turn_back(float* turned, const T* d, const Rotation& rotation) {
   });
 }
 
-// d receives the gradient of the input; that of the normalised head, `gradient`, may be d.
+// Sets d to the gradient of the input. `gradient`, that of the normalised head, may be d.
 template <class T, class Gradient>
 void backward_head(T* d, float* dweight, const Gradient* gradient, const T* s, float rstd,
                    const T* weight, std::int64_t K) {

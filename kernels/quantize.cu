@@ -1,6 +1,6 @@
-// A block of threads takes 128 x 128 elements: memory is read once, and each thread holds four rows
+// A block of threads converts 128 x 128 elements and reads memory once. Each thread holds four rows
 // of a pack of columns between the maxima and the conversion. The transpose goes through shared
-// memory as words, which are four codes of a column.
+// memory as words, each with four fp8 values of a column.
 #include "kernels/quantize.h"
 
 #ifdef __CUDACC__
@@ -19,11 +19,11 @@ namespace {
 constexpr int kSide = static_cast<int>(kScaledBlock);
 constexpr int kWidth = 8;                // columns of a thread
 constexpr int kRows = 4;                 // rows of a thread
-constexpr int kAcross = kSide / kWidth;  // threads beside each other
+constexpr int kAcross = kSide / kWidth;  // threads across the columns
 constexpr int kThreads = kAcross * kSide / kRows;
 constexpr int kWarps = kThreads / 32;
 
-// to_fp8 of four numbers, two in one instruction: cuda_fp8.h has the same bits for every x.
+// Converts four numbers, two in one instruction. cuda_fp8.h gives the bits of to_fp8 for every x.
 template <class F>
 __device__ inline std::uint32_t four_fp8(float a, float b, float c, float d) {
 #ifdef __CUDACC__
@@ -51,11 +51,11 @@ struct Arguments {
   int scales_stride, transposed_stride;  // of Scaling::blocks
 };
 
-// What a thread holds, and where in the block of 128 x 128.
+// Held is the elements of a thread, and their place in the block of 128 x 128.
 struct Held {
   float v[kRows][kWidth];
   int row, column;  // first, in the block of threads
-  bool valid;       // all of it lies in x, or nothing
+  bool valid;       // all of it lies in x, else nothing
 };
 
 __device__ inline Held load_held(const Arguments& a) {
@@ -78,13 +78,13 @@ __device__ inline Held load_held(const Arguments& a) {
   return h;
 }
 
-// Words [128 columns][32 words] of the transpose. A warp writes words 2 g and 2 g + 1 of every
-// eighth column, and reads all of one: with this order both touch every bank once.
+// Returns the place of a word of the transpose [128 columns][32 words]. A warp writes words 2 g and
+// 2 g + 1 of every eighth column, and reads all of one. In this order both access every bank once.
 __device__ inline int word_at(int column, int word) {
   return column * 32 + (word ^ (column / kWidth * 2 & 31));
 }
 
-// The codes of value(r, v) for each number v of row r.
+// Stores the fp8 values of value(r, v) for each number v of row r.
 template <class F, class Value>
 __device__ inline void store_rows(const Arguments& a, const Held& h, Value&& value) {
   if (!h.valid) return;
@@ -104,7 +104,7 @@ __device__ inline void store_rows(const Arguments& a, const Held& h, Value&& val
   }
 }
 
-// The codes of value(c, v) for each number v of column c, by way of shared memory.
+// Stores the fp8 values of value(c, v) for each number v of column c, through shared memory.
 template <class F, class Value>
 __device__ inline void store_transposed(const Arguments& a, const Held& h, Value&& value) {
   __shared__ std::uint32_t words[kSide * kSide / 4];
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads) quantize_blocks_kernel(Arguments a) 
   store_alike<F>(a, h, scale);
 }
 
-// q with a scale for each row of the block: 16 neighbouring lanes hold one.
+// Computes q with a scale for each row of the block. 16 neighbouring lanes hold a row.
 template <class F>
 __device__ inline void quantize_rows(const Arguments& a, const Held& h) {
   float scale[kRows];
@@ -190,8 +190,8 @@ __device__ inline void quantize_rows(const Arguments& a, const Held& h) {
   store_rows<F>(a, h, [&](int r, float v) { return Quotient(scale[r]).of(v); });
 }
 
-// The transpose with a scale for each of its rows, the columns of the block: each warp holds eight
-// rows of them all.
+// Computes the transpose with a scale for each of its rows, the columns of the block. Each warp
+// holds eight rows of all columns.
 template <class F>
 __device__ inline void quantize_columns(const Arguments& a, const Held& h) {
   __shared__ float most[kWarps][kSide];

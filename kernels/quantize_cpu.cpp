@@ -1,5 +1,5 @@
-// A block of 128 x 128 is the unit of work: encoded row by row into a buffer, and from there copied
-// to where it is wanted.
+// A block of 128 x 128 is the unit of work. It is encoded row by row into a buffer, and copied from
+// there to the outputs.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kSide = kScaledBlock;
 
-// The bits of to_fp8 (core/fp8.h), one code a word.
+// Computes the bits of to_fp8 (core/fp8.h), one fp8 value per word.
 template <class F>
 LOCKSTEP_INLINE Words encode(Floats x) {
   const Words u = bits_as<std::uint32_t>(x), magnitude = u & 0x7fffffffu;
@@ -29,7 +29,8 @@ LOCKSTEP_INLINE Words encode(Floats x) {
   return select(x != x, constant(F::kNaN), code);
 }
 
-// The part of x [R, C] that one task takes; rows and columns are multiples of 16 = kLanes.
+// Part is the part of x [R, C] that one task converts; rows and columns are multiples of 16 =
+// kLanes.
 struct Part {
   const BFloat16* x;
   std::int64_t row, rows, column, columns, C;
@@ -40,7 +41,7 @@ struct Part {
 
 using Codes = std::uint8_t[kSide][kSide];
 
-// codes[r][c] = fp8(x / scale(r, c)), scale giving those of 16 neighbours.
+// Computes codes[r][c] = fp8(x / scale(r, c)). scale returns the scales of 16 neighbours.
 template <class Format, class Scale>
 void encode_part(Codes& codes, const Part& p, Scale&& scale) {
   for (std::int64_t r = 0; r < p.rows; ++r)
@@ -65,7 +66,7 @@ Floats row_absmax(const Part& p, std::int64_t r) {
   return m;
 }
 
-// One scale for the whole part, found before.
+// Converts the part with one scale, which is known.
 template <class Format>
 void quantize_alike(const Fp8Matrix& matrix, const Fp8Matrix& transposed, const Part& p,
                     std::int64_t R, float scale) {
@@ -88,7 +89,7 @@ void quantize_block(const Fp8Matrix& matrix, const Fp8Matrix& transposed, const 
   quantize_alike<Format>(matrix, transposed, p, R, scale);
 }
 
-// A scale for each row of the part, and for each row of its transpose.
+// Converts with a scale for each row of the part, and for each row of its transpose.
 template <class Format>
 void quantize_rows(const Fp8Matrix& matrix, const Fp8Matrix& transposed, const Part& p,
                    std::int64_t R) {

@@ -1,4 +1,4 @@
-// Quotient: x / scale for many x and one scale, without a division for each.
+// Quotient computes x / scale for many x and one scale, without a division for each.
 #pragma once
 
 #include <cmath>
@@ -7,13 +7,13 @@
 
 namespace lockstep {
 
-// x times the reciprocal, corrected by the remainder that leaves: Markstein 1990, IBM Journal of
-// Research and Development 34(1). As an fp8 it has the bits of to_fp8(x / scale), for every x and
-// every scale of fp8_scale.
+// Quotient multiplies x by the reciprocal and corrects the result by the remainder. Converted to
+// fp8, the result has the bits of to_fp8(x / scale), for every x and every scale of fp8_scale.
+// Source: Markstein 1990, IBM Journal of Research and Development 34(1).
 class Quotient {
  public:
-  // A remainder of a tiny scale could be denormal: x and scale are made larger alike. What becomes
-  // infinite by that is larger than any fp8 anyway.
+  // With a tiny scale, the remainder could be denormal, so x and scale are multiplied by the same
+  // factor. An x that becomes infinite by this is larger than any fp8 anyway.
   LOCKSTEP_HOST_DEVICE explicit Quotient(float scale)
       : factor_(scale < 0x1p-60f ? 0x1p64f : 1.0f),
         scale_(scale * factor_),
@@ -23,7 +23,7 @@ class Quotient {
     x *= factor_;
     const float q = x * reciprocal_;
     const float corrected = std::fma(std::fma(-q, scale_, x), reciprocal_, q);
-    // Of infinities the remainder is NaN; and -0 with a remainder of 0 would lose its sign.
+    // The remainder of infinities is NaN, and -0 with a remainder of 0 would lose its sign.
     return std::fabs(corrected) < INFINITY ? std::copysign(corrected, q) : q;
   }
 

@@ -1,7 +1,7 @@
-// Squares: a block reduces one chunk of one tensor, and a single block the chunks' results, in
-// order. A thread adds 64 squares in fp32; what lies above is fp64. A launch is told up to 128
-// tensors, as a parameter of the kernel: a block finds its own there. Of a maximum the order does
-// not matter.
+// For the sum of squares, a block reduces one chunk of one tensor. A single block then adds the
+// chunks' results, in order. A thread adds 64 squares in fp32; sums above this are fp64. A launch
+// takes up to 128 tensors as a parameter of the kernel, in which a block finds its own. For a
+// maximum the order does not matter.
 #include "core/integer.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
@@ -14,9 +14,9 @@ constexpr int kThreads = 256;
 constexpr int kChunk = 64 * kThreads;  // elements
 constexpr int kPacks = 8;              // loaded together
 constexpr int kSumThreads = 1024;      // of the block that adds the chunks' results
-constexpr int kTensors = 128;          // of a launch: its parameters may have 4 KiB
+constexpr int kTensors = 128;          // per launch: kernel parameters are limited to 4 KiB
 
-// f(result, x) over this thread's elements of the chunk of x that begins at `begin`.
+// Applies f(result, x) to this thread's elements of the chunk of x that begins at `begin`.
 template <class T, int kWidth, class F>
 __device__ inline float reduce_chunk(const T* x, std::int64_t begin, std::int64_t n, F&& f) {
   const int size = static_cast<int>(std::min<std::int64_t>(kChunk, n - begin));
@@ -43,7 +43,7 @@ __device__ inline double add(double a, double b) {
   return a + b;
 }
 
-// partial[block] = the sum of squares of chunk `block`.
+// Computes partial[block] = the sum of squares of chunk `block`.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     sum_of_squares_kernel(float* partial, const __grid_constant__ Tensors<T> tensors) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partial[blockIdx.x] = static_cast<float>(total);
 }
 
-// out += the sum of partial.
+// Adds the sum of partial to out.
 __global__ void __launch_bounds__(kSumThreads)
     sum_partial_kernel(float* out, const float* partial, int chunks) {
   __shared__ double shared[32];

@@ -1,4 +1,4 @@
-// Forward: a row is read once, kept in registers, and written once. Backward: each block sums
+// In forward a row is read once, kept in registers, and written once. In backward each block sums
 // dweight over its share of the rows in registers, and a second kernel adds the blocks' sums in
 // order.
 #include "kernels/elementwise.h"
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(kRowThreads<kPacks>)
   if (valid && threadIdx.x == 0) rstd[row] = r;
 }
 
-// dy and s stay in registers between the sum and dx, except those of rows of 8 packs a thread, for
-// which registers do not suffice: they are read again, from the L1 cache.
+// dy and s stay in registers between the sum and dx. For rows of 8 packs per thread registers do
+// not suffice, so dy and s are read again from the L1 cache.
 template <class T, int kPacks, int kWidth>
 __global__ void __launch_bounds__(kRowThreads<kPacks>, 512 / kRowThreads<kPacks>)
     rmsnorm_backward_kernel(T* dx, float* partial, const T* dy, const T* s, const float* rstd,

@@ -1,6 +1,6 @@
-// Rows are spread over threads. Backward keeps one partial dweight a block of rows: which
-// rows a partial sums is fixed by N alone, and partials are added in order, so the result does not
-// depend on which thread ran what.
+// Rows are divided over threads. Backward keeps one partial dweight per block of rows. The rows of
+// a partial depend only on N, and partials are added in order. So the result does not depend on
+// which thread computed a row.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -23,7 +23,7 @@ void check_rotate(const char* what, const Stream& stream, ConstTensor qkv, Const
   check_rope(what, stream, qkv, table, positions);
 }
 
-// The queries and keys of qkv, which are rotated where they lie.
+// Returns the queries and keys of qkv, which are rotated in place.
 ConstTensor rotated(ConstTensor qkv, int heads, int kv_heads) {
   qkv.shape.size[1] = heads + kv_heads;
   return qkv;

@@ -1,6 +1,6 @@
-// A block takes the query and key heads of one token; a thread turns a pack of first halves against
-// the pack of second halves. The token's cosines and sines come from cache for all heads but one.
-// The values are read only where the largest magnitude is asked for.
+// A block rotates the query and key heads of one token. A thread rotates a pack of first halves
+// with the pack of second halves. The token's cosines and sines come from cache for all heads
+// except one. The values are read only if absmax is requested.
 #include "kernels/device.cuh"
 #include "kernels/elementwise.h"
 #include "kernels/launch.cuh"
@@ -21,7 +21,8 @@ __global__ void rope_table_kernel(float* table, int K, float theta,
   }
 }
 
-// sign -1 rotates by the opposite angles. kMost: raises absmax; without it registers are fewer.
+// sign -1 rotates by the opposite angles. kMost raises absmax; without it the kernel needs fewer
+// registers.
 template <class T, int kWidth, bool kMost>
 __global__ void rope_kernel(T* qkv, const float* table, const std::int32_t* positions, int heads,
                             int all_heads, int K, float sign, float* absmax) {

@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-// How Llama 3.1 stretches its wavelengths beyond the original context: those longer than
-// original_context / low_factor are divided by `factor`, those shorter than original_context /
-// high_factor stay, and between the two they blend.
+// RopeScaling describes how Llama 3.1 scales its frequencies beyond the original context.
+// Frequencies with a wavelength above original_context / low_factor are divided by `factor`. Those
+// with a wavelength below original_context / high_factor stay. Between the two they blend.
 // Source: Llama 3.1's reference code; transformers, modeling_rope_utils, "llama3".
 struct RopeScaling {
   float factor = 8.0f, low_factor = 1.0f, high_factor = 4.0f;
@@ -23,24 +23,27 @@ struct RopeScaling {
 void rope_table(Stream& stream, Tensor table, float theta,
                 const std::optional<RopeScaling>& scaling);
 
-// Rotates q and k in place (with qk-norm, that does it: qk_norm.h): (a, b) = (v_i, v_{i + K/2})
-// becomes (a cos - b sin, b cos + a sin) with the row positions[n] of the table. v stays.
+// Rotates q and k in place: (a, b) = (v_i, v_{i + K/2}) becomes (a cos - b sin, b cos + a sin) with
+// the row positions[n] of the table. Value heads stay. With qk-norm, qk_norm_forward does this
+// (qk_norm.h).
 //   qkv [N, H + 2G, K]: H query heads, G key heads, G value heads      positions [N] int32
 // Source: Su et al. 2021, arXiv:2104.09864, eq. 34, in Hugging Face's half-split order.
 void rope_forward(Stream& stream, Tensor qkv, ConstTensor table, ConstTensor positions, int heads,
                   int kv_heads);
 
-// The gradient of that, in place: the rotation by the opposite angle.
-//   absmax [1] fp32, where given: set to max |dqkv|, of all heads, NaNs left out
+// Computes the gradient of rope_forward, in place: the rotation by the opposite angle.
+//   absmax [1] fp32, if given: set to max |dqkv| of all heads, ignoring NaNs
 void rope_backward(Stream& stream, Tensor dqkv, ConstTensor table, ConstTensor positions, int heads,
                    int kv_heads, Tensor absmax = {});
 
-// Refuses what no head of qkv [N, heads, K], called `what`, can turn by.
+// Throws Error if heads of qkv [N, heads, K] cannot be rotated by table and positions. `what` is
+// the name of qkv in messages.
 void check_rope(const char* what, const Stream& stream, ConstTensor qkv, ConstTensor table,
                 ConstTensor positions);
 
-// 1 / the wavelength of dimension pair i, over 2 pi: f_i above. Each step is rounded to fp32, as
-// transformers computes it: at position 8191 the last bit of a frequency moves an angle by 5e-4.
+// Returns f_i above, which is 2 pi / the wavelength of dimension pair i. Each step is rounded to
+// fp32, as in transformers, because at position 8191 the last bit of a frequency moves an angle by
+// 5e-4.
 LOCKSTEP_HOST_DEVICE inline float inverse_frequency(std::int64_t i, std::int64_t K, float theta,
                                                     const std::optional<RopeScaling>& scaling) {
   const float exponent = static_cast<float>(2 * i) / static_cast<float>(K);
@@ -52,7 +55,7 @@ LOCKSTEP_HOST_DEVICE inline float inverse_frequency(std::int64_t i, std::int64_t
   if (wavelength < context / scaling->high_factor) return f;
   const float smooth =
       (context / wavelength - scaling->low_factor) / (scaling->high_factor - scaling->low_factor);
-  const volatile float kept = smooth * f;  // rounded: compilers would fuse product and sum
+  const volatile float kept = smooth * f;  // rounded: compilers would fuse it with the addition
   return (1 - smooth) * f / scaling->factor + kept;
 }
 

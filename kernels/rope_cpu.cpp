@@ -1,4 +1,4 @@
-// Tokens are spread over threads; the cosines and sines of a token serve all its heads.
+// Tokens are divided over threads; the cosines and sines of a token serve all its heads.
 #include <cstdint>
 
 #include "kernels/reduce.h"

@@ -4,9 +4,9 @@
 
 namespace lockstep {
 
-// Turns the elements a of a head's first half against those of its second, b; `cosines` is where a
-// stands in the row of the table, and `half` = K / 2 behind it stand the sines. sign -1 turns by
-// the opposite angles.
+// Rotates the elements a of a head's first half with those of its second half, b. `cosines` points
+// to the cosines of a in the row of the table. Their sines follow `half` = K / 2 elements later.
+// sign -1 rotates by the opposite angles.
 template <int kWidth>
 __device__ inline void rotate(float (&a)[kWidth], float (&b)[kWidth], const float* cosines,
                               int half, float sign) {

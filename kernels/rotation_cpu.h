@@ -1,4 +1,4 @@
-// How heads turn by RoPE's angles. Included behind cpu_begin.h only.
+// This file rotates heads by RoPE's angles. It is included only after cpu_begin.h.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,8 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// Of token n, by its row of the table; sign -1: by the opposite angles.
+// Rotation rotates heads of token n by its row of the table; sign -1 rotates by the opposite
+// angles.
 class Rotation {
  public:
   const std::int64_t half;  // K / 2
@@ -16,7 +17,7 @@ class Rotation {
         cosines_(table.as<float>() + positions.as<std::int32_t>()[n] * table.shape[1]),
         sign_(sign) {}
 
-  // (a, b), which are the elements from i and half + i on, n of each.
+  // of() rotates (a, b), which are n elements each, from i and half + i on.
   struct Pair {
     Floats a, b;
   };
@@ -26,7 +27,7 @@ class Rotation {
   }
 
  private:
-  const float* cosines_;  // and behind them the sines
+  const float* cosines_;  // followed by the sines
   float sign_;
 };
 

@@ -22,7 +22,7 @@ __global__ void sum_columns_kernel(float* partial, const T* x, std::int64_t N, i
   store(partial + static_cast<std::int64_t>(blockIdx.x) * D + d, sum);
 }
 
-// 32 columns a block: its warps take every eighth row each, then their sums are added in order.
+// A block sums 32 columns. Its warps sum every eighth row each; then their sums are added in order.
 __global__ void add_block_sums_kernel(float* out, const float* partial, int rows, int D) {
   __shared__ float sums[kWarps][32];
   const int d = static_cast<int>(blockIdx.x * 32 + threadIdx.x);

@@ -1,6 +1,6 @@
-// Rows: how norms lie on a GPU. A row of D elements belongs to `threads` threads, whole warps, and
-// each holds kPacks packs of it in registers, so that memory is read once. A block has several rows
-// where they are short.
+// This file defines the layout of rows that norms have on a GPU. A row of D elements belongs to
+// `threads` threads, in whole warps. Each thread holds kPacks packs of it in registers, so that
+// memory is read once. A block has several rows if they are short.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ struct RowLayout {
   dim3 block() const { return {static_cast<unsigned>(threads), static_cast<unsigned>(rows)}; }
 };
 
-// The most threads of a row, for __launch_bounds__: 256 leave each 255 registers, and rows of up to
-// 8192 bf16 need no more threads; registers of longer rows spill.
+// The most threads of a row, for __launch_bounds__. With 256, each thread has 255 registers, and
+// rows of up to 8192 bf16 need no more threads. Longer rows spill registers.
 template <int kPacks>
 constexpr int kRowThreads = kPacks <= 4 ? 256 : 512;
 
@@ -34,8 +34,8 @@ RowLayout row_layout(std::int64_t D) {
   return {threads, std::clamp(256 / threads, 1, kMostRows)};
 }
 
-// Calls f(packs, width) with integral constants: how many packs of what width a thread holds of a
-// row of D elements at these addresses.
+// Calls f(packs, width) with integral constants. A thread holds `packs` packs of `width` elements
+// of a row of D elements at these addresses.
 template <class T, class F>
 void with_row_packs(std::int64_t D, std::initializer_list<const void*> addresses, F&& f) {
   with_width<T>(D, addresses, [&](auto width) {
@@ -46,8 +46,9 @@ void with_row_packs(std::int64_t D, std::initializer_list<const void*> addresses
   });
 }
 
-// Calls body(pack, d) for the packs of this thread's row, d the first element of each. Unrolled,
-// so that arrays with an element for each pack stay in registers, unless kUnroll is 1.
+// Calls body(pack, d) for the packs of this thread's row, with d the first element of each. The
+// loop is unrolled unless kUnroll is 1, so that arrays with an element for each pack stay in
+// registers.
 template <int kPacks, int kWidth, int kUnroll = kPacks, class Body>
 __device__ inline void for_packs(int D, Body&& body) {
 #pragma unroll kUnroll
@@ -57,7 +58,7 @@ __device__ inline void for_packs(int D, Body&& body) {
   }
 }
 
-// Each v becomes its sum over the threads of this thread's row.
+// Replaces each v by its sum over the threads of this thread's row.
 template <int kCount>
 __device__ inline void row_sums(float (&v)[kCount], float (&shared)[kMostRows][32]) {
 #pragma unroll
@@ -76,14 +77,15 @@ __device__ inline void row_sums(float (&v)[kCount], float (&shared)[kMostRows][3
   }
 }
 
-// How many blocks share the rows of a backward pass: two for each multiprocessor of an H100 or
-// H200. A number of its own, so that sums have one order and memory one size on every GPU.
+// Returns the number of blocks that share the rows of a backward pass: two for each multiprocessor
+// of an H100 or H200. It does not depend on the GPU, so that sums have one order and memory one
+// size.
 constexpr std::int64_t gradient_blocks(std::int64_t N) {
   return std::min<std::int64_t>(N, 264);
 }
 
-// Calls body(row, valid) for the rows of this block; all its threads do so together, also where the
-// last rows are not there.
+// Calls body(row, valid) for the rows of this block. All its threads do so together; past the last
+// row, valid is false.
 template <class Body>
 __device__ inline void for_rows_of_block(std::int64_t N, Body&& body) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
@@ -94,7 +96,8 @@ __device__ inline void for_rows_of_block(std::int64_t N, Body&& body) {
   }
 }
 
-// out [D] = the sum of shared [rows of the block, D], which all its threads have just written.
+// Computes out [D] = the sum of shared [rows of the block, D], which all its threads have just
+// written.
 __device__ inline void store_shared_sums(float* out, const float* shared, int D) {
   __syncthreads();
   const int threads = static_cast<int>(blockDim.x * blockDim.y);
@@ -106,8 +109,8 @@ __device__ inline void store_shared_sums(float* out, const float* shared, int D)
   }
 }
 
-// partial [blocks, D]: row blockIdx.x = the sum of `sums` over the rows of the block. Dynamic
-// shared memory: sums_bytes.
+// Sets row blockIdx.x of partial [blocks, D] to the sum of `sums` over the rows of the block. It
+// needs sums_bytes of dynamic shared memory.
 template <int kPacks, int kWidth>
 __device__ inline void store_block_sums(float* partial, const float (&sums)[kPacks][kWidth],
                                         int D) {
@@ -133,10 +136,11 @@ inline std::int64_t sums_bytes(const RowLayout& layout, std::int64_t D) {
   return layout.rows == 1 ? 0 : layout.rows * D * static_cast<std::int64_t>(sizeof(float));
 }
 
-// partial [blocks, D]: row b = the sum of every `blocks`th row of x [N, D], from the b-th on.
+// Sets row b of partial [blocks, D] to the sum of every `blocks`th row of x [N, D], from the b-th
+// on.
 void sum_columns(Stream& stream, Tensor partial, ConstTensor x);
 
-// out [D] += the sum of the rows of partial [blocks, D], in a fixed order.
+// Adds the sum of the rows of partial [blocks, D] to out [D], in a fixed order.
 void add_block_sums(Stream& stream, Tensor out, ConstTensor partial);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// Simd: 16 floats (simd_lanes.h), their loads and stores in fp32 and bf16, and the functions that
-// kernels share. Streams flush denormals, so none of this cares for them, unless it says so.
-// Included by cpu_begin.h only.
+// This file defines vectors of 16 floats (simd_lanes.h), their loads and stores in fp32 and bf16,
+// and the functions that kernels share. Streams flush denormals, so none of these functions handles
+// them unless its comment states it. Only cpu_begin.h includes this file.
 #pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
@@ -24,14 +24,14 @@ LOCKSTEP_INLINE void store(float* p, Floats v) {
 LOCKSTEP_INLINE Floats load(const BFloat16* p) {
   return bits_as<float>(widen_lanes<Words>(&p->bits) << 16);
 }
-// Rounds to nearest, ties to even; NaN stays NaN. The same bits as to_bf16 (core/dtype.h), of
-// denormals too.
+// Rounds to nearest, ties to even; NaN stays NaN. The bits are those of to_bf16 (core/dtype.h),
+// also for denormals.
 LOCKSTEP_INLINE Words round_to_bf16(Floats v) {
   const Words u = bits_as<std::uint32_t>(v);
   const Words rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   return select(v != v, (u >> 16) | 0x40u, rounded);
 }
-// Like round_to_bf16, but denormals may become 0.
+// Rounds like round_to_bf16, but denormals may become 0.
 LOCKSTEP_INLINE void store(BFloat16* p, Floats v) {
 #if LOCKSTEP_CPU_LEVEL >= 3
   const auto rounded = _mm512_cvtneps_pbh((__m512)v.v);
@@ -48,7 +48,8 @@ LOCKSTEP_INLINE void store_one(BFloat16* p, float x) {
   *p = to_bf16(x);
 }
 
-// The first n < kLanes elements; the rest read as 0 and are not written.
+// load_first and store_first access the first n < kLanes elements; the rest read as 0 and are not
+// written.
 template <class T>
 LOCKSTEP_INLINE Floats load_first(const T* p, std::int64_t n) {
   T buffer[kLanes] = {};
@@ -73,14 +74,14 @@ LOCKSTEP_INLINE void store(T* p, Floats v, std::int64_t n) {
     store_first(p, v, n);
 }
 
-// v with lanes n and behind set to 0.
+// Returns v with the lanes from n on set to 0.
 LOCKSTEP_INLINE Floats first_lanes(Floats v, std::int64_t n) {
   static constexpr std::int32_t kLane[kLanes] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                  8, 9, 10, 11, 12, 13, 14, 15};
   return select(load_lanes<Ints>(kLane) < static_cast<std::int32_t>(n), v, Floats{});
 }
 
-// Where one is NaN, b (as maxps and minps do).
+// max and min return b if one is NaN (as maxps and minps do).
 LOCKSTEP_INLINE Floats max(Floats a, Floats b) {
   return select(a > b, a, b);
 }
@@ -99,7 +100,7 @@ LOCKSTEP_INLINE Floats sqrt(Floats a) {
   return map(f, a);
 }
 
-// Sum and maximum of the lanes.
+// total and largest return the sum and the maximum of the lanes.
 LOCKSTEP_INLINE float total(Floats v) {
   return fold([](auto x, auto y) { return x + y; }, v);
 }
@@ -107,13 +108,13 @@ LOCKSTEP_INLINE float largest(Floats v) {
   return fold([](auto x, auto y) { return x > y ? x : y; }, v);
 }
 
-// Nearest integer, ties to even, for |x| < 2^22.
+// Rounds to the nearest integer, ties to even, for |x| < 2^22.
 LOCKSTEP_INLINE Floats round_to_integer(Floats x) {
   const float magic = 0x1.8p23f;
   return (x + magic) - magic;
 }
 
-// y * 2^n for integers n; 0 where that is denormal.
+// Returns y * 2^n for integers n; 0 if that is denormal.
 LOCKSTEP_INLINE Floats scale_by_power(Floats y, Floats n) {
 #if LOCKSTEP_CPU_LEVEL >= 2
   return {(Floats::Vector)_mm512_maskz_scalef_ps(0xffff, (__m512)y.v, (__m512)n.v)};
@@ -123,8 +124,8 @@ LOCKSTEP_INLINE Floats scale_by_power(Floats y, Floats n) {
 #endif
 }
 
-// e^x, relative error below 2e-7 (tests/kernels/simd_test.cpp); 0 below -87.7, clamped above 88.3;
-// NaN stays NaN.
+// Computes e^x with a relative error below 2e-7 (tests/kernels/simd_test.cpp). It is 0 below -87.7
+// and clamped above 88.3; NaN stays NaN.
 // x = n ln2 + r, |r| <= ln2 / 2; e^r = 1 + r + r^2 p(r), p minimax of degree 4.
 LOCKSTEP_INLINE Floats exp(Floats x) {
   x = min(splat(88.3f), max(splat(-88.0f), x));  // in this order NaN passes
@@ -145,7 +146,8 @@ LOCKSTEP_INLINE Floats sigmoid(Floats x) {
   return 1.0f / (1.0f + exp(-x));
 }
 
-// s = sigmoid(x) and s (1 - s), its derivative, which keeps its relative accuracy: 1 - s = e^-x s.
+// Sigmoid is s = sigmoid(x) and its derivative s (1 - s). This keeps its relative accuracy, because
+// 1 - s = e^-x s.
 struct Sigmoid {
   Floats value, slope;
 };
@@ -155,8 +157,8 @@ LOCKSTEP_INLINE Sigmoid sigmoid_and_slope(Floats x) {
   return {s, e * s * s};
 }
 
-// gelu(x) = x/2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3), and its derivative.
-// (1 + tanh u) / 2 = sigmoid(2u) keeps its relative accuracy where 1 + tanh u cancels.
+// gelu computes x/2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3); gelu_slope its derivative.
+// (1 + tanh u) / 2 = sigmoid(2u) keeps its relative accuracy even if 1 + tanh u cancels.
 LOCKSTEP_INLINE Floats gelu(Floats x) {
   return x * sigmoid(x * (1.5957691216f + 0.0713548163f * x * x));
 }
@@ -165,7 +167,8 @@ LOCKSTEP_INLINE Floats gelu_slope(Floats x) {
   return s.value + x * s.slope * (1.5957691216f + 0.2140644489f * x * x);
 }
 
-// Calls f(i, n) for the vectors of [0, size): n = kLanes, and once fewer for what is left.
+// Calls f(i, n) for the vectors of [0, size), with n = kLanes, or fewer for the elements after the
+// last whole vector.
 template <class F>
 LOCKSTEP_INLINE void for_vectors(std::int64_t size, F&& f) {
   std::int64_t i = 0;
@@ -174,8 +177,8 @@ LOCKSTEP_INLINE void for_vectors(std::int64_t size, F&& f) {
   if (i < size) f(i, size - i);
 }
 
-// Sum of f(i, n) (a vector of which the first n lanes count; the others are 0) over the vectors of
-// [0, size), in four accumulators of fixed order, so that additions overlap.
+// Returns the sum of f(i, n) over the vectors of [0, size). Lanes of f(i, n) from n on are 0. Four
+// accumulators, added in a fixed order, let additions overlap.
 template <class F>
 LOCKSTEP_INLINE Floats sum_vectors(std::int64_t size, F&& f) {
   Floats a{}, b{}, c{}, d{};

@@ -1,8 +1,8 @@
-// SimdLanes: vectors of N numbers in registers. GCC's vector extension takes any N, but keeps what
-// is wider than a register in memory and compares it number by number; so Lanes<T, N> halves itself
-// until a half fits: 16 floats are one zmm, two ymm, four xmm or four NEON registers. Kernels are
-// written once, for 16 lanes, and sum in the same order on every processor.
-// Included by cpu_begin.h only, for one instruction set at a time.
+// Lanes<T, N> is a vector of N numbers in registers. GCC's vector extension takes any N, but keeps
+// vectors wider than a register in memory and compares them number by number. So Lanes<T, N> halves
+// itself until a half fits: 16 floats are one zmm, two ymm, four xmm or four NEON registers.
+// Kernels are written once, for 16 lanes, and sum in the same order on every CPU. Only cpu_begin.h
+// includes this file, for one instruction set at a time.
 #pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
@@ -34,7 +34,7 @@ LOCKSTEP_INLINE Lanes<T, 2 * N> join(Lanes<T, N> low, Lanes<T, N> high) {
   return {low, high};
 }
 
-// f of the registers of the arguments, which all have N lanes.
+// Applies f to the registers of the arguments, which all have N lanes.
 template <class F, class T, int N, class... More>
 LOCKSTEP_INLINE auto map(F f, Lanes<T, N> a, More... more) {
   if constexpr (Lanes<T, N>::kInRegister) {
@@ -94,13 +94,13 @@ LOCKSTEP_INLINE Lanes<T, N>& operator*=(Lanes<T, N>& a, B b) {
   return a = a * b;
 }
 
-// Where the result of a comparison is set, a, else b.
+// Returns a in the lanes where the comparison is true, else b.
 template <class Mask, class T, int N>
 LOCKSTEP_INLINE Lanes<T, N> select(Mask mask, Lanes<T, N> a, Lanes<T, N> b) {
   return map([](auto x, auto y, auto m) { return m ? x : y; }, a, b, mask);
 }
 
-// The same bits as lanes of another type.
+// Returns the same bits as lanes of another type.
 template <class To, class T, int N>
 LOCKSTEP_INLINE auto bits_as(Lanes<T, N> a) {
   constexpr int kCount = static_cast<int>(N * sizeof(T) / sizeof(To));
@@ -110,7 +110,7 @@ LOCKSTEP_INLINE auto bits_as(Lanes<T, N> a) {
     return join(bits_as<To>(a.low), bits_as<To>(a.high));
 }
 
-// The same numbers in another type of the same size; fractions are cut off.
+// Converts the numbers to another type of the same size; fractions are truncated.
 template <class To, class T, int N>
 LOCKSTEP_INLINE Lanes<To, N> convert_to(Lanes<T, N> a) {
   return map(
@@ -120,7 +120,7 @@ LOCKSTEP_INLINE Lanes<To, N> convert_to(Lanes<T, N> a) {
       a);
 }
 
-// N numbers from and to memory, without alignment.
+// load_lanes and store_lanes move N numbers from and to memory, without alignment.
 template <class L>
 LOCKSTEP_INLINE L load_lanes(const void* p) {
   L a;
@@ -142,7 +142,7 @@ LOCKSTEP_INLINE void store_lanes(void* p, Lanes<T, N> a) {
   }
 }
 
-// [a0 b0 a1 b1 ...]: the first half of it in low, the second in high.
+// Zipped is [a0 b0 a1 b1 ...]: its first half in low, the second in high.
 template <class L>
 struct Zipped {
   L low, high;
@@ -164,7 +164,7 @@ LOCKSTEP_INLINE Zipped<Lanes<T, N>> zip(Lanes<T, N> a, Lanes<T, N> b) {
   }
 }
 
-// f over all lanes in a fixed tree: lanes i and i + N/2, then + N/4, ... + 1.
+// Folds all lanes with f in a fixed tree: lanes i and i + N/2, then + N/4, ... + 1.
 template <class F, int N>
 LOCKSTEP_INLINE float fold(F f, Lanes<float, N> a) {
   if constexpr (!Lanes<float, N>::kInRegister) {

@@ -1,6 +1,7 @@
-// SimdNarrow: integers of 8 or 16 bits in memory as words of 32, and back. With intrinsics, where
-// GCC 12 would take a vector apart; the masked ones, since it warns (falsely) about the undefined
-// vector inside the others. Included by cpu_begin.h only.
+// This file converts integers of 8 or 16 bits in memory to words of 32 bits, and back. It uses
+// intrinsics, because GCC 12 would take a vector apart. They are the masked ones, because GCC 12
+// warns (falsely) about the undefined vector inside the others. Only cpu_begin.h includes this
+// file.
 #pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
@@ -89,7 +90,7 @@ LOCKSTEP_INLINE L widen_lanes(const Small* p) {
     return join(widen_lanes<decltype(L::low)>(p), widen_lanes<decltype(L::high)>(p + kHalf));
   }
 }
-// Words that fit into the small type.
+// Narrows words that fit into the small type.
 template <class Small, int N>
 LOCKSTEP_INLINE void narrow(Small* p, Lanes<std::uint32_t, N> w) {
   if constexpr (Lanes<std::uint32_t, N>::kInRegister) {

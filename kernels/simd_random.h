@@ -1,12 +1,12 @@
-// SimdRandom: Philox (core/philox.h) for eight draws at a time, and what turns its words into
-// normal numbers and into stochastic rounding. Included by cpu_begin.h only.
+// This file computes Philox (core/philox.h) for eight draws at a time. Its other functions turn the
+// words into normal numbers and round stochastically. Only cpu_begin.h includes this file.
 #pragma once
 
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 
 using Longs = Lanes<std::uint64_t, 8>;
 
-// Product of the lower halves of the lanes of a with m; the upper halves of a may hold anything.
+// Multiplies the lower halves of the lanes of a by m; the upper halves of a may hold anything.
 LOCKSTEP_INLINE Longs multiply_lower(Longs a, std::uint32_t m) {
   const auto f = [m](auto v) -> decltype(v) {
 #if LOCKSTEP_CPU_LEVEL >= 2
@@ -22,8 +22,8 @@ LOCKSTEP_INLINE Longs multiply_lower(Longs a, std::uint32_t m) {
   return map(f, a);
 }
 
-// Eight draws: lane i has the words of philox(key, counter_high, counter_low[i]) in the lower
-// halves of its four Longs.
+// PhiloxLanes is eight draws: lane i has the words of philox(key, counter_high, counter_low[i]) in
+// the lower halves of its four Longs.
 struct PhiloxLanes {
   Longs word[4];
 };
@@ -49,7 +49,8 @@ LOCKSTEP_INLINE Longs counters_from(std::uint64_t first) {
   return load_lanes<Longs>(kLane) + first;
 }
 
-// The lower halves of a in the lower, those of b in the upper halves; and the upper halves of both.
+// lower_halves puts the lower halves of a into the lower halves and those of b into the upper
+// halves. upper_halves does the same with the upper halves of both.
 LOCKSTEP_INLINE Longs lower_halves(Longs a, Longs b) {
   return (a & 0xffffffffu) | (b << 32);
 }
@@ -65,20 +66,20 @@ LOCKSTEP_INLINE void store_draws(void* p, const PhiloxLanes& draws) {
   store_lanes(static_cast<char*>(p) + sizeof low, high);
 }
 
-// Up or down to bf16, up with the probability of how far v is on its way, for uniform bits in
-// [0, 2^16): the mean over them is v. NaN stays NaN.
+// Rounds up or down to bf16, for uniform bits in [0, 2^16). The probability of up is the fraction
+// of the way that v has come, so the mean is v. NaN stays NaN.
 LOCKSTEP_INLINE Words round_stochastically(Floats v, Words random_bits) {
   const Words u = bits_as<std::uint32_t>(v);
   return select(v != v, u | 0x400000u, u + random_bits) >> 16;
 }
 
-// uniform_open of core/philox.h.
+// Computes uniform_open of core/philox.h.
 LOCKSTEP_INLINE Floats uniform_open_lanes(Words w) {
   return (convert_to<float>(bits_as<std::int32_t>(w >> 9)) + 0.5f) * 0x1p-23f;
 }
 
-// ln x for normal x > 0, relative error below 3e-7 (also around 1).
-// x = 2^e m, m in [sqrt(1/2), sqrt 2); polynomial of Cephes logf.
+// Computes ln x for normal x > 0, with a relative error below 3e-7 (also around 1).
+// x = 2^e m, m in [sqrt(1/2), sqrt 2); the polynomial is that of Cephes logf.
 LOCKSTEP_INLINE Floats log(Floats x) {
   const Words bits = bits_as<std::uint32_t>(x) - 0x3f3504f3u;  // sqrt(1/2)
   const Floats e = convert_to<float>(bits_as<std::int32_t>(bits) >> 23);
@@ -97,8 +98,8 @@ LOCKSTEP_INLINE Floats log(Floats x) {
   return (f + tail) + 0.693359375f * e;
 }
 
-// sin and cos of 2 pi x for 0 <= x <= 1, absolute error below 2e-7. The quarter turn is taken off
-// exactly; Taylor polynomials on [-pi/4, pi/4].
+// sincos_turns computes sin and cos of 2 pi x for 0 <= x <= 1, with an absolute error below 2e-7.
+// It subtracts the quarter turns exactly and uses Taylor polynomials on [-pi/4, pi/4].
 struct SinCos {
   Floats sin, cos;
 };

@@ -1,6 +1,7 @@
-// A radix sort, the least significant digit of 8 bits first. For each digit, the blocks count how
-// often it has which value in their tile of keys; then each learns from all counts where its keys
-// go, and its warps, which own a part of the tile each, place them in order.
+// This file implements a radix sort that begins with the least significant digit of 8 bits. For
+// each digit, the blocks count how often each value occurs in their tile of keys. Then each block
+// computes from all counts where its keys go. Its warps own a part of the tile each and place their
+// keys in order.
 #include <array>
 #include <bit>
 
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
   counts[blockIdx.x * kDigits + threadIdx.x] = count[threadIdx.x];
 }
 
-// The sum of v over the threads before this one.
+// Returns the sum of v over the threads before this one.
 __device__ inline int sum_before(int v) {
   __shared__ int sums[kWarps];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -53,11 +54,12 @@ __device__ inline int sum_before(int v) {
   return sum - v;
 }
 
-// order: absent in the first pass, where key n is number n.
+// order is nullptr in the first pass, where key n is number n.
 __global__ void __launch_bounds__(kThreads)
     place_keys_kernel(int* sorted_keys, int* sorted_order, const int* counts, const int* keys,
                       const int* order, int N, int shift) {
-  // First how many keys of each digit a warp has met, then where its first one goes.
+  // Holds first the number of keys of each digit that a warp has counted, then the place of its
+  // first one.
   __shared__ int places[kWarps][kDigits];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   for (int digit = lane; digit < kDigits; digit += 32)

@@ -1,4 +1,4 @@
-// Sort: int32 keys on a GPU, stable, so that sums over equal keys have one order.
+// sort_keys sorts int32 keys on a GPU. It is stable, so that sums over equal keys have one order.
 #pragma once
 
 #include "core/arena.h"
@@ -8,10 +8,10 @@ namespace lockstep {
 
 struct SortedKeys {
   Tensor keys;   // [N] int32, ascending
-  Tensor order;  // [N] int32: keys[i] was given as number order[i]; ascending where keys are equal
+  Tensor order;  // [N] int32: keys[i] was input order[i]; ascending among equal keys
 };
 
-// Of keys [N] int32 in [0, bound), N below 2^31. The result and what it takes to get there are
+// Sorts keys [N] int32 in [0, bound), with N below 2^31. The result and temporary memory are
 // allocated from `scratch`.
 SortedKeys sort_keys(Stream& stream, Arena& scratch, ConstTensor keys, std::int64_t bound);
 

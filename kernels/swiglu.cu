@@ -1,4 +1,4 @@
-// A block takes a run of columns of one row.
+// A block computes a run of columns of one row.
 #include "kernels/device.cuh"
 #include "kernels/elementwise.h"
 #include "kernels/launch.cuh"

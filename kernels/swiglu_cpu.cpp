@@ -24,7 +24,7 @@ void backward_row(T* dgate, T* dup, const T* dhidden, const T* gate, const T* up
   });
 }
 
-constexpr std::int64_t kGrain = 16384;  // elements a piece
+constexpr std::int64_t kGrain = 16384;  // elements per piece
 
 }  // namespace
 
