@@ -1,5 +1,4 @@
-// Any residuals are refused, or correct a plan by numbers and read back from what is written of
-// them.
+// Any residuals are rejected, or correct a plan by numbers and survive a round trip.
 #include <cmath>
 
 #include "launch/plan/residuals.h"
