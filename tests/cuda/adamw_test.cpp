@@ -4,7 +4,7 @@
 
 namespace lockstep::testing::adamw_test {
 
-TEST(AdamWControlCuda, control_equals_the_cpu_kernel) {
+TEST(AdamWControlCuda, equals_the_cpu_kernel) {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf("");
   for (const float squares : {0.0f, 0.04f, 400.0f, infinity, nan})
     for (const float loss : {3.0f, infinity, nan})

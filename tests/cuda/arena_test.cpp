@@ -1,11 +1,11 @@
-// Memory of a GPU's arenas.
+// Tests of arenas in GPU memory.
 #include "core/arena.h"
 
 #include <gtest/gtest.h>
 
 namespace lockstep::arena_test {
 
-TEST(ArenaCuda, one_of_no_bytes_has_an_address_for_tensors_of_none) {
+TEST(ArenaCuda, of_zero_bytes_gives_an_address_to_empty_tensors) {
   for (const auto memory : {Arena::Memory::device, Arena::Memory::pinned_host}) {
     Arena arena({Device::Kind::cuda, 0}, memory, 0);
     EXPECT_EQ(arena.capacity_bytes(), 0);

@@ -1,5 +1,5 @@
-// cuDNN's attention against the CPU kernel: on a real GPU that of the library; in simt_tests that
-// of tests/simt, which shows the parts of tensors that cuDNN is told of.
+// Compares attention of cuDNN with the CPU kernel. A real GPU runs the library; simt_tests run the
+// cuDNN of tests/simt, which checks the tensors that the engine passes to cuDNN.
 #include "kernels/attention_cudnn.h"
 
 #include "kernels/attention.h"
@@ -38,7 +38,7 @@ struct Operands {
         cudnn_attention_forward(on.stream, on.scratch, on(out), on(lse), on(qkv));
     });
   }
-  // With chunk_bytes of 0 by our own kernels.
+  // If chunk_bytes is 0, Lockstep's own kernels compute backward.
   void backward(std::int64_t chunk_bytes) {
     t.run([&](const Side& on) {
       if (on.is_host || chunk_bytes == 0)
@@ -49,8 +49,8 @@ struct Operands {
                                  on(qkv), chunk_bytes);
     });
   }
-  // Twice the tolerance: the rounding of out enters into dq and dk, and with more query heads than
-  // kv heads cuDNN rounds the dk and dv of each before it adds them.
+  // The tolerance is doubled, because dq and dk contain the rounding of out. With more query heads
+  // than kv heads, cuDNN also rounds the dk and dv of each query head before it adds them.
   void expect_gradients() {
     const auto actual = doubles(t.download(dqkv.device)), expected = doubles(dqkv.host);
     const auto& s = sizes;
@@ -102,8 +102,8 @@ TEST_F(CudnnAttention, forward_equals_the_cpu_kernel) {
   }
 }
 
-// The log-sum-exp and out that backward starts from are the CPU's: the same tensors serve both. In
-// chunks of one kv head; of one sequence; and of several, or all there are.
+// Backward of both sides starts from the log-sum-exp and out of the CPU. Chunks have one kv head,
+// one sequence, or several or all sequences.
 TEST_F(CudnnAttention, backward_equals_the_cpu_kernel_in_any_chunks) {
   std::uint64_t seed = 0;
   for (const auto& s : sizes_to_try()) {
@@ -121,7 +121,7 @@ TEST_F(CudnnAttention, backward_equals_the_cpu_kernel_in_any_chunks) {
   }
 }
 
-TEST_F(CudnnAttention, our_own_backward_takes_its_log_sum_exp) {
+TEST_F(CudnnAttention, its_log_sum_exp_serves_the_backward_of_lockstep) {
   Twins t(5);
   Operands o(t, {2, 70, 4, 2, 64});
   o.forward();
@@ -163,7 +163,7 @@ TEST(CudnnChunks, are_as_large_as_the_workspace_allows) {
   EXPECT_EQ(chunk({7, 4096, 25, 25, 64}), (AttentionSizes{1, 4096, 25, 25, 64}));
 }
 
-TEST(CudnnChunks, what_cannot_be_computed_is_said) {
+TEST(CudnnChunks, report_unsupported_sizes) {
   Twins t(1);
   EXPECT_NE(prepare_cudnn_attention(t.stream(), {1, 65536, 32, 8, 128}).find("65536 tokens needs"),
             std::string::npos);

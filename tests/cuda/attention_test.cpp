@@ -4,8 +4,9 @@
 
 namespace lockstep::testing::attention_test {
 
-// A tile of 128 queries has two: what the others make of no query, here the mean of v, is larger.
-TEST(AttentionTensorCores, absmax_is_that_of_queries_that_are_there) {
+// A tile of 128 queries has only two. The results of the missing queries, here the mean of v, are
+// larger.
+TEST(AttentionTensorCores, absmax_ignores_missing_queries) {
   Twins t(1);
   const std::int64_t K = 64;
   const auto qkv = t.random({2, 3, K}, DType::bf16);

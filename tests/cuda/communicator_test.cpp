@@ -1,4 +1,4 @@
-// Collectives of tensors of a GPU: staged through the host, and by NCCL.
+// Collectives on tensors of a GPU: staged through the host, and by NCCL.
 #include "dist/communicator.h"
 
 #include <gtest/gtest.h>
@@ -9,12 +9,12 @@
 
 namespace lockstep::testing::communicator_test {
 
-// What ranks hold and should get is a function of (rank, index), so that each knows it.
+// The values of each rank are a function of (rank, index), so that every rank can check its result.
 std::int32_t value(int rank, std::int64_t i) {
   return static_cast<std::int32_t>((rank * 37 + i * 11) % 101) - 50;
 }
 
-// What one rank needs: a stream, memory, and tensors of values that it checks on the host.
+// Member owns the stream and the memory of one rank. It fills tensors and checks them on the host.
 class Member {
  public:
   explicit Member(Device device)
@@ -80,7 +80,7 @@ class CollectivesCuda : public ::testing::TestWithParam<Ways> {
 INSTANTIATE_TEST_SUITE_P(all, CollectivesCuda, ::testing::Values(Ways::staged, Ways::nccl),
                          [](const auto& p) { return p.param == Ways::nccl ? "nccl" : "staged"; });
 
-TEST_P(CollectivesCuda, move_what_they_say_also_in_place) {
+TEST_P(CollectivesCuda, move_the_right_values_also_in_place) {
   on_ranks([](Communicator& group, Member& m) {
     const int d = group.size(), me = group.rank();
     constexpr std::int64_t kN = 77;
@@ -114,7 +114,7 @@ TEST_P(CollectivesCuda, move_what_they_say_also_in_place) {
   });
 }
 
-// Only two ranks take part in each.
+// Each message has only two ranks.
 TEST_P(CollectivesCuda, messages_from_rank_to_rank_keep_their_order) {
   on_ranks([](Communicator& group, Member& m) {
     const int d = group.size(), me = group.rank();
@@ -154,8 +154,8 @@ TEST_P(CollectivesCuda, sums_and_maxima_are_those_of_all_ranks) {
   });
 }
 
-// Each group by the ranks that make it, in their order; one that is alone needs no other.
-TEST_P(CollectivesCuda, groups_have_the_order_that_their_ranks_say) {
+// The ranks of a group create it, in their order. A group of one rank needs no other rank.
+TEST_P(CollectivesCuda, groups_have_the_order_of_their_list_of_ranks) {
   run_thread_ranks(kRanks, [](World& host) {
     const auto world = world_of(GetParam(), host);
     Member m(device_of(GetParam(), host.rank()));

@@ -1,4 +1,4 @@
-// What a GPU waits for data, where its host is ahead of it.
+// The time that a GPU waits for data, if its host is ahead of it.
 #include "train/step/data_stalls.h"
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace lockstep::testing::data_waits_test {
 constexpr std::chrono::milliseconds kLate{50};
 const double kLateSeconds = std::chrono::duration<double>(kLate).count();
 
-// The device has nothing to do.
+// The device is idle.
 void idle() {
 #ifdef LOCKSTEP_SIMT
   simt::pass_time(std::chrono::nanoseconds(kLate).count());
@@ -23,7 +23,7 @@ void idle() {
 #endif
 }
 
-TEST(DataWaitsCuda, are_what_the_device_was_idle_for_however_long_its_host_waited) {
+TEST(DataWaitsCuda, are_the_idle_time_of_the_device_and_not_the_wait_of_its_host) {
   Stream stream({Device::Kind::cuda, 0}, "compute");
   DataStalls waits(stream);
   stream.synchronize();
@@ -35,7 +35,7 @@ TEST(DataWaitsCuda, are_what_the_device_was_idle_for_however_long_its_host_waite
   EXPECT_EQ(waits.take(), 0) << "taken twice";
 
   waits.begin();
-  waits.end(0);  // they were there
+  waits.end(0);  // the data were ready
   stream.synchronize();
   EXPECT_EQ(waits.take(), 0);
 

@@ -4,8 +4,8 @@
 
 namespace lockstep::testing::embedding_test {
 
-// Many tiles of keys and digits of two and three bytes; D small, so that the sort is the work.
-TEST(EmbeddingSortCuda, many_tokens_of_a_large_vocabulary_find_their_rows) {
+// Many tiles of keys, and digits of two and three bytes. D is small, so that the sort dominates.
+TEST(EmbeddingSortCuda, many_tokens_of_a_large_vocabulary_update_the_right_rows) {
   for (const std::int64_t V : {255, 256, 257, 50257, 131072}) {
     Twins t(static_cast<std::uint64_t>(V));
     Draw draw(static_cast<std::uint64_t>(V));
@@ -46,7 +46,7 @@ TEST(EmbeddingSortCuda, a_run_is_summed_in_the_order_of_tokens) {
   for (std::int64_t d = 0; d < 8; ++d)
     for (std::size_t i = 0; i < tokens.size();) {
       const auto id = values[static_cast<std::size_t>(tokens[i])];
-      float sum = 0.0f;  // of the part of the run that lies in this chunk of 32
+      float sum = 0.0f;  // of the part of the run in this chunk of 32
       do
         sum += static_cast<float>(get(dy.host, tokens[i] * 8 + d));
       while (++i < tokens.size() && i % 32 != 0 &&

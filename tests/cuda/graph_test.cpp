@@ -6,7 +6,7 @@
 
 namespace lockstep::testing::graph_test {
 
-// sum += the squares of 3000 numbers, with scratch that is given back.
+// sum += the squares of 3000 numbers, with scratch that is released.
 struct GraphCuda : ::testing::Test {
   Twins t{1};
   const Twin x = t.random({3000}, DType::fp32), sum = t.random({1}, DType::fp32, 0.0f);
@@ -19,7 +19,7 @@ struct GraphCuda : ::testing::Test {
   }
 };
 
-TEST_F(GraphCuda, each_run_does_the_work_once_and_only_the_first_asks_for_it) {
+TEST_F(GraphCuda, each_run_does_the_work_once_and_only_the_first_enqueues_it) {
   add();
   const double once = read();
   ASSERT_GT(once, 1);
@@ -32,7 +32,7 @@ TEST_F(GraphCuda, each_run_does_the_work_once_and_only_the_first_asks_for_it) {
   EXPECT_EQ(asked, 2);
 }
 
-TEST_F(GraphCuda, a_run_takes_what_the_device_holds_then) {
+TEST_F(GraphCuda, a_run_uses_the_current_values_of_device_memory) {
   add();
   Graph graph;
   for (const float value : {1.0f, 2.0f}) {
@@ -43,7 +43,7 @@ TEST_F(GraphCuda, a_run_takes_what_the_device_holds_then) {
   }
 }
 
-TEST_F(GraphCuda, scratch_may_be_used_for_something_else_between_runs) {
+TEST_F(GraphCuda, scratch_may_be_reused_between_runs) {
   add();
   const double once = read();
   fill(t.stream(), sum.device, 0.0f);
@@ -57,7 +57,7 @@ TEST_F(GraphCuda, scratch_may_be_used_for_something_else_between_runs) {
   EXPECT_NEAR(read(), 2 * once, 1e-5 * once);
 }
 
-TEST_F(GraphCuda, waiting_while_captured_is_an_error_and_the_stream_goes_on) {
+TEST_F(GraphCuda, a_wait_during_a_capture_is_an_error_and_the_stream_continues) {
   add();
   Graph graph;
   EXPECT_THROW(graph.run(t.stream(), [&] { t.stream().synchronize(); }), Error);
@@ -66,7 +66,7 @@ TEST_F(GraphCuda, waiting_while_captured_is_an_error_and_the_stream_goes_on) {
   EXPECT_GT(read(), 1);
 }
 
-TEST_F(GraphCuda, what_throws_while_captured_does_nothing_and_the_stream_goes_on) {
+TEST_F(GraphCuda, work_that_throws_during_a_capture_has_no_effect_and_the_stream_continues) {
   add();
   const double once = read();
   Graph graph;

@@ -1,4 +1,4 @@
-// Which algorithms products take: kept, taken again, and not where cuBLASLt refuses them.
+// The choice of matmul algorithms: it is recorded and restored, except if cuBLASLt rejects it.
 #include "kernels/matmul_algorithms.h"
 
 #include "core/hash.h"
@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::product_choices_test {
 
-// The products of one linear layer, on a stream of its own.
+// The matmuls of one linear layer, on a separate stream.
 class Layer {
  public:
   explicit Layer(DType dtype)
@@ -23,7 +23,7 @@ class Layer {
     matmul_forward(t_.stream(), t_.arena(), y_.device, x_.device, weight_.device);
     matmul_backward_weight(t_.stream(), t_.arena(), dweight_.device, {}, y_.device, x_.device);
   }
-  // As the host computes it, and the bits of it.
+  // Compares the result with the host, and returns it.
   Tensor forward() {
     t_.run([&](const Side& on) {
       matmul_forward(on.stream, on.scratch, on(y_), on(x_), on(weight_));
@@ -40,7 +40,7 @@ class Layer {
 struct ProductChoicesCuda : CudaTest {};
 INSTANTIATE_TEST_SUITE_P(types, ProductChoicesCuda, kFloatTypes, dtype_name);
 
-TEST_P(ProductChoicesCuda, each_product_is_measured_once_and_computes_as_the_cpu_does) {
+TEST_P(ProductChoicesCuda, each_matmul_is_measured_once_and_equals_the_cpu) {
   Layer layer(GetParam());
   const auto chosen = layer.choose();
   ASSERT_EQ(chosen.choices.algorithms.size(), 2U);
@@ -55,7 +55,7 @@ TEST_P(ProductChoicesCuda, each_product_is_measured_once_and_computes_as_the_cpu
   layer.forward();
 }
 
-TEST_P(ProductChoicesCuda, what_is_recorded_is_taken_again_and_gives_the_same_bits) {
+TEST_P(ProductChoicesCuda, recorded_algorithms_are_restored_and_give_the_same_bits) {
   Layer layer(GetParam()), again(GetParam());
   const auto chosen = layer.choose();
   const auto restored = again.choose(chosen.choices);
@@ -65,7 +65,7 @@ TEST_P(ProductChoicesCuda, what_is_recorded_is_taken_again_and_gives_the_same_bi
   expect_bitwise_equal(again.forward(), layer.forward(), "y");
 }
 
-TEST_P(ProductChoicesCuda, what_is_of_another_version_is_measured) {
+TEST_P(ProductChoicesCuda, matmuls_are_measured_again_for_another_library_version) {
   Layer layer(GetParam());
   auto recorded = layer.choose().choices;
   ++recorded.cublaslt;
@@ -74,8 +74,7 @@ TEST_P(ProductChoicesCuda, what_is_of_another_version_is_measured) {
   EXPECT_EQ(chosen.choices.cublaslt, recorded.cublaslt - 1);
 }
 
-// Bytes that are no algorithm, with a hash that is theirs; a real cuBLASLt is not asked what it
-// makes of them.
+// Bytes that are not an algorithm, with their right hash. A real cuBLASLt does not get them.
 std::string unknown() {
 #ifdef LOCKSTEP_SIMT
   const std::vector<std::byte> bytes(64, std::byte{0xff});
@@ -85,7 +84,7 @@ std::string unknown() {
 #endif
 }
 
-TEST_P(ProductChoicesCuda, what_is_damaged_is_refused_and_measured) {
+TEST_P(ProductChoicesCuda, damaged_records_are_rejected_and_measured_again) {
   const auto choices = Layer(GetParam()).choose().choices;
   const auto& good = choices.algorithms.begin()->second;
   for (const auto& bad : {std::string(), good.substr(2), good + "00", "-1" + good.substr(2),

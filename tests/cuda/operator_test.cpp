@@ -1,7 +1,8 @@
-// A GPU gives what the CPU gives, see tests/kernels/operator_case.h: within the bounds of the
-// outputs, twice with the same bits, the second time with an output in the place of an input where
-// that is allowed. No input changes, absmax is exact on each side, and a measuring stream counts
-// the scratch.
+// Compares each operator on a GPU with the CPU, see tests/kernels/operator_case.h:
+//   - Outputs are within their bounds.
+//   - A second run gives the same bits, with an output stored in an input if that is allowed.
+//   - No input changes, and absmax is exact on each side.
+//   - A measuring stream counts the scratch.
 #include "tests/cuda/twins.h"
 #include "tests/kernels/operator_case.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 using Role = DeclaredOperand::Role;
 
-// Returns how many options there are.
+// Returns the number of options.
 int check(const OperatorCase& c, const Sizes& sizes, Draw& draw, int pattern) {
   Twins t(draw.seed());
   Operator o(t.bench(), draw, sizes, c.dtype, pattern);
@@ -93,8 +94,8 @@ int check(const OperatorCase& c, const Sizes& sizes, Draw& draw, int pattern) {
 bool register_operator(const OperatorCase& c) {
   if (c.on_gpu.empty() && !c.draw_sizes) return true;
   register_test(c.name + "Cuda", "equals_the_cpu_kernel" + c.suffix, [c] {
-    // With all options off and all on; of more than four shapes a simulated GPU takes one of both
-    // for each, such that the shapes at one place of every four get both.
+    // Runs each shape with all options off and all on. If there are more than four shapes, the
+    // simulated GPU runs each shape with one of the two, which alternate over every four shapes.
     const bool all = c.on_gpu.size() <= 4 || most({.real = 1}) > 0;
     for (std::size_t i = 0; i < c.on_gpu.size(); ++i)
       for (const bool on : {false, true}) {
@@ -105,7 +106,7 @@ bool register_operator(const OperatorCase& c) {
         });
         if (coins == 0) break;
       }
-    // All of them, also behind one that fails: tests/gpu/budgets.py reads what is launched.
+    // Runs all shapes, even after a failure, because tests/gpu/budgets.py reads all launches.
     for (std::uint64_t seed = 1; c.draw_sizes && seed <= static_cast<std::uint64_t>(c.seeds);
          ++seed) {
       SCOPED_TRACE(str("seed ", seed));

@@ -1,4 +1,4 @@
-// Updates through a ring of chunks against the same updates in place.
+// Compares updates through a ring of chunks with the same updates in place.
 #include "train/step/optimizer_ring.h"
 
 #include "kernels/elementwise.h"
@@ -10,8 +10,7 @@ namespace lockstep::testing::optimizer_ring_test {
 constexpr Device kGpu{Device::Kind::cuda, 0};
 constexpr std::int64_t kElements = OptimizerRing::kMostElements;
 
-// Parameters of one and a half chunks, of a few elements behind the end of the first, and small
-// ones.
+// Model has a parameter of one and a half chunks, one of a few elements after it, and small ones.
 class Model {
  public:
   explicit Model(bool offloaded)
@@ -44,7 +43,7 @@ class Model {
     optimizer_.step(stream_, arena_, {learning_rate_, step_, loss_, valid_tokens_});
   }
 
-  // Weights and all that AdamW keeps.
+  // Weights and optimizer state.
   std::vector<std::byte> state() {
     Arena host(kGpu, Arena::Memory::pinned_host, 40 * kElements);
     std::vector<std::byte> bytes;
@@ -80,7 +79,7 @@ class Model {
   Tensor learning_rate_, loss_, valid_tokens_, step_;
 };
 
-TEST(OptimizerRing, updates_as_in_place) {
+TEST(OptimizerRing, gives_the_same_bits_as_updates_in_place) {
   Model in_place(false), offloaded(true);
   for (int i = 1; i <= 2; ++i) {
     in_place.step(i);

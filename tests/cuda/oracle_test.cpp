@@ -1,4 +1,4 @@
-// Models of every family on a GPU against PyTorch: the fixtures of tests/oracle, within the
+// Compares models of every family on a GPU with PyTorch (the fixtures of tests/oracle), within the
 // tolerances of the CPU.
 #include "tests/model/oracle.h"
 
@@ -6,7 +6,7 @@
 
 namespace lockstep::testing::oracle_test {
 
-// The fixture's model on a GPU; what it computes comes back to the CPU's model.
+// OnGpu runs the model of a fixture on a GPU and copies its results to the model of the CPU.
 class OnGpu {
  public:
   OnGpu(Loaded& loaded, DType dtype)
@@ -45,7 +45,7 @@ class OnGpu {
             loaded_.model.gradients()};
   }
 
-  // -log p(target) of the last n tokens of each sequence, behind the others in a cache.
+  // -log p(target) of the last n tokens of each sequence, with the earlier ones in a cache.
   Doubles scores(std::int64_t n) {
     const auto& m = loaded_.model;
     const auto cache = transformer_.allocate_cache(twins_.arena(), twins_.stream(), m.B, m.T);
@@ -55,7 +55,7 @@ class OnGpu {
                        columns(m.batch.targets, m.T - n, n), cache);
     return doubles(twins_.download(losses.device));
   }
-  // The same of the logits of all tokens at once.
+  // The same, from the logits of all tokens at once.
   Doubles losses_of_logits(std::int64_t n) {
     const auto& m = loaded_.model;
     const auto stored = stored_vocabulary(loaded_.oracle.config);
@@ -76,7 +76,7 @@ class OnGpu {
   }
 
  private:
-  // Of each sequence, n values from `first` on.
+  // The n values from `first` on of each sequence.
   Tensor columns(const std::vector<std::int32_t>& values, std::int64_t first, std::int64_t n) {
     std::vector<std::int32_t> some;
     for (std::int64_t b = 0; b < loaded_.model.B; ++b)
@@ -84,7 +84,7 @@ class OnGpu {
         some.push_back(values[static_cast<std::size_t>(b * loaded_.model.T + t)]);
     return integers(some);
   }
-  // A step of those tokens, without documents.
+  // A step with these tokens, without documents.
   StepContext tokens(std::int64_t first, std::int64_t n) {
     std::vector<std::int32_t> positions;
     for (std::int64_t i = 0; i < loaded_.model.B * n; ++i)
@@ -138,7 +138,7 @@ TEST_P(PyTorchCuda, bf16_is_as_close_to_fp32_as_pytorch_in_bf16) {
   loaded.expect_bf16(OnGpu(loaded, DType::bf16).compute());
 }
 
-TEST_P(PyTorchCuda, scores_behind_a_cache_are_those_of_all_logits) {
+TEST_P(PyTorchCuda, scores_with_a_cache_equal_those_from_all_logits) {
   Loaded loaded(GetParam(), DType::fp32);
   OnGpu gpu(loaded, DType::fp32);
   const auto expected = gpu.losses_of_logits(4);

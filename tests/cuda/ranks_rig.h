@@ -1,4 +1,4 @@
-// A few steps of a tiny model on rank threads, on CPUs or GPUs, and what came of them.
+// Runs a few steps of a tiny model on rank threads, on CPUs or GPUs, and returns the results.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace lockstep::testing {
 
-// What carries tensors between ranks: each other's memory; the host's; NCCL, for which each rank
-// needs a GPU of its own (or the simulated one, which they share).
+// The transport of tensors between ranks: direct memory access, staging through the host, or NCCL.
+// For NCCL each rank needs its own GPU, except that all share the simulated one.
 enum class Ways : std::uint8_t { threads, staged, nccl };
 
 inline Device device_of(Ways ways, [[maybe_unused]] int rank) {
@@ -39,7 +39,7 @@ struct RanksCase {
   Family family;
   Mesh mesh;
   Sharding sharding = Sharding::full;
-  int per_domain = 0;  // neighbours that are an NVLink domain; 0: all are in one
+  int per_domain = 0;  // consecutive ranks per NVLink domain; 0: all are in one
   DType compute = DType::fp32;
   Recompute recompute = Recompute::none;
   std::int64_t sequences = 3;  // of a step, each a micro-batch; with two data ranks one is masked
@@ -83,7 +83,7 @@ struct RanksOutcome {
   std::vector<std::vector<std::byte>> state;  // of each rank: weights and moments
 };
 
-// One rank's Training, its streams and memory.
+// RankRig owns the Training of one rank, its streams and memory.
 class RankRig {
  public:
   RankRig(const TrainingConfig& config, Device device, const Arenas::Bytes& bytes, World& world,
@@ -98,8 +98,8 @@ class RankRig {
 
   Training& training() { return training_; }
 
-  // Of the given sequence of a step; those behind the global batch are masked. Each has memory of
-  // its own: that nothing here waits for a GPU shows whether its streams wait for each other.
+  // The batch of one sequence of a step; sequences after the global batch are masked. Each batch
+  // has its own memory, so the host never waits here, and a missing wait between streams shows.
   Batch batch(std::int64_t step, std::int64_t sequence) {
     const bool masked = sequence >= config_.global_batch_sequences;
     const auto T = config_.sequence_length;
@@ -151,7 +151,7 @@ inline RanksOutcome train_on_ranks(const RanksCase& c, Ways ways, int steps) {
     const std::int64_t ranks = c.mesh.world() / tensors, rank = world.rank() / tensors;
     const auto micro_steps = (config.global_batch_sequences + ranks - 1) / ranks;
     const bool first = world.rank() == 0;
-    const auto note = [&](int step) {  // as a run does, while the next step is on its way
+    const auto note = [&](int step) {  // as a run does, while the next step is enqueued
       const auto numbers = training.numbers(step);
       if (!first) return;
       outcome.losses.push_back(numbers.loss);

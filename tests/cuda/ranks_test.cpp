@@ -1,4 +1,4 @@
-// Training on several ranks of a GPU: against one rank of it, and against ranks on CPUs.
+// Compares training on several ranks of a GPU with one rank, and with ranks on CPUs.
 #include <gtest/gtest.h>
 #include <string_view>
 #include <vector>
@@ -60,7 +60,7 @@ TEST_P(RanksCuda, train_as_one_rank_and_as_cpus_do) {
 
 constexpr auto kCheap = Recompute::cheap, kBlock = Recompute::block;
 
-// `often`: in CI too, by NCCL; one by staged groups.
+// `often`: also in CI, two cases by NCCL and one by staged groups.
 using CaseAndWays = std::tuple<RanksCase, Ways>;
 std::vector<CaseAndWays> cases(bool often) {
   const RanksCase all[] = {
@@ -129,8 +129,8 @@ const auto kCaseName = [](const ::testing::TestParamInfo<CaseAndWays>& p) {
 INSTANTIATE_TEST_SUITE_P(all, RanksCuda, ::testing::ValuesIn(cases(true)), kCaseName);
 INSTANTIATE_TEST_SUITE_P(full_rest, RanksCuda, ::testing::ValuesIn(cases(false)), kCaseName);
 
-// What layouts_test.cpp trains on CPUs; of the three cases of a layout the simulated GPU does one,
-// and of those most when it has a night.
+// The cases of layouts_test.cpp. The simulated GPU runs one of the three cases of a layout, most of
+// them only at night.
 std::vector<LayoutCase> cases_of_a_gpu(bool at_night) {
   auto cases = every_layout_and_pair();
 #ifdef LOCKSTEP_SIMT

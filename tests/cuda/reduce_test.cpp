@@ -22,8 +22,8 @@ TEST_P(ReduceCuda, a_value_that_is_not_finite_makes_the_sum_not_finite) {
   }
 }
 
-// fp32 alone would lose 1e-4 of a sum of this many equal squares.
-TEST(ReduceCuda, long_sums_lose_nothing) {
+// Plain fp32 would lose 1e-4 of a sum of this many equal squares.
+TEST(ReduceCuda, long_sums_lose_no_precision) {
   Twins t(1);
   const auto x = t.random({CudaTest::most(1 << 20, 1 << 21)}, DType::fp32, 0.0f);
   for (std::int64_t i = 0; i < x.host.elements(); ++i)

@@ -1,4 +1,4 @@
-// Whole training steps on a GPU against the CPU's, for each family.
+// Compares whole training steps on a GPU with those of the CPU, for each family.
 #include "train/step/training.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ TrainingConfig tiny(Family family, DType compute) {
   return config;
 }
 
-// A training on one device, and its batches; every token follows from the one before.
+// Rig owns a Training on one device and its batches. Every token follows from the one before.
 class Rig {
  public:
   Rig(const TrainingConfig& config, Device device, bool documents = true)
@@ -105,7 +105,7 @@ class Rig {
     return all;
   }
 
-  // As a run does at its start.
+  // Chooses matmul algorithms as a run does at its start.
   MatmulAlgorithms choose(const MatmulAlgorithms& recorded = {}) {
     const auto chosen = training_.choose_matmul_algorithms(recorded);
     EXPECT_EQ(chosen.measured.size(),
@@ -184,7 +184,7 @@ TEST_P(TrainingCuda, losses_are_those_of_the_cpu) {
   Rig cpu(config(), kCpu), gpu(config(), kGpu);
   for (int i = 1; i <= 6; ++i) {
     const auto expected = cpu.step(i), actual = gpu.step(i);
-    // Every step starts from weights that differ by the roundings of those before.
+    // Every step starts from weights that differ by the roundings of earlier steps.
     EXPECT_NEAR(actual.loss, expected.loss, (is_bf16 ? 1e-2 : 1e-5) * expected.loss) << i;
     EXPECT_NEAR(actual.grad_norm, expected.grad_norm, (is_bf16 ? 5e-2 : 1e-4) * expected.grad_norm)
         << i;
@@ -203,7 +203,7 @@ TEST_P(TrainingCuda, a_second_run_gives_the_same_bits) {
   EXPECT_TRUE(first.state() == second.state());
 }
 
-TEST_P(TrainingCuda, a_run_takes_the_memory_that_was_measured) {
+TEST_P(TrainingCuda, memory_use_equals_the_measured_bytes) {
   Rig run(config(), kGpu);
   run.choose();
   run.step(1);
@@ -212,7 +212,7 @@ TEST_P(TrainingCuda, a_run_takes_the_memory_that_was_measured) {
   EXPECT_EQ(run.used().pinned, run.measured().pinned);
 }
 
-TEST(TrainingCudaOnce, two_evaluations_may_be_on_their_way_and_no_more) {
+TEST(TrainingCudaOnce, at_most_two_evaluations_may_be_pending) {
   Rig rig(tiny(Family::llama3, DType::fp32), kGpu);
   const auto first = rig.evaluate(1), second = rig.evaluate(2);
   ASSERT_NE(first.loss, second.loss);
@@ -224,7 +224,7 @@ TEST(TrainingCudaOnce, two_evaluations_may_be_on_their_way_and_no_more) {
   EXPECT_THROW(rig.training().evaluated(), Error);
 }
 
-TEST(TrainingCudaOnce, products_as_recorded_give_the_same_bits) {
+TEST(TrainingCudaOnce, recorded_matmul_algorithms_give_the_same_bits) {
   const auto config = tiny(Family::gpt2, DType::bf16);
   Rig first(config, kGpu), second(config, kGpu);
   const auto choices = first.choose();
@@ -233,8 +233,8 @@ TEST(TrainingCudaOnce, products_as_recorded_give_the_same_bits) {
   EXPECT_TRUE(first.state() == second.state());
 }
 
-// If the host lacks memory for copies: several turns a tensor, one, none.
-TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
+// The host lacks memory for copies of the state. Tensors take several turns, one, or none.
+TEST(TrainingCudaOnce, state_is_saved_and_loaded_in_turns_through_host_memory) {
   const testing::TemporaryDirectory directory;
   constexpr std::int64_t kTurn = HostStaging::kTurnBytes / 4;
   Stream stream(kGpu, "compute");
@@ -251,7 +251,7 @@ TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
     slices.push_back(whole_slice(str("t", n), device.allocate("t", DType::int32, {n})));
     stream.copy(slices.back().local, on_host);
   }
-  // Of the last, another rank has all elements.
+  // Another rank has all elements of the last slice.
   slices.back().whole = {5};
   slices.back().split = unsplit({5});
   slices.back().owned = false;
@@ -280,12 +280,12 @@ TEST(TrainingCudaOnce, state_that_takes_turns_on_the_host_is_saved_and_loaded) {
     stream.synchronize();
     EXPECT_TRUE(std::equal(kept[i].data, kept[i].data + kept[i].bytes(), loaded.data)) << i;
   }
-  // What no rank needs to save has a copy of nothing, and is loaded all the same.
+  // A slice that this rank does not save has no copy, but is loaded.
   slices.resize(2);
   slices[1].owned = false;
   EXPECT_EQ(HostStaging::bytes(slices, kGpu, HostStaging::Copies::owned),
             round_up(slices[0].local.bytes(), 256) + HostStaging::kTurnBytes);
-  std::swap(slices[0].owned, slices[1].owned);  // which is larger, and taken at once
+  std::swap(slices[0].owned, slices[1].owned);  // slice 0, the larger one, is loaded at once
   EXPECT_EQ(HostStaging::bytes(slices, kGpu, HostStaging::Copies::owned),
             HostStaging::kTurnBytes + round_up(slices[0].local.bytes(), 256));
 }
@@ -346,7 +346,7 @@ INSTANTIATE_TEST_SUITE_P(full_rest, Fp8Cuda,
                                            TypeAndFamily{Fp8Products::block, Family::llama3}),
                          kTypeAndFamily);
 
-// A number that falls on the other side of a midpoint between two codes is an eighth off.
+// A number on the other side of a midpoint between two fp8 values is off by an eighth.
 TEST_P(Fp8Cuda, losses_are_those_of_the_cpu) {
   Rig cpu(config(), kCpu), gpu(config(), kGpu);
   for (int i = 1; i <= 2; ++i) {
@@ -425,7 +425,7 @@ TEST_P(GraphsCuda, a_run_in_two_parts_has_the_same_bits) {
   EXPECT_TRUE(second.state() == whole.state());
 }
 
-// The ring goes round twice.
+// With four layers, the ring goes round twice.
 struct OffloadCuda : ::testing::TestWithParam<TrainingConfig> {
   static TrainingConfig of(Family family, DType compute, Recompute recompute,
                            Fp8Products fp8 = Fp8Products::off) {
@@ -453,7 +453,7 @@ INSTANTIATE_TEST_SUITE_P(
                                       Fp8Products::tensor)),
     kFamilyName);
 
-TEST_P(OffloadCuda, has_the_same_bits_in_the_memory_that_was_measured) {
+TEST_P(OffloadCuda, has_the_same_bits_within_the_measured_memory) {
   Rig off(config(false), kGpu), on(config(true), kGpu);
   EXPECT_EQ(on.losses(1, 1), off.losses(1, 1));
   EXPECT_EQ(on.evaluate(1).loss, off.evaluate(1).loss);
@@ -461,7 +461,8 @@ TEST_P(OffloadCuda, has_the_same_bits_in_the_memory_that_was_measured) {
   EXPECT_TRUE(on.state() == off.state());
   EXPECT_EQ(on.used().device, on.measured().device);
   EXPECT_EQ(on.used().pinned, on.measured().pinned);
-  // What two layers of four keep is on the host. A simulated GPU has gaps between tensors.
+  // The activations of two of four layers are on the host. A simulated GPU has gaps between
+  // tensors.
   const auto pinned = on.measured().pinned - off.measured().pinned;
   const auto saved = off.measured().device - on.measured().device;
   EXPECT_GT(pinned, 0);
@@ -491,7 +492,7 @@ INSTANTIATE_TEST_SUITE_P(full_rest, OffloadOptimizerCuda,
                                            OffloadOptimizerCuda::in_fp8_with_activations()),
                          kFamilyName);
 
-TEST_P(OffloadOptimizerCuda, has_the_same_bits_in_the_memory_that_was_measured) {
+TEST_P(OffloadOptimizerCuda, has_the_same_bits_within_the_measured_memory) {
   TrainingConfig config = GetParam();
   Rig off(config, kGpu);
   config.offload_optimizer = true;
@@ -504,8 +505,8 @@ TEST_P(OffloadOptimizerCuda, has_the_same_bits_in_the_memory_that_was_measured) 
   EXPECT_GT(on.measured().pinned, off.measured().pinned);
 }
 
-// A resume reads its checkpoint before products are chosen.
-TEST(TrainingCudaOnce, a_run_with_its_optimizer_offloaded_in_two_parts_has_the_same_bits) {
+// A resume reads its checkpoint before matmul algorithms are chosen.
+TEST(TrainingCudaOnce, a_run_in_two_parts_with_an_offloaded_optimizer_has_the_same_bits) {
   auto config = tiny(Family::llama3, DType::bf16);
   config.offload_optimizer = true;
   Rig whole(config, kGpu), first(config, kGpu), second(config, kGpu);
@@ -520,7 +521,7 @@ TEST(TrainingCudaOnce, a_run_with_its_optimizer_offloaded_in_two_parts_has_the_s
   EXPECT_TRUE(second.state() == whole.state());
 }
 
-TEST(TrainingCudaOnce, a_ring_that_holds_all_layers_copies_none) {
+TEST(TrainingCudaOnce, a_ring_for_all_layers_copies_none) {
   auto config = tiny(Family::llama3, DType::fp32);
   for (const std::int64_t layers : {1, 2}) {
     config.model.layers = layers;
@@ -534,13 +535,13 @@ TEST(TrainingCudaOnce, a_ring_that_holds_all_layers_copies_none) {
   }
 }
 
-TEST(TrainingCudaOnce, steps_are_timed_at_first_each_20th_and_where_the_update_is_held) {
+TEST(TrainingCudaOnce, the_first_every_20th_and_each_held_step_are_timed) {
   for (const bool cuda_graphs : {false, true}) {
     auto config = tiny(Family::llama3, DType::bf16);
     config.cuda_graphs = cuda_graphs;
     Rig rig(config, kGpu);
     for (const std::int64_t step : {18, 19, 20, 21, 22, 23}) {
-      const bool held = step == 22;  // by a copy for a checkpoint, whose time is to be known
+      const bool held = step == 22;  // a copy for a checkpoint holds it, and its time is measured
       if (held) rig.training().hold_update(Event());
       rig.step(step);
       const StepTime time = rig.training().trace().take();
@@ -554,7 +555,7 @@ TEST(TrainingCudaOnce, steps_are_timed_at_first_each_20th_and_where_the_update_i
 }
 
 #ifdef LOCKSTEP_SIMT
-TEST(TrainingCudaOnce, components_are_ranges_that_tools_see) {
+TEST(TrainingCudaOnce, components_are_ranges_for_profilers) {
   Rig rig(tiny(Family::llama3, DType::bf16), kGpu);
   simt::ranges() = {};
   rig.step(1);
@@ -565,7 +566,7 @@ TEST(TrainingCudaOnce, components_are_ranges_that_tools_see) {
   EXPECT_EQ(ranges.begun["attention"], 8);  // two layers forward and backward, twice
   EXPECT_GT(ranges.begun["products"], 8);
   EXPECT_GT(ranges.begun["memory_bound"], 8);
-  EXPECT_GT(ranges.begun["optimizer"], 1);  // and its operators within
+  EXPECT_GT(ranges.begun["optimizer"], 1);  // with its operators inside
   EXPECT_GT(ranges.begun["communication_host"], 1);
 }
 #endif
@@ -578,13 +579,13 @@ TEST(TrainingCudaOnce, components_of_a_timed_step_sum_to_its_time) {
   after.synchronize();
   const StepTime time = rig.training().trace().take();
   const double whole = after.seconds_since(before);
-  EXPECT_LE(time.total(), 1.0001 * whole);  // events tell floats of milliseconds
+  EXPECT_LE(time.total(), 1.0001 * whole);  // events return milliseconds in fp32
   EXPECT_GT(time.total(), 0.9 * whole);
   for (const double seconds : time.seconds)
     EXPECT_GE(seconds, 0);
 }
 
-// And with recomputing and CUDA graphs the same bits, in the memory that was measured.
+// Recompute and CUDA graphs give the same bits, within the measured memory.
 TEST(TrainingCudaOnce, losses_with_cudnn_are_those_of_the_cpu) {
   auto config = tiny(Family::llama3, DType::bf16);
   config.model.head_size = 64;
@@ -608,7 +609,7 @@ TEST(TrainingCudaOnce, losses_with_cudnn_are_those_of_the_cpu) {
   EXPECT_EQ(again.losses(6), actual);
 }
 
-TEST(TrainingCudaOnce, with_cudnn_a_batch_of_documents_is_refused) {
+TEST(TrainingCudaOnce, cudnn_rejects_a_batch_of_documents) {
   auto config = tiny(Family::llama3, DType::bf16);
   config.cudnn_attention = true;
   Rig gpu(config, kGpu);

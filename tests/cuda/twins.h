@@ -1,4 +1,4 @@
-// Twins: tensors that a test has on the host and on a GPU, to run an operator on both and compare.
+// Twins owns tensors on the host and on a GPU, runs an operator on both, and compares the results.
 // The tests of this folder run in CI on the simulated GPU of tests/simt, and on a real one.
 #pragma once
 
@@ -13,7 +13,7 @@ struct Twin {
   Tensor host, device;
 };
 
-// What an operator needs to run on one of the two sides.
+// Side has the stream, the scratch and the tensors of one of the two sides.
 struct Side {
   Stream& stream;
   Arena& scratch;
@@ -45,7 +45,7 @@ class Twins {
                                     static_cast<std::uint64_t>(bound)));
     return add(bench_.integers(values, shape));
   }
-  // The host's tensor, and a copy on the device.
+  // Adds a tensor of the host, with a copy on the device.
   Twin add(Tensor host) {
     Twin t{host, arena_.allocate("twin", host.dtype, host.shape)};
     upload(t.device, host);
@@ -53,8 +53,8 @@ class Twins {
     return t;
   }
 
-  // Runs `operate` on the host, and on the device twice, which must give the same bits; each time
-  // with what the host's tensors hold now.
+  // Runs `operate` on the host once, and on the device twice, which must give the same bits. Each
+  // run starts from the current values of the host's tensors.
   void run(const std::function<void(const Side&)>& operate) {
     std::vector<Tensor> before;
     for (const Twin& t : all_)
@@ -74,7 +74,7 @@ class Twins {
       expect_bitwise_equal(second[i], first[i], str("run again: tensor ", i));
   }
 
-  // The device's values against the host's, relative to the largest of those.
+  // Compares the values of the device with those of the host, relative to the largest of the host.
   void expect_close(const Twin& t, const std::string& what, double magnitude = 0) {
     testing::expect_close(download(t.device), doubles(t.host), tolerance(t.host.dtype), what,
                           magnitude);
@@ -104,7 +104,7 @@ class Twins {
   static constexpr Device kGpu{Device::Kind::cuda, 0};
   static constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
-  // Calls body(begin, through) for all bytes, in pieces that pinned memory holds.
+  // Calls body(begin, through) for all bytes, in pieces that fit in pinned memory.
   void for_pieces(std::int64_t bytes, const std::function<void(std::int64_t, Tensor)>& body) {
     for (std::int64_t begin = 0; begin < bytes; begin += pinned_.capacity_bytes()) {
       const Arena::Scope scope(pinned_);
@@ -130,8 +130,8 @@ inline void expect_absmax(Twins& t, const Twin& absmax, const Twin& of) {
   check(t.download(absmax.device), t.download(of.device), "device");
 }
 
-// Shapes drawn from seeds; on a real GPU there is time for larger ones, except under
-// compute-sanitizer: there LOCKSTEP_SMALL_SHAPES is set.
+// The limits of random shapes. A real GPU has larger ones, unless LOCKSTEP_SMALL_SHAPES is set, as
+// under compute-sanitizer.
 struct CudaTest : ::testing::TestWithParam<DType> {
   static std::int64_t most(std::int64_t simulated, [[maybe_unused]] std::int64_t real) {
 #ifndef LOCKSTEP_SIMT

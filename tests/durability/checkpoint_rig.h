@@ -1,4 +1,4 @@
-// Saves of a small state by rank threads, and what is found of them.
+// Durability saves a small state by rank threads, and checks the checkpoints.
 #pragma once
 
 #include <cstring>
@@ -36,8 +36,8 @@ class Durability : public ::testing::Test {
     std::int64_t step;
     int keep_last;
   };
-  // All of them, one behind the other. `begin` is called on each rank, `saved` too, behind each
-  // save.
+  // Makes all saves, one after the other. Each rank calls `begin` at the start, and `saved` after
+  // each save.
   void save(
       const fs::path& root, const std::vector<Save>& saves, int ranks = 1,
       const std::function<void(World&)>& begin = [](World&) {},
@@ -55,7 +55,7 @@ class Durability : public ::testing::Test {
     });
   }
 
-  // The newest step, or -1; fails where one is not whole, or the newest not as it was saved.
+  // The newest step, or -1. Fails if a checkpoint is damaged or the newest differs from its state.
   std::int64_t newest(const fs::path& root) {
     for (const auto step : checkpoint_steps(directory_of(root)))
       EXPECT_NO_THROW(

@@ -1,4 +1,4 @@
-// Checkpoints against a disk that loses what was not synced, and calls that fail.
+// Checkpoints on a disk that loses unsynced data, and with failing calls.
 #include <cerrno>
 #include <cstring>
 
@@ -12,10 +12,10 @@ using Action = Disk::Action;
 
 constexpr char kRankFile[] = "rank-00000.safetensors";
 
-TEST_F(Durability, whenever_the_power_goes_off_the_newest_announced_checkpoint_is_there) {
+TEST_F(Durability, the_newest_saved_checkpoint_survives_a_power_loss_at_any_call) {
   Disk disk(directory_.path());
   std::vector<std::pair<std::size_t, std::int64_t>> announced = {{0, -1}};
-  // Step 2 comes again: the run went on from step 1. Only the newest two stay.
+  // Step 2 is saved again, as after a resume from step 1. Only the newest two stay.
   for (const std::int64_t step : {1, 2, 3, 4, 2, 5}) {
     save(disk.root(), {{step, step == 2 ? 0 : 2}});
     announced.emplace_back(disk.calls().size(), step);
@@ -32,7 +32,7 @@ TEST_F(Durability, whenever_the_power_goes_off_the_newest_announced_checkpoint_i
   });
 }
 
-TEST(LargeFiles, are_synced_while_they_are_written_and_a_sync_that_fails_is_an_error) {
+TEST(LargeFiles, are_synced_during_the_write_and_a_failed_sync_is_an_error) {
   constexpr std::size_t kPiece = std::size_t{8} << 20, kPieces = 33;  // 264 MiB
   const TemporaryDirectory directory;
   Disk disk(directory.path());
@@ -49,7 +49,7 @@ TEST(LargeFiles, are_synced_while_they_are_written_and_a_sync_that_fails_is_an_e
   const auto first = std::find_if(calls.begin(), calls.end(), is_sync);
   const auto writes_before = std::count_if(
       calls.begin(), first, [](const Disk::Call& call) { return call.action == Action::write; });
-  EXPECT_EQ(writes_before, 32);  // behind 256 MiB
+  EXPECT_EQ(writes_before, 32);  // 256 MiB
   disk.fail(calls.size() + static_cast<std::size_t>(first - calls.begin()), EIO);
   expect_refusal<StorageError>("durability/files", "a sync that fails", {"large: ", strerror(EIO)},
                                write);
@@ -64,7 +64,7 @@ struct Fault {
 
 class Faults : public Durability, public ::testing::WithParamInterface<Fault> {};
 
-TEST_P(Faults, whichever_call_fails_a_save_says_so_or_has_saved) {
+TEST_P(Faults, if_any_call_fails_the_save_is_complete_or_an_error) {
   const auto& [name, error, stays] = GetParam();
   int faults = 0;
   for (const int ranks : {1, 2})
@@ -83,7 +83,7 @@ TEST_P(Faults, whichever_call_fails_a_save_says_so_or_has_saved) {
         EXPECT_EQ(e.exit_code(), 74) << e.what();
       }
       disk.mend();
-      if (disk.calls().size() <= before + k) break;  // it needs no more calls
+      if (disk.calls().size() <= before + k) break;  // a save has fewer calls
       ++faults;
       const auto failed = before + k;
       for (const auto loss : Disk::kLosses) {
@@ -116,7 +116,7 @@ class SmallDisks : public Durability {
   SmallDisks() : Durability({64, 64}) {}
 };
 
-TEST_F(SmallDisks, of_any_size_keep_what_was_saved_and_say_when_they_are_full) {
+TEST_F(SmallDisks, of_any_size_keep_saved_checkpoints_and_report_that_they_are_full) {
   int saved = 0, said = 0;
   for (int pages = 1; pages <= 64; ++pages) {
     SCOPED_TRACE(str(pages, " pages"));
@@ -145,7 +145,7 @@ TEST_F(SmallDisks, of_any_size_keep_what_was_saved_and_say_when_they_are_full) {
   std::printf("64 disks: saved %d times, full %d times\n", saved, said);
 }
 
-TEST_F(Durability, an_older_checkpoint_goes_only_after_the_newest_was_read_from_the_disk) {
+TEST_F(Durability, an_older_checkpoint_is_deleted_only_after_the_newest_was_read_from_disk) {
   Disk disk(directory_.path());
   save(disk.root(), {{1, 1}, {2, 1}});
   const auto& calls = disk.calls();

@@ -27,9 +27,10 @@ thread_local std::size_t calls_of_thread = 0, deadly_call = SIZE_MAX;
 thread_local Disk::Death death = Disk::Death::before;
 std::size_t calls_of_process = 0, deadly_call_of_process = SIZE_MAX;  // guarded by the disk's mutex
 Disk::Death death_of_process = Disk::Death::before;
-thread_local std::size_t most_bytes = SIZE_MAX;  // that a write takes
+thread_local std::size_t most_bytes = SIZE_MAX;  // the limit of a write
 
-// The names and bytes of a directory tree, as a process sees them and as the disk must keep them.
+// Tree holds the names and bytes of a directory tree, as a process sees them and as the disk must
+// keep them.
 class Tree {
  public:
   void apply(const Disk::Call& call) {
@@ -59,9 +60,9 @@ class Tree {
     }
   }
 
-  // What is kept of what was not synced becomes synced.
+  // The kept part of unsynced data becomes synced.
   void keep_some(std::mt19937_64& random) {
-    // All and nothing too, and what is between.
+    // The share may be all, nothing, or between.
     const double share = std::uniform_real_distribution(-0.3, 1.3)(random);
     const auto kept = [&] { return std::uniform_real_distribution()(random) < share; };
     for (auto& node : nodes_) {
@@ -93,7 +94,7 @@ class Tree {
  private:
   struct NameChange {
     std::string from = {}, to = {};  // "": none
-    std::size_t node = 0;            // that gets the name `to`
+    std::size_t node = 0;            // gets the name `to`
 
     void apply(std::map<std::string, std::size_t>& names) const {
       if (!to.empty()) names[to] = node;
@@ -102,7 +103,7 @@ class Tree {
   };
   struct Change {                // of a file's bytes
     const std::string* written;  // nullptr: truncated
-    std::size_t at;              // where to
+    std::size_t at;              // the offset, or the new size
 
     void apply(std::string& file) const {
       if (written == nullptr)
@@ -110,7 +111,7 @@ class Tree {
       else
         put(file, at, *written);
     }
-    // Not every block, as the disk counts them, gets there.
+    // Only some blocks of the disk are written.
     template <class Kept>
     void tear(std::string& file, std::size_t block, bool zeros, const Kept& kept) const {
       if (written == nullptr) return;
@@ -132,7 +133,7 @@ class Tree {
   struct Node {
     bool is_directory = false;
     bool removed = false;
-    bool unsyncable = false;  // its sync failed: the kernel calls lost bytes written
+    bool unsyncable = false;  // its sync failed: the kernel reports lost bytes as written
     std::string bytes = {}, synced_bytes = {};
     std::map<std::string, std::size_t> names = {}, synced_names = {};
     std::vector<Change> unsynced = {};
@@ -182,7 +183,7 @@ class Tree {
   std::vector<Node> nodes_ = {{.is_directory = true}};
 };
 
-// The function behind the one that is defined here.
+// The function of the C library that a definition here hides.
 template <class F>
 F* next(const char* name) {
   void* found = dlsym(RTLD_NEXT, name);
@@ -198,7 +199,7 @@ std::string path_of(int descriptor) {
   return path;
 }
 
-// act(), which the disk that is watched hears of where the call is about a file of it.
+// Runs act(). If the call is about a file of the watched disk, the disk records it.
 template <class Act>
 auto observed(const fs::path& path, Disk::Call call, const Act& act) {
   Disk* disk = watching;
@@ -283,7 +284,7 @@ std::string Disk::relative(const fs::path& path) const {
   return relative.has_filename() ? relative.string() : relative.parent_path().string();
 }
 
-// Calls come one after the other, so that their order is what the list says.
+// Calls run one after the other, so that they are in the order of the list.
 template <class Act>
 auto Disk::run(Call call, const Act& act) {
   const std::lock_guard lock(mutex_);
@@ -303,7 +304,7 @@ auto Disk::run(Call call, const Act& act) {
   if (fails && error_ == kShortWrite) {
     result = act_on_half();
   } else if (fails) {
-    if (call.action == Action::close) act();  // what a close says, the descriptor is gone
+    if (call.action == Action::close) act();  // a failed close also releases the descriptor
     call.action = call.action == Action::sync ? Action::failed_sync : Action::failed;
     errno = error_;
   } else {
@@ -327,7 +328,7 @@ using lockstep::testing::observed;
 using lockstep::testing::path_of;
 using Action = lockstep::testing::Disk::Action;
 
-// What a disk cannot write down ends the process.
+// An error of the record ends the process.
 // NOLINTBEGIN(bugprone-exception-escape)
 extern "C" {
 
@@ -350,7 +351,7 @@ int mkdir(const char* path, mode_t mode) noexcept {
 
 ssize_t write(int file, const void* bytes, size_t count) {
   static const auto real = next<ssize_t(int, const void*, size_t)>("write");
-  // Only files that are appended to are written without an offset.
+  // A write without an offset appends to its file.
   Disk::Call call{Action::write, "", "", -1, {static_cast<const char*>(bytes), count}};
   return observed(file, std::move(call),
                   [&] { return real(file, bytes, std::min(count, most_bytes)); });
@@ -381,7 +382,7 @@ int ftruncate(int file, off_t size) noexcept {
 
 int fsync(int file) {
   static const auto real = next<int(int)>("fsync");
-  // The disk of the machine need not do what only the list is asked for.
+  // The real disk is not synced, because tests read only the list.
   return lockstep::testing::watching == nullptr
              ? real(file)
              : observed(file, {Action::sync, ""}, [&] { return 0; });

@@ -1,11 +1,11 @@
-// Disk: what a disk may hold after the power went off.
+// Disk simulates the files on a disk after a power loss.
 //
-// The calls by which a process changes files (open, mkdir, write, pwrite, ftruncate, fsync,
-// fdatasync, close, rename, remove, unlink, unlinkat) and those by which it reads them (pread,
-// posix_fadvise) are defined in disk.cpp. They go on to the C library; while a Disk lives, those
-// that concern its directory are written down, and can be made to fail, or to end the process. From
-// the list, any moment of the past can be built up again, with only what a disk had to keep of it,
-// or any part of the rest too. fsync itself is only noted.
+// disk.cpp defines the calls by which a process changes files (open, mkdir, write, pwrite,
+// ftruncate, fsync, fdatasync, close, rename, remove, unlink, unlinkat) and reads them (pread,
+// posix_fadvise). They call the C library. During the lifetime of a Disk, calls for its directory
+// are recorded, and can be made to fail or to end the process. fsync is only recorded. From the
+// record, the files at any moment can be built, with only the data that a disk must keep, or with
+// any part of the other data.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class Disk {
   ~Disk();
 
   enum class Action : std::uint8_t {
-    open,  // of a file that is there, or of a directory
+    open,  // of an existing file or of a directory
     create,
     make_directory,
     write,
@@ -55,37 +55,36 @@ class Disk {
   const std::filesystem::path& root() const { return root_; }
   const std::vector<Call>& calls() const { return calls_; }
 
-  // From now on, call number `call` fails with that errno, and all behind it where the fault stays,
-  // until mend(). kShortWrite: only half is written.
+  // Until mend(), call number `call` fails with that errno; with `stays`, all later calls too.
+  // kShortWrite: only half is written.
   void fail(std::size_t call, int error, bool stays = false);
   void mend();
   static constexpr int kShortWrite = 0;
 
-  // Each thread counts its own calls. At number `call` of this one SIGKILL ends the process: before
-  // the call, or within it: half of a write is done, and all of what else it is.
+  // Each thread counts its own calls. At number `call` of this thread SIGKILL ends the process:
+  // before the call, or within it. Within a write half of it is done, within other calls all.
   enum class Death : std::uint8_t { before, within };
   static void kill_at(std::size_t call, Death death);
   static std::size_t calls_of_this_thread();
-  // The same, of all threads together.
+  // The same, counted over all threads.
   static void kill_process_at(std::size_t call, Death death);
 
-  // The power goes off behind the first `calls` calls. What may be lost:
+  // The losses if the power goes off after the first `calls` calls:
   enum class Loss : std::uint8_t {
-    all,      // names and bytes that were not synced
-    order,    // the same, but a removal outlives what came before it
-    bytes,    // a name outlives the bytes that it was given to
+    all,      // unsynced names and bytes
+    order,    // the same, except that a removal is kept and earlier changes are lost
+    bytes,    // a new name is kept, but not the bytes of its file
     nothing,  // only the process ended
   };
   static constexpr Loss kLosses[] = {Loss::all, Loss::order, Loss::bytes, Loss::nothing};
-  // What is left: the bytes of each file by its path, nothing of a directory.
+  // The files after the loss: the bytes of each file by its path; nullopt for a directory.
   using Rest = std::map<std::string, std::optional<std::string>>;
   Rest rest(std::size_t calls, Loss loss) const;
-  // Of what was not synced `random` draws what the disk kept, in any order: names one by one;
-  // writes whole, or of blocks of 512 or 4096 bytes some, with zeros or what was before in the
-  // others.
+  // `random` draws which unsynced data the disk kept, in any order: each name; a write as a whole,
+  // or some of its blocks of 512 or 4096 bytes. Lost blocks have zeros or the previous bytes.
   Rest rest(std::size_t calls, std::mt19937_64& random) const;
 
-  // Of disk.cpp. Of a path that is not below the root: "".
+  // For disk.cpp. "": the path is not below the root.
   std::string relative(const std::filesystem::path& path) const;
   template <class Act>
   auto run(Call call, const Act& act);
@@ -101,8 +100,8 @@ class Disk {
 
 void write_rest(const Disk::Rest& rest, const std::filesystem::path& into);  // emptied before
 
-// check(calls, path), with the files that `calls` calls may leave in `path`, for each moment and
-// each kind of loss.
+// Calls check(calls, path) for each moment and each kind of loss. `path` holds the files that may
+// be left after `calls` calls.
 template <class Check>
 void at_every_moment(const Disk& disk, const std::filesystem::path& into, const Check& check) {
   const auto& calls = disk.calls();

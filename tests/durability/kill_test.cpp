@@ -1,5 +1,5 @@
-// Processes that are killed at each I/O call of their saves. One rank that dies while others live
-// on is another process: tests/end_to_end/kill_ranks_test.py.
+// Kills processes at each I/O call of their saves. tests/end_to_end/kill_ranks_test.py kills one
+// rank while the others live.
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -11,10 +11,10 @@
 
 namespace lockstep::testing::kill_test {
 
-// What a process that is killed leaves of its memory.
+// Left is memory that survives the killed process.
 struct Left {
-  std::atomic<int> saved = 0;                          // saves that rank 0 was told of
-  std::array<std::atomic<std::size_t>, 4> calls = {};  // of each rank, behind all saves
+  std::atomic<int> saved = 0;                          // saves that returned on rank 0
+  std::array<std::atomic<std::size_t>, 4> calls = {};  // of each rank, after all saves
 };
 
 class KilledSaves : public Durability {
@@ -27,8 +27,8 @@ class KilledSaves : public Durability {
   }
   ~KilledSaves() override { munmap(left_, sizeof(Left)); }
 
-  // Saves in another process, in which call number `call` of a rank is the last. False where that
-  // rank needs fewer calls.
+  // Saves in another process, which dies at call number `call` of a rank. False if that rank makes
+  // fewer calls.
   bool dies(const fs::path& root, int ranks, int victim, std::size_t call, Disk::Death death) {
     left_->saved = 0;
     const pid_t child = fork();
@@ -45,7 +45,7 @@ class KilledSaves : public Durability {
     return true;
   }
 
-  // Whether the process died; what it left is whole, and can be gone on from.
+  // Returns whether the process died. Its checkpoints must be complete, and the next save works.
   bool survives(int ranks, int victim, std::size_t call, Disk::Death death) {
     SCOPED_TRACE(str("rank ", victim, " of ", ranks, " dies ",
                      death == Disk::Death::before ? "before" : "within", " call ", call));
@@ -70,7 +70,7 @@ class KilledSaves : public Durability {
   }
   static constexpr int kAnyThread = -1;  // of the process
 
-  // Step 2 comes again: the run went on from step 1. Only the newest two stay.
+  // Step 2 is saved again, as after a resume from step 1. Only the newest two stay.
   std::vector<Save> saves_ = {{1, 2}, {2, 2}, {3, 2}, {2, 0}, {4, 2}};
   Left* left_;
   int deaths_ = 0;
@@ -105,7 +105,7 @@ TEST_F(KilledSaves, at_any_call_of_rank_0_of_two_leave_a_checkpoint) {
   survives_at_every_call(2, 0);
 }
 
-// So large that what is written, and read back, is so by threads of its own.
+// The state is so large that separate threads write it and read it back.
 class KilledLargeSaves : public KilledSaves {
  protected:
   KilledLargeSaves() {

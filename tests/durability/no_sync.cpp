@@ -1,5 +1,5 @@
-// Preloaded (LD_PRELOAD): syncs of what NO_SYNC says, `files`, `directories` or `everything`, do
-// nothing.
+// A preloaded library (LD_PRELOAD) that disables syncs of `files`, `directories` or `everything`,
+// as the environment variable NO_SYNC says.
 #include <cstdlib>
 #include <dlfcn.h>
 #include <string_view>

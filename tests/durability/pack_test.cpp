@@ -1,4 +1,4 @@
-// Packing against a disk that loses what was not synced, and calls that fail.
+// Packing on a disk that loses unsynced data, and with failing calls.
 #include "data/pack/pack.h"
 
 #include <cerrno>
@@ -30,7 +30,7 @@ class PackDurability : public ::testing::TestWithParam<double> {
             .validation_share = GetParam(),
             .shard_tokens = 60};
   }
-  // Whether the datasets are there; fails where they are there and not whole.
+  // Returns whether the datasets exist. Fails if they exist and are damaged.
   bool is_there(const fs::path& root) {
     if (!fs::exists(root / "new/dataset")) return false;
     for (const char* name : {"train", "validation"}) {
@@ -41,14 +41,14 @@ class PackDurability : public ::testing::TestWithParam<double> {
     }
     return true;
   }
-  // Of the dataset and what is in it.
+  // The names of the files in the dataset.
   static std::set<std::string> names(const fs::path& root) {
     std::set<std::string> names;
     for (const auto& entry : fs::recursive_directory_iterator(root / "new/dataset"))
       names.insert(fs::relative(entry.path(), root));
     return names;
   }
-  // Files that have not got their names yet.
+  // Files that do not have their final names yet.
   static std::vector<fs::path> unfinished(const fs::path& root) {
     std::vector<fs::path> files;
     for (const auto& entry : fs::recursive_directory_iterator(root))
@@ -59,7 +59,7 @@ class PackDurability : public ::testing::TestWithParam<double> {
   TemporaryDirectory input_, directory_, rest_;
 };
 
-TEST_P(PackDurability, whenever_the_power_goes_off_a_dataset_is_whole_or_not_there) {
+TEST_P(PackDurability, after_a_power_loss_a_dataset_is_complete_or_absent) {
   Disk disk(directory_.path());
   std::map<std::string, std::string> manifests;
   for (const auto& packed : pack(options(disk)))
@@ -69,7 +69,7 @@ TEST_P(PackDurability, whenever_the_power_goes_off_a_dataset_is_whole_or_not_the
     const bool there = is_there(rest);
     EXPECT_TRUE(there || calls < disk.calls().size());
     if (there || (calls % 3 != 0 && unfinished(rest).empty())) return;
-    // The same call resumes from there, or begins anew.
+    // The same call resumes from these files, or starts again.
     const TemporaryDirectory again(fast_directory());
     fs::copy(rest, again.path(), fs::copy_options::recursive);
     for (const auto& file : unfinished(again.path()))  // as if another process had begun them
@@ -84,7 +84,7 @@ TEST_P(PackDurability, whenever_the_power_goes_off_a_dataset_is_whole_or_not_the
   });
 }
 
-TEST_P(PackDurability, whichever_call_fails_packing_says_so_or_has_packed) {
+TEST_P(PackDurability, if_any_call_fails_the_dataset_is_complete_or_packing_fails) {
   for (std::size_t k = 0;; ++k) {
     SCOPED_TRACE(str("call ", k, " fails"));
     const TemporaryDirectory directory(fast_directory());
@@ -101,7 +101,7 @@ TEST_P(PackDurability, whichever_call_fails_packing_says_so_or_has_packed) {
     });
     const auto warning = log.find("warning: ");
     const bool warned = log.find("dataset.tmp: ", warning) != std::string::npos;
-    if (disk.calls().size() <= k) break;  // it needs no more calls
+    if (disk.calls().size() <= k) break;  // packing has fewer calls
     for (const auto loss : Disk::kLosses) {
       write_rest(disk.rest(disk.calls().size(), loss), rest_ / "rest");
       EXPECT_TRUE(is_there(rest_ / "rest") || said);

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Takes the power from a file system while checkpoints are saved on it; needs root.
+"""Cuts the power of a file system while checkpoints are saved on it; needs root.
 
 usage: power_loss_test.py SAVER NO_SYNC LOSSES
 
-ext4 on a loop device is shut down at once, without flushing its log; the process that saves is killed,
-and the file system mounted again. What save() had announced must be there, whole. Where syncs are
-taken away, by the preloaded library NO_SYNC, announced checkpoints must be lost, or this tests nothing.
+The test shuts down ext4 on a loop device at once, without a flush of its log. It kills the saving process and
+mounts the file system again. Checkpoints whose save() had returned must be complete. Without syncs, which the
+preloaded library NO_SYNC disables, such checkpoints must be lost; else this test would prove nothing.
 
 Exit 77 (skipped) without root, loop devices or mkfs.ext4. Mounts and processes are in namespaces that
-end with the test, the files in memory, and a loop device goes with its last mount.
+end with the test, files are in memory, and a loop device ends with its last mount.
 """
 
 import fcntl
@@ -26,14 +26,14 @@ IMAGE, DISK, MEMORY = PLACE / "image", PLACE / "disk", PLACE / "memory"
 CHECKPOINTS = DISK / "new/run"
 EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
 NO_LOG_FLUSH = 2
-# Nothing is written in the background before the test is over; with `writeback`, names and sizes of
-# files get to the disk before their bytes.
+# Nothing is written in the background during the test. With `writeback`, names and sizes of files reach
+# the disk before their bytes.
 OPTIONS = [f"loop,commit=600,{mode}" for mode in ("data=ordered", "data=writeback,noauto_da_alloc")]
-MOST_LOSSES = 100  # until one that is without syncs shows
+MOST_LOSSES = 100  # until a loss shows without syncs
 
 
 class Lost(Exception):
-    """An announced checkpoint is not there, or one is not whole."""
+    """A checkpoint whose save had returned is missing, or a checkpoint is damaged."""
 
 
 def skip(why):
@@ -61,9 +61,9 @@ def cut_power():
 
 
 def save_until_power_is_lost(saver, environment):
-    """At a random moment of a save. Returns the newest step that was announced."""
-    shutil.rmtree(MEMORY, ignore_errors=True)  # it goes with the power
-    way = random.choice([[], [MEMORY]])  # to the disk, or by way of machines' memory
+    """Cuts the power at a random moment of a save. Returns the newest step whose save had returned."""
+    shutil.rmtree(MEMORY, ignore_errors=True)  # memory is lost with the power
+    way = random.choice([[], [MEMORY]])  # to the disk, or through the memory of hosts
     process = subprocess.Popen([saver, "save", CHECKPOINTS] + way, env=dict(os.environ, **environment),
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(random.randrange(1, 5)):
@@ -85,13 +85,13 @@ def steps_that_are_there(saver):
 
 
 def lose_power(saver, environment):
-    """Once. Returns whether a step is found that was not announced yet."""
+    """Loses power once. Returns whether a step is found whose save had not returned."""
     announced = save_until_power_is_lost(saver, environment)
     sh("umount", DISK)
     mount()
     steps = steps_that_are_there(saver)
     newest = steps[-1] if steps else 0
-    # The newest two stay, and a save that was not announced may be there.
+    # The newest two stay, and a save that had not returned may be complete.
     if newest not in (announced, announced + 1) or steps[-2:] != [
             step for step in (newest - 1, newest) if step > 0]:
         raise Lost(f"step {announced} was announced, {steps or 'nothing'} found")
@@ -102,7 +102,7 @@ def lose_power_often(saver, losses):
     found = 0
     new_disk()
     for loss in range(losses):
-        if loss % 4 == 3:  # directories are made again
+        if loss % 4 == 3:  # directories are created again
             sh("umount", DISK)
             new_disk()
         found += lose_power(saver, {})

@@ -1,5 +1,4 @@
-// Checkpoints against a disk that keeps any part of what was not synced: names or not, bytes in
-// whole blocks or not.
+// Checkpoints on a disk that keeps any part of unsynced data: any names, and any blocks of writes.
 #include <cstdio>
 #include <random>
 
@@ -9,12 +8,12 @@ namespace lockstep::testing::reordering_test {
 
 using Action = Disk::Action;
 
-// With tensors of several blocks.
+// The state has a tensor of several blocks.
 class Reordering : public Durability {
  protected:
   Reordering() { state_.push_back(whole_slice("large", bench_.poisoned({10, 500}, DType::fp32))); }
 
-  // Behind calls that something is to be synced of.
+  // The moments after calls whose effects must be synced.
   static std::vector<std::size_t> moments(const Disk& disk) {
     std::vector<std::size_t> moments;
     for (std::size_t i = 0; i < disk.calls().size(); ++i)
@@ -29,7 +28,7 @@ class Reordering : public Durability {
       }
     return moments;
   }
-  // It is the newest announced, or the one that was being saved.
+  // `found` must be the newest saved step, or the one whose save was in progress.
   void expect_announced(std::size_t calls, std::int64_t found) const {
     std::int64_t before = -1;
     bool returned = calls == 0;
@@ -50,7 +49,7 @@ class Reordering : public Durability {
       const TemporaryDirectory directory(fast_directory());
       Disk disk(directory.path());
       announced_.clear();
-      // Step 2 comes again: the run went on from step 1. Only the newest two stay.
+      // Step 2 is saved again, as after a resume from step 1. Only the newest two stay.
       const std::vector<Save> saves{{1, 2}, {2, 0}, {3, 2}, {4, 2}, {2, 0}, {5, 2}};
       save(
           directory.path(), saves, ranks, [](World&) {},
@@ -74,18 +73,18 @@ class Reordering : public Durability {
   }
 
  private:
-  std::vector<std::pair<std::size_t, std::int64_t>> announced_;  // the calls before, and the step
+  std::vector<std::pair<std::size_t, std::int64_t>> announced_;  // calls before the return, step
 };
 
-TEST_F(Reordering, whatever_of_the_unsynced_the_disk_kept_the_newest_announced_is_there) {
+TEST_F(Reordering, the_newest_saved_checkpoint_survives_any_loss_of_unsynced_data) {
   lose_some(2000);
 }
 
-TEST_F(Reordering, full_whatever_of_the_unsynced_the_disk_kept_the_newest_announced_is_there) {
+TEST_F(Reordering, full_the_newest_saved_checkpoint_survives_any_loss_of_unsynced_data) {
   lose_some(12'000);
 }
 
-TEST_F(Reordering, soak_whatever_of_the_unsynced_the_disk_kept_the_newest_announced_is_there) {
+TEST_F(Reordering, soak_the_newest_saved_checkpoint_survives_any_loss_of_unsynced_data) {
   lose_some(50'000);
 }
 

@@ -1,15 +1,14 @@
-// What power_loss_test.py takes the power from: two ranks, threads, with a state that follows from
-// the step.
+// saver saves checkpoints while power_loss_test.py cuts the power. Its two ranks are threads with a
+// state that is a function of the step.
 //
-//   saver save DIRECTORY [MEMORY]   resumes from the newest checkpoint and saves step after step,
-//   the
-//                                   newest two stay, until it is killed; a step is written to
-//                                   standard output when save() has returned, 0 before the first.
-//                                   With MEMORY each rank, as if on a machine of its own, saves
-//                                   below it, and a step counts when it is copied to DIRECTORY
-//   saver check DIRECTORY           reads every checkpoint; writes their steps
+//   saver save DIRECTORY [MEMORY]
+//     resumes from the newest checkpoint and saves step after step until it is killed; the newest
+//     two stay. Prints a step when its save() has returned, and 0 before the first. With MEMORY
+//     each rank saves below it, as if on its own host; a step counts after its copy to DIRECTORY.
+//   saver check DIRECTORY
+//     reads every checkpoint and prints the steps.
 //
-// Exit code 1, with the reason, where a checkpoint is damaged or not as it was saved.
+// Exits with 1 and the reason if a checkpoint is damaged or differs from its state.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -28,7 +27,7 @@ namespace {
 constexpr int kRanks = 2;
 constexpr std::int64_t kRows = 20, kColumns = 701;
 
-// Some of the rows of two tensors.
+// State holds some rows of two tensors.
 class State {
  public:
   State(std::int64_t first, std::int64_t rows, const Split& split, int part) {
@@ -74,7 +73,7 @@ void announce(std::int64_t step) {
 
 [[noreturn]] void save(World& world, const char* directory, const char* memory) {
   State state(world.rank());
-  if (memory != nullptr) make_directories(directory);  // as a run does: copies do not make it
+  if (memory != nullptr) make_directories(directory);  // as a run does; copies do not create it
   const Retention two{.last = 2};
   Checkpointer checkpointer(directory, state.slices, two, &world);
   const auto about = checkpointer.load_newest([](const Json&) {});

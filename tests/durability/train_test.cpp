@@ -1,4 +1,4 @@
-// A run against a disk that loses what was not synced.
+// A run on a disk that loses unsynced data.
 #include <cerrno>
 #include <cstring>
 #include <sstream>
@@ -29,13 +29,13 @@ Config tiny(const fs::path& tokens) {
   return c;
 }
 
-// Whole lines of metrics.jsonl.
+// The number of whole lines of metrics.jsonl.
 std::int64_t lines(const fs::path& run) {
   const auto text = slurp(run / "metrics.jsonl");
   return std::count(text.begin(), text.end(), '\n');
 }
 
-// Whole records of the event file, without the two that begin it.
+// The number of whole records of the event file, without its first two.
 std::int64_t events(const fs::path& run) {
   for (const auto& entry : fs::directory_iterator(run)) {
     if (entry.path().filename().string().find("tfevents") == std::string::npos) continue;
@@ -62,7 +62,7 @@ int train_in(const fs::path& root, const Config& config) {
   return train(options, {.world = alone});
 }
 
-TEST(RunDurability, whenever_the_power_goes_off_the_logs_reach_as_far_as_the_newest_checkpoint) {
+TEST(RunDurability, after_a_power_loss_the_logs_reach_the_newest_checkpoint) {
   const TemporaryDirectory data, directory(fast_directory()), rest(fast_directory());
   spit(data / "tokens.bin", gpt2_shard(random_tokens(400, 256)));
   Disk disk(directory.path());
@@ -78,7 +78,7 @@ TEST(RunDurability, whenever_the_power_goes_off_the_logs_reach_as_far_as_the_new
   });
 }
 
-// The log says that the step is saved, or warns that it is not.
+// True if the log reports the step as saved, or (with `warns`) as not saved.
 bool says(const std::string& log, std::int64_t step, bool warns) {
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);)
@@ -87,7 +87,7 @@ bool says(const std::string& log, std::int64_t step, bool warns) {
   return false;
 }
 
-TEST(RunDurability, on_a_disk_of_any_size_a_run_goes_on_and_ends_on_a_larger_one) {
+TEST(RunDurability, a_run_on_a_small_disk_continues_or_aborts_and_completes_on_a_larger_one) {
   const TemporaryDirectory data, whole(fast_directory());
   spit(data / "tokens.bin", gpt2_shard(random_tokens(400, 256)));
   auto config = tiny(data / "tokens.bin");
@@ -118,7 +118,7 @@ TEST(RunDurability, on_a_disk_of_any_size_a_run_goes_on_and_ends_on_a_larger_one
     std::vector<std::int64_t> steps;
     for (const std::int64_t step : {1, 2, 3, 4})
       if (says(said, step, false)) steps.push_back(step);
-    if (error.find("/checkpoints/") != std::string::npos)  // it was the last step's
+    if (error.find("/checkpoints/") != std::string::npos)  // the save of the last step failed
       for (const std::int64_t step : {1, 2, 3})
         if (std::find(steps.begin(), steps.end(), step) == steps.end()) {
           EXPECT_TRUE(says(said, step, true)) << said;

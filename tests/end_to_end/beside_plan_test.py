@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A run with a plan shows it: on the step line, in a table, in RUN/plan.json and beside the cluster's file, and the
-numbers are those of plan.json and metrics.jsonl. One without says how to get one.
+"""A run with a plan shows it on the step line, in a table, in RUN/plan.json and in a file next to the cluster file.
+The numbers are those of plan.json and metrics.jsonl. A run without a plan reports how to get one.
 
 usage: beside_plan_test.py LOCKSTEP CLUSTER_TOML
 """
@@ -24,7 +24,7 @@ COMPONENTS = {says(part): part.removeprefix("part.") for part in (
     "part.products", "part.attention", "part.memory_bound", "part.communication_tensor", "part.communication_shard",
     "part.communication_replicate", "part.communication_ranks", "part.communication_host", "part.optimizer", "part.data",
     "part.checkpoint", "part.other")}
-# What a measured cluster has beside what a described one says.
+# Members that a measured cluster has in addition to those of a described one.
 MEASURED = {
     "format": "lockstep cluster 1", "nodes": 1, "compute_beside": 1, "other_beside": 1, "wait_share": 0, "launch_seconds": 0,
     "constant_bytes": 0, "host_memory_bytes": 0, "storage_read_bytes_per_second": 0, "storage_write_bytes_per_second": 0,
@@ -50,7 +50,7 @@ def seconds(text):
 
 
 def is_shown(text, value):
-    """With the three digits that tables have, of which the last is rounded."""
+    """True if the text is the value, with the three digits of tables; the last one is rounded."""
     return abs(seconds(text) - value) <= max(0.006 * value, 6e-6)
 
 
@@ -82,7 +82,7 @@ def mean(lines, component):
 
 
 def tables(log):
-    """Of each its first and last step, rows by component, and what is said of those that are off."""
+    """For each table: first and last step, timed steps, cluster, rows by component, and remarks on deviations."""
     number = r"(\d+)"
     table = pattern("plan.table", first=number, last=number, timed=number, cluster="(.*)")
     for first, last, timed, cluster, text in re.findall(table + r"\n  .*\n((?:  .*\n)*)", log):
@@ -106,7 +106,7 @@ def check_table(table, plan, lines):
     for words, name in COMPONENTS.items():
         plan_seconds, measured = by_name.get(name, 0), mean(lines, name)
         share = max(plan_seconds / plan["step_seconds"], measured / measured_sum)
-        if share < 4.9e-5:  # from 0.005 % on there is a row
+        if share < 4.9e-5:  # rows begin at 0.005 %
             expect(words not in rows, f"{words} has a row of nothing")
             continue
         if share < 5.1e-5:
@@ -136,7 +136,7 @@ def check_without(lockstep, folder):
     run = Run(lockstep, folder, "without")
     log = run.train()
     expect(says("plan.none") in log and "lockstep preflight" in log, f"without a plan: {log}")
-    expect(not (run.path / "plan.json").exists(), "a plan of nothing is there")
+    expect(not (run.path / "plan.json").exists(), "plan.json exists without a plan")
     expect(not shows_plan(log), f"without a plan: {log}")
 
 
@@ -147,7 +147,7 @@ def check_with(lockstep, folder, cluster):
     expect(abs(sum(planned(plan).values()) - plan["step_seconds"]) < 1e-9, "components are not the step")
     expect(says("plan.made", cluster=plan["cluster"]) in log, f"nothing is said of the plan: {log[-3000:]}")
     shown = re.findall(r"MFU +([\d.]+)% " + pattern("plan.beside", value=r"([\d.]+)%"), log)
-    # None above 105 % of the measured peak, as that of a build with a sanitizer is.
+    # A plan above 105 % of the measured peak has no MFU, as in a build with a sanitizer.
     expect(len(shown) == (0 if plan["mfu"] is None else 4), f"{len(shown)} step lines show the plan: {log[-3000:]}")
     for line, (mfu, planned_mfu) in zip(lines[4::5], shown):
         expect(abs(float(mfu) - 100 * line["mfu"]) < 0.051, f"MFU {mfu} is not {line['mfu']}")
@@ -165,7 +165,7 @@ def check_with(lockstep, folder, cluster):
 
 
 def check_saves(lockstep, folder, toml):
-    """What steps wait for saves is a row of the table, and in neither MFU."""
+    """The time that steps wait for saves is a row of the table, and in neither MFU."""
     slow = folder / "slow_disk.toml"
     slow.write_text(toml.read_text().replace("[hardware]", "storage_write_bytes_per_second = 20e6\n[hardware]"))
     run = Run(lockstep, folder, "saves")
@@ -247,7 +247,7 @@ def check_residuals(run, plan, lines, cluster):
 
 
 def check_replaced(lockstep, folder, cluster):
-    """A run whose directory another one replaced does not write its plan there, when its peak is measured again."""
+    """A run whose directory was replaced does not write its plan there after it measures its peak again."""
     run, moved = Run(lockstep, folder, "replaced"), folder / "moved"
     with subprocess.Popen([*run.command, "--set", f"plan.cluster={cluster}", "--set", "train.steps=1000000", "--set",
                            "eval.every_steps=1000", "--set", "checkpoint.every_steps=0"],
@@ -280,7 +280,7 @@ def report_of(lockstep, run):
 
 
 def check_old_lines(lockstep, run):
-    """Lines of earlier versions are read beside those of today, also by a resume."""
+    """Lines of earlier versions are read together with current ones, also by a resume."""
     path = run.path / "metrics.jsonl"
     old = path.read_text()
     for name in ("tensor", "shard", "replicate", "host"):

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by its DevTools protocol over a pipe: no network, no other package."""
+"""Drives a headless Chromium by its DevTools protocol over a pipe, without network or other packages."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ def find():
 
 
 class Page:
-    """A page of its own browser. `said`: what it wrote to the console, and uncaught errors."""
+    """A page in a separate browser. `said`: its console output and uncaught errors."""
 
     def __init__(self, width=1200, height=900, dark=False, phone=False):
         self.profile = tempfile.TemporaryDirectory(prefix="lockstep-chromium-", ignore_cleanup_errors=True)
@@ -117,7 +117,7 @@ class Page:
         self.settle()
 
     def settle(self):
-        """Two frames later, when sizes were observed and drawn."""
+        """Waits for two frames, after which sizes are observed and drawn."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def run(self, expression):

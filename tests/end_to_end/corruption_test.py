@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A bit flips in the memory of one of three ranks that hold the same weights: the run ends and names it,
-nothing that was wrong is saved, and the same command goes on.
+"""A bit flips in the memory of one of three ranks that hold the same weights. The run aborts and names the rank,
+no checkpoint has the flipped bit, and the same command resumes.
 
 usage: corruption_test.py LOCKSTEP
 
@@ -23,14 +23,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from wording import pattern, says  # noqa: E402
 
 RANKS, VICTIM = 3, 1
-# Steps that are too small to change a weight: it is found in memory by its bytes.
+# Steps are too small to change a weight, so that the test finds the weights in memory by their bytes.
 SETTINGS = ["layout.sharding=none", "optimizer.learning_rate=1e-30", "train.steps=1000000",
             "train.micro_batch=1", "train.batch_tokens=288", "checkpoint.every_steps=50",
             "train.weight_hash_every_steps=10", "eval.every_steps=0"]
 
 
 def weights_in(checkpoint):
-    """Sixty-four bytes of an embedding, which no zeros are among."""
+    """Sixty-four bytes of an embedding, none of them zero."""
     path = next(checkpoint.glob("rank-*.safetensors"))
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little") + 4096
@@ -38,7 +38,7 @@ def weights_in(checkpoint):
 
 
 def flip(pid, needle):
-    """One bit of each copy of the bytes in the process; how many there were."""
+    """Flips one bit of each copy of the bytes in the process. Returns the number of copies."""
     found = 0
     maps = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
     with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
@@ -94,7 +94,7 @@ def check(lockstep, folder):
     code, said = job.run(config, run, RANKS, *SETTINGS[:2], *SETTINGS[3:],
                          f"train.steps={int(saved[-1][5:]) + 12}")
     expect(code == 0 and says("train.goes_on", step=int(saved[-1][5:])) in said,
-           f"goes on: {code} {said[-2000:]}")
+           f"resumes: {code} {said[-2000:]}")
     return 1 if failures else 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ranks under mpirun that die, stop, stall or fail: all others end, soon, and say who it was.
+"""If a rank under mpirun dies, stops, stalls or fails, all others abort within seconds and name it.
 
 usage: deaths_test.py LOCKSTEP FAULT_LIBRARY
 
@@ -46,7 +46,7 @@ def processes_of(run):
 
 
 class Run:
-    """A job under way, that has saved a checkpoint."""
+    """A running job that has saved a checkpoint."""
 
     def __init__(self, job, config, folder, name, environment=()):
         self.run = folder / name
@@ -59,12 +59,12 @@ class Run:
         while time.time() < deadline and self.process.poll() is None and not list(
                 self.run.glob("checkpoints/step-????????")):
             time.sleep(0.05)
-        time.sleep(2.5)  # a beat a second says where each is
+        time.sleep(2.5)  # heartbeats report the position of each rank once per second
         self.pids = processes_of(self.run)
         expect(sorted(self.pids) == list(range(RANKS)), f"{name}: ranks run: {self.pids}\n{self.said()}")
 
     def expect_end_on_record(self, sentence):
-        """Rank 0 has written why the run ended, and what its last steps took; to Prometheus too."""
+        """Rank 0 has written the reason for the end and the times of the last steps, and the Prometheus file."""
         lines = [json.loads(line) for line in (self.run / "ledger.jsonl").read_text().splitlines()]
         steps = [json.loads(line) for line in (self.run / "metrics.jsonl").read_text().splitlines()]
         expect(lines[-1]["event"] == "end" and re.search(sentence, lines[-1]["why"]) is not None
@@ -79,8 +79,8 @@ class Run:
         return self.log.read_text(errors="replace")[-3000:]
 
     def expect_end(self, within, code, sentence, writers):
-        """Ends within `within` seconds, with the exit code and the sentence in the log; `writers`
-        left what they did last, and no process stays."""
+        """The run ends within `within` seconds, with the exit code and the sentence in the log. The ranks
+        `writers` wrote their last operations, and no process stays."""
         name, begin = self.run.name, time.time()
         try:
             ended = self.process.wait(timeout=within)
@@ -99,7 +99,7 @@ class Run:
             file = self.run / "ended" / f"rank-{rank:05}.txt"
             text = file.read_text() if file.exists() else ""
             expect(re.search(sentence, text) is not None and "all_gather" in text,
-                   f"{name}: what rank {rank} left: {text[:1500]}")
+                   f"{name}: the file of rank {rank}: {text[:1500]}")
         if 0 in writers:
             self.expect_end_on_record(sentence)
         deadline = time.time() + 5
@@ -110,7 +110,7 @@ class Run:
 
 
 def check_preflight(lockstep, folder, environment):
-    """Rank 0 says what was found until a rank died, also where mpirun ends it before it sees that."""
+    """Rank 0 reports the findings until a rank died, even if mpirun ends rank 0 before it notices the death."""
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", lockstep, "preflight",
                "--device", "cpu", "--threads", "1", "--scratch", str(folder), "--cluster-out",
                str(folder / "cluster.json")]
@@ -136,7 +136,7 @@ def check(lockstep, fault, folder):
     who = lambda run, rank: pattern("end.rank", rank=rank, host="[^)]*", pid=run.pids.get(rank))
     silent = pattern("end.silent", seconds=r"\d.*")
 
-    # mpirun sees it too, and by itself leaves the others one second for their last words.
+    # mpirun also notices the death. By default it gives the other ranks one second to report.
     patient = {"OMPI_MCA_odls_base_sigkill_timeout": "3"}
     killed = Run(job, config, folder, "killed", patient)
     os.kill(killed.pids[2], signal.SIGKILL)
@@ -147,17 +147,17 @@ def check(lockstep, fault, folder):
     gone = f"({says('end.died')}|{says('end.lost')}): "
     killed_0.expect_end(10, None, f"{who(killed_0, 0)} {gone}", [1, 2, 3])
 
-    # mpirun does not see that a process has stopped.
+    # mpirun does not notice that a process has stopped.
     stopped = Run(job, config, folder, "stopped")
     os.kill(stopped.pids[1], signal.SIGSTOP)
     stopped.expect_end(10, 75, f"{who(stopped, 1)} {silent}", [0, 2, 3])
 
-    # Each notices by itself, within a second of the others; mpirun waits 3 s for the stopped one.
+    # Each rank notices by itself, within a second of the others; mpirun waits 3 s for the stopped one.
     first = Run(job, config, folder, "stopped_0", patient)
     os.kill(first.pids[0], signal.SIGSTOP)
     first.expect_end(13, 75, f"{who(first, 0)} {silent}", [1, 2, 3])
 
-    # A disk that never answers: the process lives, and the others wait for it at the save behind.
+    # A disk never answers: the process lives, and the other ranks wait for it at the next save.
     marker = folder / "from_now_on"
     faulty = {"LD_PRELOAD": str(fault), "FAULT": "hang", "FAULT_RANK": "3",
               "FAULT_FROM": str(marker)}
@@ -168,7 +168,7 @@ def check(lockstep, fault, folder):
     stalled.expect_end(30, 75, f"{who(stalled, 3)} {still}, {step}, {waiting}", [0, 1, 2, 3])
     marker.unlink()
 
-    # One that cannot go on says so itself, with the exit code of its error.
+    # A rank with an error reports it, and the run has the exit code of the error.
     failed = Run(job, config, folder, "failed", dict(faulty, FAULT="error", FAULT_RANK="2"))
     marker.write_text("")
     cannot_read = says("file.cannot_read", why="Input/output error")
@@ -180,7 +180,7 @@ def check(lockstep, fault, folder):
     code, said = job.run(config, failed.run, RANKS, *SETTINGS[:1], *SETTINGS[2:],
                          f"train.steps={max(at) + 3}")
     expect(code == 0 and says("train.goes_on", step=max(at)) in said, f"resumes: {code} {said[-800:]}")
-    expect(numbers(failed.run)[-1][0] == max(at) + 3, "the last step is there")
+    expect(numbers(failed.run)[-1][0] == max(at) + 3, "the last step is missing")
     check_preflight(lockstep, folder, patient)
     print(f"{len(failures)} failures")
     return 1 if failures else 0

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""eval and generate as people start them, alone and under mpirun, and a tokenizer's way with its model.
+"""Runs eval and generate as users do, on one rank and under mpirun, and checks that tokenizers stay with models.
 
 usage: evaluation_test.py LOCKSTEP FIXTURE
 
-FIXTURE: tests/oracle/fixtures/choices. Without mpirun what needs it is left out, and said.
+FIXTURE: tests/oracle/fixtures/choices. Without mpirun only one rank is tested, and the test prints this.
 """
 
 import json
@@ -39,7 +39,7 @@ def expect(condition, what):
 
 
 def run(*arguments, ranks=1, code=0):
-    """Standard output and error of `lockstep` on some ranks."""
+    """Runs `lockstep` on some ranks. Returns standard output and standard error."""
     command = [LOCKSTEP, *map(str, arguments)]
     if ranks > 1:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
@@ -52,7 +52,7 @@ def run(*arguments, ranks=1, code=0):
 def layouts():
     found = [(1, [])]
     if shutil.which("mpirun") is None:
-        print("mpirun is not installed (openmpi-bin): one rank alone")
+        print("mpirun is not installed (openmpi-bin): only one rank is tested")
         return found
     return found + [(2, []), (2, ["--tensor", "2"]), (4, ["--tensor", "2", "--shard", "2"])]
 
@@ -64,7 +64,7 @@ def check_choices(folder):
         said, _ = run("eval", FIXTURE, "--choices", FIXTURE / "questions.jsonl", "--out", out,
                       "--device", "cpu", *flags, ranks=ranks)
         lines = said.splitlines()
-        expect(len(lines) == 1, f"one rank speaks: {said}")
+        expect(len(lines) == 1, f"only one rank prints: {said}")
         found = json.loads(lines[0])
         for key in ("acc", "acc_norm", "acc_bytes", "acc_stderr", "acc_norm_stderr"):
             expect(abs(found[key] - expected[key]) < 1e-9, f"{ranks} {flags}: {key} {found[key]}")
@@ -84,7 +84,7 @@ def check_refusals(folder):
     _, said = run("eval", FIXTURE, "--choices", bad, "--device", "cpu", code=65)
     expect(f"{bad}: {says('eval.none_scored', line=1)} choices: " in said, said)
     run("eval", FIXTURE, "--questions", "3", code=64)  # needs --choices
-    # Before the work, not behind it.
+    # The error comes before the work, not after it.
     asked = ["eval", FIXTURE, "--choices", FIXTURE / "questions.jsonl", "--device", "cpu", "--out"]
     found, said = run(*asked, folder / "none" / "out.jsonl", code=65)
     expect(str(folder / "none") in said and found == "", f"{found} {said}")
@@ -97,14 +97,14 @@ def check_refusals(folder):
     expect([(line["tokens"] > 0, line["finish"] == "full", line["text"] == "") for line in lines]
            == [(True, False, False), (False, True, True)], found)
     expect(f"{prompts}: line 3" in said, said)
-    # A prompt alone: 64 tokens behind the document token, or one less, which fill all positions.
+    # A single prompt: 64 tokens after the document token, or one less, fill all positions.
     for words in (63, 64):
         found, said = run("generate", FIXTURE, "--prompt", "-" * words, "--device", "cpu", code=64)
         expect(says("generate.full", tokens=words + 1, positions=64) in said and found == "", f"{found} {said}")
 
 
 def check_odd_lines(folder):
-    """One odd line ends nothing, and is counted."""
+    """An irregular line is accepted and counted."""
     prompts = folder / "odd.jsonl"
     prompts.write_text('{"prompt": "A man", "score": NaN}\n{"prompt": "A\\ud800", "x": [-Infinity]}\n')
     found, said = run("generate", FIXTURE, "--prompt-file", prompts, "--device", "cpu", "--tokens", "2")
@@ -146,7 +146,7 @@ def check_generate(folder):
             continue
         found, _ = run(*generate, "--batch", "3", *flags, ranks=ranks)
         expect(found == expected, f"{ranks} {flags}: {found}, expected {expected}")
-    # Three letters of a text, not its first: tokens are of one or two.
+    # Three letters of a text, not its first ones; tokens have one or two.
     stop = next(found[-1] for found in (re.findall(r"[a-z]{3}", line["text"]) for line in lines)
                 if found)
     found, _ = run(*generate, "--stop", stop, "--stop", "\u0001never")
@@ -171,7 +171,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def check_output(folder):
-    """Where standard output cannot be written, all ranks end together, soon, and say why."""
+    """If standard output cannot be written, all ranks abort together within seconds and report the reason."""
     prompts = folder / "two.jsonl"
     prompts.write_text('{"prompt": "A man"}\n{"prompt": "The dog"}\n')
     for ranks, flags in layouts():
@@ -182,7 +182,7 @@ def check_output(folder):
             check_ended(TO_FULL, generate, ranks, "No space left on device")
             if ranks > 1:
                 check_ended(TO_NOBODY, generate, ranks, "Broken pipe")
-    # Alone it is as with any other program.
+    # A single rank ends like any other program.
     done = run_to(TO_NOBODY, ["generate", FIXTURE, "--prompt", "A man", "--device", "cpu"], 1)
     expect((done.returncode, done.stderr) == (-signal.SIGPIPE, b""), str(done))
 
@@ -220,7 +220,7 @@ sample_tokens = 8
 
 
 def check_tokenizer(folder):
-    """From the model into the run, and out again."""
+    """A tokenizer is copied from the model to the run, and to its export."""
     rng = random.Random(2)
     tokens = [rng.randrange(400) for _ in range(2000)]
     header = struct.pack("<3i", 20240520, 1, len(tokens)).ljust(1024, b"\0")
@@ -246,7 +246,7 @@ def check_tokenizer(folder):
         expect((folder / "out" / name).read_bytes() == (FIXTURE / name).read_bytes(), name)
     run("checkpoint", "import", folder / "out", "--out", folder / "imported")
     expect((folder / "imported/tokenizer/tokenizer.json").exists(), "imported")
-    # Without one, text is refused and tokens are not.
+    # Without a tokenizer, text is rejected, but tokens are accepted.
     shutil.rmtree(folder / "run" / "tokenizer")
     _, said = run("generate", folder / "run", "--prompt", "x", "--device", "cpu", code=64)
     expect("--tokenizer" in said, said)
@@ -258,7 +258,7 @@ def check_tokenizer(folder):
         "--set", "log.sample_every_steps=0")
     expect((folder / "none/checkpoints").exists(), "trained without a tokenizer")
     expect(not (folder / "none/tokenizer").exists(), "none is kept")
-    # Data that name a tokenizer, which is gone.
+    # The tokenizer of the data is missing.
     (folder / "lost.txt").write_text("a man and a dog " * 300)
     run("data", "pack", folder / "lost.txt", "--tokenizer", FIXTURE, "--out", folder / "lost")
     (folder / "lost" / "tokenizer.json").unlink()
@@ -270,18 +270,18 @@ def check_tokenizer(folder):
 
 
 def expect_no_bytes(found):
-    """Of `eval --data`: all figures but those by byte."""
+    """The result of `eval --data` has all figures except those per byte."""
     found = json.loads(found)
     expect(all(found.get(key, 0) is None for key in ("bytes", "bits_per_byte", "byte_perplexity")), str(found))
     expect(all(found.get(key, 0) > 0 for key in ("loss_nats", "perplexity", "tokens", "sequence_length")), str(found))
 
 
 def check_other_tokenizer(folder):
-    """Of data that another tokenizer than the model's made."""
+    """Data that were packed with another tokenizer than that of the model are reported."""
     other = folder / "other"
     other.mkdir()
     text = (FIXTURE / "tokenizer.json").read_text()
-    (other / "tokenizer.json").write_text(text + "\n")  # by its hash
+    (other / "tokenizer.json").write_text(text + "\n")  # another hash
     (folder / "other.txt").write_text("a man and a dog " * 300)
     for tokenizer, name in ((other, "other_data"), (FIXTURE, "same_data")):
         run("data", "pack", folder / "other.txt", "--tokenizer", tokenizer, "--out", folder / name)
@@ -303,7 +303,7 @@ def check_other_tokenizer(folder):
     _, said = run(*train, folder / "other_run", "--set", "train.steps=4", "--allow-dataset-change", "--set",
                   f"data.train={folder / 'same_data'}")
     expect(says("train.not_of_tokenizer") in said, said)
-    # Data whose tokenizer does not lie beside them: the run has the model's.
+    # If the data have no tokenizer file, the run has the tokenizer of the model.
     (folder / "other_data" / "tokenizer.json").unlink()
     _, said = run(*train, folder / "lone_run")
     expect(said.count(warning) == 1 and says("train.not_of_tokenizer") not in said, said)
@@ -320,7 +320,7 @@ def check_other_tokenizer(folder):
 
 
 def check_unusable_tokenizer(folder):
-    """Counting bytes and showing text work without a tokenizer."""
+    """Commands that only count bytes or show text work with an unusable tokenizer."""
     model = folder / "unusable"
     shutil.copytree(FIXTURE, model)
     data = folder / "unusable_data"
@@ -343,7 +343,7 @@ def check_unusable_tokenizer(folder):
 
 
 def check_rows(folder):
-    """eval RUN is the run's own validation: its rows are those of its training data."""
+    """eval RUN equals the validation of the run, with the rows of its training data."""
     rng = random.Random(4)
     words = [rng.choice(["dog", "cat", "runs", "over the field", "A man"]) for _ in range(4000)]
     (folder / "pairs.jsonl").write_text("".join(
@@ -384,7 +384,7 @@ train = "{data}"
 
 
 def check_spaces(folder):
-    """A tokenizer that puts a space in front of a text: it is in no text, and no byte of one."""
+    """If a tokenizer puts a space before a text, the space is neither printed nor counted as a byte."""
     tokenizer = folder / "mistral"
     shutil.copytree(pathlib.Path(__file__).parents[1] / "data/tokenizers/mistral", tokenizer)
     (tokenizer / "tokenizer_config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>"}')
@@ -395,7 +395,7 @@ def check_spaces(folder):
     config = folder / "spaces.toml"
     config.write_text(SPACES.format(data=folder / "spaces"))
     run("train", config, "--run", folder / "spaces-run", "--device", "cpu")
-    # One window of all tokens. The first document token is no target, so one space is counted.
+    # Windows have all tokens. The first document token is not a target, so one space is counted.
     tokens = json.loads((folder / "spaces/dataset.json").read_text())["shards"][0]["tokens"]
     found, _ = run("eval", folder / "spaces-run", "--data", folder / "spaces", "--device", "cpu", "--sequence-length", "3",
                    "--tokens", "0")
@@ -403,7 +403,7 @@ def check_spaces(folder):
     whole = (tokens - 1) // 3 * 3 == tokens - 1
     expect(found["tokens"] == tokens - 1 and whole, f"{found} of {tokens} tokens: choose a length that divides")
     expect(found["bytes"] == sum(map(len, texts)) + 1, f"{found}: expected {sum(map(len, texts)) + 1} bytes")
-    # Behind an empty prompt the text begins, without the space; behind a text it goes on.
+    # After an empty prompt the text begins without the space; after other prompts it continues.
     prompts = folder / "spaces.jsonl"
     prompts.write_text('{"prompt": ""}\n{"prompt": "A"}\n' * 40)
     found, _ = run("generate", folder / "spaces-run", "--prompt-file", prompts, "--tokens", "1", "--device", "cpu",

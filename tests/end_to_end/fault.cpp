@@ -1,5 +1,5 @@
-// Preloaded (LD_PRELOAD): a storage that, from when the file FAULT_FROM exists, does to rank
-// FAULT_RANK what FAULT says: `hang` never ends a sync, `error` fails each read.
+// A preloaded library (LD_PRELOAD) with faulty storage for rank FAULT_RANK, as soon as the file
+// FAULT_FROM exists. FAULT=hang never ends a sync; FAULT=error fails each read.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fine-tuning from an imported model on sets whose masks leave prompts out of the loss: responses are learnt,
-and the model ends them; what is masked changes nothing, neither a loss nor a bit of the weights.
+"""Fine-tuning from an imported model on datasets whose masks exclude prompts from the loss. The model learns
+responses and ends them. Masked text changes neither a loss nor a bit of the weights.
 
 usage: finetune_test.py LOCKSTEP
 """
@@ -43,7 +43,7 @@ def run(*arguments):
     return done.stdout.decode()
 
 
-# What is to be learnt: what to answer is said by the colour in front of the question mark.
+# The answers to learn: the colour before the question mark decides the answer.
 ANSWERS = {"red": "stop", "green": "go on", "blue": "sail away"}
 
 
@@ -61,7 +61,7 @@ class Tuning:
         self.table = run("config", "--model", self.model)
 
     def train(self, config, *settings):
-        """The directory of a run of its own."""
+        """Trains a new run. Returns its directory."""
         self.runs += 1
         path, out = self.folder / f"{self.runs}.toml", self.folder / f"run{self.runs}"
         path.write_text(config + "[log]\ntensorboard = false\n")
@@ -70,7 +70,7 @@ class Tuning:
         return out
 
     def hugging_face_model(self):
-        """A directory of one that has seen a little text."""
+        """The directory of a model that was trained on a little text."""
         text = self.folder / "text.txt"
         text.write_text("\n\n".join(" ".join(self.rng.choice(WORDS) for _ in range(60)) for _ in range(60)))
         run("data", "pack", text, "--document-separator", r"\n\n", "--tokenizer", self.tokenizer, "--out",
@@ -107,7 +107,7 @@ train = ["{self.folder / 'text'}"]
         return out
 
     def tune(self, data, steps, *settings):
-        """From the Hugging Face model; a constant rate, so that runs of other lengths begin alike."""
+        """Trains from the Hugging Face model. The rate is constant, so that runs of any length begin equally."""
         return self.train(self.table + f"""
 [train]
 steps = {steps}
@@ -137,7 +137,7 @@ train = ["{data}"]
         return [json.loads(line) for line in said.splitlines()]
 
 
-def responses_are_learnt_and_end(tuning, train, held_out):
+def responses_are_learned_and_end(tuning, train, held_out):
     tuned = tuning.tune(train, 100)
     for data in (train, held_out):
         before, after = tuning.loss(tuning.model, data)[0], tuning.loss(tuned, data)[0]
@@ -145,13 +145,13 @@ def responses_are_learnt_and_end(tuning, train, held_out):
         expect(before > 3 and after < 0.05, f"the loss of responses falls: {before}, then {after}")
     questions = [asked(tuning.rng) for _ in range(16)]
     for (_, answer), line in zip(questions, tuning.generate(tuned, [q for q, _ in questions]), strict=True):
-        expect(line["text"] == answer and line["finish"] == "end", f"{line} says {answer} and ends by itself")
+        expect(line["text"] == answer and line["finish"] == "end", f"{line}: expected {answer} and an end")
         expect(line["tokens"] == len(tuning.bpe.plain(answer.encode())) + 1, f"{line} ends at once")
 
 
 def masks_are_counted(tuning, train):
-    """Losses of prompts and responses are parts of the loss of all; a batch of masked documents more changes
-    neither a step's loss nor its gradient."""
+    """Losses of prompts and responses are parts of the loss of all tokens. Additional masked documents change
+    neither the loss nor the gradient of a step."""
     _, documents = read_dataset(train)
     responses = datatrove(tuning, "responses", documents)
     prompts = datatrove(tuning, "prompts", [(tokens, [1 - m for m in mask]) for tokens, mask in documents])
@@ -161,7 +161,7 @@ def masks_are_counted(tuning, train):
     expect(n == sum(sum(mask[1:]) for _, mask in documents), f"{n} targets are those of the mask")
     expect(n + m == both == sum(len(mask) - 1 for _, mask in documents), f"{n} and {m} of {both} targets")
     expect(near(of_responses * n + of_prompts * m, of_all * both, 1e-6), "losses of parts are the loss of the whole")
-    expect(tuning.loss(tuning.model, train) == (of_responses, n), "a .mask and a .ds.loss say the same")
+    expect(tuning.loss(tuning.model, train) == (of_responses, n), "a .mask and a .ds.loss differ")
 
     noise = [([tuning.rng.randrange(270) for _ in tokens], [0] * len(mask)) for tokens, mask in documents]
     diluted = datatrove(tuning, "diluted", documents + noise)
@@ -170,11 +170,11 @@ def masks_are_counted(tuning, train):
     for step in steps:
         expect(step["valid_tokens"] == n, f"a step of all documents has {step['valid_tokens']} targets of {n}")
         expect(near(step["loss"], of_responses, 1e-5), f"its loss {step['loss']} is that of eval, {of_responses}")
-    expect(near(steps[0]["grad_norm"], steps[1]["grad_norm"], 1e-5), "what is masked adds nothing to the gradient")
+    expect(near(steps[0]["grad_norm"], steps[1]["grad_norm"], 1e-5), "masked documents change the gradient")
 
 
 def datatrove(tuning, name, documents):
-    """Documents and masks, written here."""
+    """Writes documents and masks in the format of datatrove."""
     out = tuning.folder / name
     out.mkdir()
     tokens = [token for document, _ in documents for token in document]
@@ -190,11 +190,11 @@ def conversation(question, answer, rest):
                          {"role": "user", "content": rest}]}
 
 
-def what_is_masked_changes_no_bit(tuning):
-    """What a user says last is no target, and nothing that is one sees it: with any other words there every loss,
-    gradient and weight is the same, bit by bit. What the assistant says is another matter."""
+def masked_text_changes_no_bit(tuning):
+    """The last message of a user has no targets, and no target attends to it. With other words there, every loss,
+    gradient and weight has the same bits. Other answers of the assistant change them."""
     questions = [asked(tuning.rng) for _ in range(200)]
-    letters = "bdfgjkmpqvwxz"  # of which no two are one token
+    letters = "bdfgjkmpqvwxz"  # no two of them are one token
     rests = [["".join(tuning.rng.choice(letters) for _ in range(6)) for _ in questions] for _ in range(2)]
     options = ["--messages-field", "messages", "--chat-template", "chatml"]
     sets = [tuning.pack(f"talks{i}", [conversation(q, a, r) for (q, a), r in zip(questions, rest)], *options)
@@ -211,11 +211,11 @@ def what_is_masked_changes_no_bit(tuning):
 
     prompts = [f"<|im_start|>user\n{q}<|im_end|>\n<|im_start|>assistant\n" for q, _ in questions[:8]]
     for (_, answer), line in zip(questions, tuning.generate(runs[0], prompts, "--stop", "<|im_end|>")):
-        expect(line["text"] == answer and line["finish"] == "stop", f"{line} says {answer} and ends its turn")
+        expect(line["text"] == answer and line["finish"] == "stop", f"{line}: expected {answer} and a stop")
 
 
-def a_step_without_a_target_says_so(tuning):
-    """Prompts that fill their rows leave no place for what would count."""
+def a_step_without_targets_is_reported(tuning):
+    """Prompts that fill their rows leave no positions for targets."""
     data = tuning.pack("long", [{"prompt": "red " * 2 * T, "response": "stop"} for _ in range(16)],
                        "--prompt-field", "prompt", "--response-field", "response")
     config = tuning.folder / "long.toml"
@@ -237,8 +237,8 @@ train = ["{data}"]
            f"{done.returncode}: {said[-900:]}")
 
 
-def no_verb_reads_shards_without_their_manifest(tuning, train):
-    """Copies of *.bin, *.ends and *.mask alone have llm.c's bytes; as that they would lose masks and documents."""
+def shards_without_their_manifest_are_rejected(tuning, train):
+    """Copies of only *.bin, *.ends and *.mask look like files of llm.c, which would lose masks and documents."""
     cut = tuning.folder / "cut"
     shutil.copytree(train, cut, ignore=shutil.ignore_patterns("dataset.json"))
     config = tuning.folder / "cut.toml"
@@ -265,8 +265,8 @@ CHAT_FILES = {"chat_template.jinja": "{% for m in messages %}{{ m.content }}{% e
               "merges.txt": "#version: 0.2\n", "additional_chat_templates/tools.jinja": "{{ tools }}"}
 
 
-def a_chat_model_comes_back_whole(tuning):
-    """Through a run: its template, its map of tokens, and the ids by which `transformers` stops."""
+def a_chat_model_survives_a_round_trip(tuning):
+    """Template, map of tokens, and the ids at which `transformers` stops, survive a run and an export."""
     ids = tuning.bpe.specials
     chat = tuning.folder / "chat"
     shutil.copytree(tuning.model, chat)
@@ -303,7 +303,7 @@ def a_chat_model_comes_back_whole(tuning):
         expect((config["bos_token_id"], config["eos_token_id"], config["pad_token_id"])
                == (None, [ids["<|im_end|>"], ids["<|endoftext|>"]], ids["<|endoftext|>"]), f"{source}: {config}")
         expect("--tokenizer-from" not in said, said)
-    # Of a run of before, which kept two files: what the tokenizer says, and where the rest is.
+    # An earlier version kept only two files: the export has the ids of the tokenizer, and names the other files.
     for path in (tuned / "tokenizer").rglob("*"):
         if path.is_file() and path.name not in ("tokenizer.json", "tokenizer_config.json"):
             path.unlink()
@@ -323,12 +323,12 @@ def main():
         pairs = [{"prompt": q, "response": a} for q, a in (asked(tuning.rng) for _ in range(320))]
         fields = ["--prompt-field", "prompt", "--response-field", "response"]
         train, held_out = tuning.pack("train", pairs[:256], *fields), tuning.pack("held_out", pairs[256:], *fields)
-        responses_are_learnt_and_end(tuning, train, held_out)
+        responses_are_learned_and_end(tuning, train, held_out)
         masks_are_counted(tuning, train)
-        a_step_without_a_target_says_so(tuning)
-        no_verb_reads_shards_without_their_manifest(tuning, train)
-        what_is_masked_changes_no_bit(tuning)
-        a_chat_model_comes_back_whole(tuning)
+        a_step_without_targets_is_reported(tuning)
+        shards_without_their_manifest_are_rejected(tuning, train)
+        masked_text_changes_no_bit(tuning)
+        a_chat_model_survives_a_round_trip(tuning)
     print(len(failures), "failures")
     return 1 if failures else 0
 

@@ -3,9 +3,9 @@
 
 usage: goodput_test.py LOCKSTEP ci|full
 
-A run is stopped by a signal, goes on, verifies steps, fails and finishes; with `full` it is killed too, which
-takes the ten seconds in which a line comes. What the ledger says is added up here, by the rules of docs/formats.md,
-and compared with what the log says and with the time for which the processes were there.
+A run is stopped by a signal, resumes, verifies steps, fails and completes. With `full` it is also killed, which
+takes ten seconds, the interval between lines. The test sums the ledger by the rules of docs/formats.md, and
+compares the sums with the log and with the lifetimes of the processes.
 """
 
 import json
@@ -36,14 +36,14 @@ def expect(condition, what):
 
 
 def slack_seconds(lockstep):
-    """The seconds of a process before and after main, which the ledger cannot measure, on a host as busy as this one."""
+    """The seconds of a process before and after main, which the ledger cannot measure, on a host with this load."""
     begin = time.time()
     subprocess.run([lockstep, "--version"], check=True, stdout=subprocess.DEVNULL)
     return 2 + 10 * (time.time() - begin)
 
 
 class Run:
-    """A run, and when its processes were there."""
+    """A run, and the lifetimes of its processes."""
 
     def __init__(self, lockstep, folder, name):
         self.config, self.lockstep, self.run = configuration(folder, "llama3"), lockstep, folder / name
@@ -58,7 +58,7 @@ class Run:
         return command
 
     def start(self, *settings, options=(), stop=None, stop_when=lambda: True):
-        """The exit code, and what it said; `stop` is a signal that it gets once that is so."""
+        """Returns the exit code and the log. The process gets the signal `stop` when stop_when() is true."""
         begin = time.time()
         with open(self.log, "w") as out, subprocess.Popen(
                 self.command(*settings, options=options), stdout=out, stderr=subprocess.STDOUT) as process:
@@ -81,7 +81,7 @@ class Run:
 
 
 def added_up(lines):
-    """Seconds by kind, from the rules in words: of each step one number, which a later start may move."""
+    """Seconds by kind, by the rules of the documentation: each step has one number, which a later start may move."""
     seconds = dict.fromkeys(KINDS, 0.0)
     steps = {}  # step: productive seconds
     last, stepping = None, False
@@ -112,12 +112,12 @@ def added_up(lines):
 
 
 def seconds_of(text):
-    """Of "1h02m", "58m", "42s"."""
+    """The seconds of "1h02m", "58m", "42s"."""
     return sum(int(n) * {"d": 86400, "h": 3600, "m": 60, "s": 1}[unit] for n, unit in re.findall(r"(\d+)([dhms])", text))
 
 
 def check_line(said, seconds, restarts):
-    """The newest line of the log, against the same from the ledger."""
+    """Compares the newest line of the log with the ledger."""
     fields = {kind: rf"(?P<{kind}>\S+)" for kind in KINDS}
     every = list(re.finditer(pattern("goodput.line", share=r"(?P<share>[0-9.]+)", restarts=r"(?P<restarts>\d+)", **fields) + "$",
                              said, re.MULTILINE))
@@ -128,7 +128,7 @@ def check_line(said, seconds, restarts):
     wall = sum(seconds.values())
     expect(abs(float(parts["share"]) - 100 * seconds["productive"] / wall) < 0.06, f"{line} for {seconds}")
     expect(int(parts["restarts"]) == restarts, f"{line}, expected {restarts} restarts")
-    for kind in KINDS:  # as rounded for people
+    for kind in KINDS:  # the log has rounded times
         expect(abs(seconds_of(parts[kind]) - seconds[kind]) <= (0.51 if seconds[kind] < 59 else 31), f"{kind}: {line}, {seconds}")
 
 
@@ -139,13 +139,13 @@ def check(run, said, restarts):
     expect(all(value >= -1e-3 for value in seconds.values()), f"{seconds}")
     span = lines[-1]["time_seconds"] - lines[0]["time_seconds"]
     expect(abs(sum(seconds.values()) - span) < 1e-3, f"{seconds} are not {span} s")
-    # From outside: all processes, and what was between them.
+    # Compares with the lifetimes of all processes, and the time between them.
     there = run.there[-1][1] - run.there[0][0]
     expect(there - len(run.there) * run.slack < sum(seconds.values()) <= there, f"{seconds} of a run that was there for {there} s")
 
 
 def check_each_start(run):
-    """Each start's lines are within the time of its process, except what a killed one did not write."""
+    """The lines of each start are within the lifetime of its process. A killed process lacks its last lines."""
     starts = []
     for line in run.ledger():
         if line["event"] == "start":
@@ -159,18 +159,18 @@ def check_each_start(run):
 
 
 def check_steps(run):
-    """Of the last start: its steps' times in metrics.jsonl are those of the ledger, which measures otherwise."""
+    """The times of the last start's steps in metrics.jsonl equal those of the ledger, which has another clock."""
     lines = run.ledger()
     begin = max(i for i, line in enumerate(lines) if line["event"] == "start")
     mine = [line for line in lines[begin:] if line["event"] == "steps"]
     steps = [m for m in metrics(run.run) if mine[0]["first"] <= m["step"] <= mine[-1]["last"]]
     for kind in "step", "evaluation":
         ledger, log = (sum(part[f"{kind}_seconds"] for part in parts) for parts in (mine, steps))
-        # The ledger has the writing of the last step's line too.
+        # The ledger also has the time to write the line of the last step.
         expect(abs(ledger - log) < run.slack / 4 + 0.05 * ledger, f"{kind}: {ledger} s in the ledger, {log} s in metrics.jsonl")
 
 
-def stopped_and_gone_on(lockstep, folder):
+def stopped_and_resumed(lockstep, folder):
     run = Run(lockstep, folder, "run")
     code, said = run.start("train.steps=1000000", stop=signal.SIGTERM, stop_when=lambda: run.steps() >= 150)
     expect(code == 75, f"stopped: exit {code}: {said[-1000:]}")
@@ -183,17 +183,17 @@ def stopped_and_gone_on(lockstep, folder):
     expect(sum(m["evaluation_seconds"] for m in metrics(run.run)) > 0, "no evaluation was timed")
     reached = run.steps()
 
-    # It goes on, and verifies steps first, which is time to start.
+    # The run resumes and verifies steps first, which counts as restart.
     code, said = run.start("train.steps=1000000", options=["--verify-resume", "5"], stop=signal.SIGINT,
                            stop_when=lambda: run.steps() > reached + 20)
-    expect(code == 130, f"goes on: exit {code}: {said[-1000:]}")
+    expect(code == 130, f"resumes: exit {code}: {said[-1000:]}")
     expect(re.search(pattern("train.computed_again"), said), f"verified nothing: {said[-1000:]}")
     expect(len(re.findall(pattern("goodput.line"), said)) == 2, f"says it at the start and at the end: {said[-1000:]}")
     check(run, said, 1)
     check_steps(run)
     reached = run.steps()
 
-    # An error is the end of a start too: its directory of checkpoints goes, and it cannot save.
+    # An error also ends a start: the directory of checkpoints is replaced, and the run cannot save.
     checkpoints = run.run / "checkpoints"
 
     def spoil():
@@ -211,7 +211,7 @@ def stopped_and_gone_on(lockstep, folder):
     expect(end["event"] == "end" and end["exit_code"] == code and "checkpoints" in end["why"], f"{end}, exit {code}")
     check(run, said, 2)
 
-    # What it computed since is computed again.
+    # Steps after the last save are computed again.
     before = added_up(run.ledger())["replayed"]
     code, said = run.start(f"train.steps={reached + 5}")
     expect(code == 0, f"finishes: exit {code}: {said[-1000:]}")
@@ -219,7 +219,7 @@ def stopped_and_gone_on(lockstep, folder):
     expect(added_up(run.ledger())["replayed"] > before, "steps that were computed again are not replayed")
     check_each_start(run)
 
-    # Nothing is left to do: that is no start.
+    # A complete run has no new start.
     count = len(run.ledger())
     code, said = run.start(f"train.steps={reached + 5}")
     expect(code == 0 and len(run.ledger()) == count and not re.search(pattern("goodput.line"), said), f"finished: {code}, {said[-1000:]}")
@@ -231,7 +231,7 @@ def killed(lockstep, folder):
     def lines():
         path = run.run / "ledger.jsonl"
         return path.read_text().count('"steps"') if path.exists() else 0
-    # Killed behind its second line, before a save that would spare the steps.
+    # The run is killed after its second line, before a save that would keep the steps.
     code, said = run.start("train.steps=1000000", "checkpoint.every_steps=1000000", stop=signal.SIGKILL,
                            stop_when=lambda: lines() >= 2)
     expect(code == -signal.SIGKILL, f"killed: exit {code}: {said[-1000:]}")
@@ -239,7 +239,7 @@ def killed(lockstep, folder):
     at = [line["time_seconds"] for line in run.ledger()]
     expect(len(at) == 3 and at[2] - at[1] >= 10, f"lines at {at}: one in ten seconds")
     code, said = run.start("train.steps=20")
-    expect(code == 0, f"goes on: exit {code}: {said[-1000:]}")
+    expect(code == 0, f"resumes: exit {code}: {said[-1000:]}")
     check(run, said, 1)
     check_each_start(run)
     seconds = added_up(run.ledger())
@@ -250,7 +250,7 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp())
     try:
         pack(sys.argv[1], folder)
-        stopped_and_gone_on(sys.argv[1], folder)
+        stopped_and_resumed(sys.argv[1], folder)
         if sys.argv[2] == "full":
             killed(sys.argv[1], folder)
     finally:

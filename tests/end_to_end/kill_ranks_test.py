@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs of two ranks under mpirun that are killed again and again end as one that never was.
+"""Runs of two ranks under mpirun that are killed many times end with the bits of an uninterrupted run.
 
 usage: kill_ranks_test.py LOCKSTEP KILLS
 
-SIGKILL hits one rank, both or mpirun, while they start or while they step and save. On a machine
-that is so busy that ranks do not answer each other for seconds a run also ends by itself; that is
-not counted. Exit 77 (skipped) without mpirun.
+SIGKILL ends one rank, both or mpirun, during the start or during steps and saves. If a host is so busy
+that ranks do not answer each other for seconds, a run also ends by itself, which does not count. Exit 77
+(skipped) without mpirun.
 """
 
 import os
@@ -28,15 +28,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from wording import pattern, says  # noqa: E402
 
 RANKS = 2
-RUNS = 4  # at once: what takes long is the second that mpirun gives a rank to end; half by a local directory
+RUNS = 4  # in parallel, because mpirun waits a second for ranks to end; half of them save in a local directory
 SECONDS_TO_END = 60
 SETTINGS = ["train.micro_batch=1", "train.threads=1", "schedule.kind=constant",
-            "schedule.warmup_steps=4",  # else it depends on the number of steps
+            "schedule.warmup_steps=4",  # the default depends on the number of steps
             "eval.every_steps=0"]
 
 
 class Killed:
-    """A run, and the processes that were killed of it."""
+    """A run, and the counts of its killed processes."""
 
     def __init__(self, job, config, run, tiers):
         self.job, self.config, self.run, self.log = job, config, run, run.with_suffix(".log")
@@ -52,12 +52,12 @@ class Killed:
         return self.log.read_text(errors="replace")
 
     def checkpoints(self):
-        """By step, where they are: in the local directory, all ranks' files are on this machine."""
+        """The paths of checkpoints by step. The local directory has the files of all ranks, which are on this host."""
         places = [self.run / "checkpoints", *self.local.glob("*")]
         return {int(path.name[5:]): path for place in places for path in place.glob("step-????????")}
 
     def saved(self):
-        """The newest step that is; 0: none."""
+        """The newest saved step; 0: none."""
         return max(self.checkpoints(), default=0)
 
     def start(self):
@@ -89,7 +89,7 @@ class Killed:
         return victim
 
     def wait_for_all(self, process, victim):
-        """Until none is there; ends them where that takes too long."""
+        """Waits until no process is left. Kills them if this takes too long."""
         begin = time.time()
         try:
             process.wait(timeout=SECONDS_TO_END)
@@ -110,7 +110,7 @@ class Killed:
         process = self.start()
         victim = random.choice(list(self.kills))
         if random.random() < 0.5:
-            # Open MPI 4.1.4 waits for ever for a rank that dies while it connects to mpirun.
+            # Open MPI 4.1.4 waits forever for a rank that dies while it connects to mpirun.
             self.wait_for(process, lambda: says("launch.by_mpi") in self.said() or (
                 victim == "the launcher" and len(processes_of(self.run)) == RANKS))
             time.sleep(random.uniform(0, 0.5))
@@ -120,7 +120,7 @@ class Killed:
         self.wait_for_all(process, self.kill(process, victim))
         announced = max([before] + [int(s) for s in re.findall(pattern("train.saved", step=r"(\d+)"), self.said())])
         newest = self.saved()
-        expect(newest >= announced, f"step {newest} is the newest, {announced} was announced")
+        expect(newest >= announced, f"step {newest} is the newest, but step {announced} was logged as saved")
         if newest > 0:
             verified = subprocess.run(
                 [self.job.lockstep, "checkpoint", "verify", str(self.checkpoints()[newest])],

@@ -1,4 +1,4 @@
-// A run that is killed at any time, again and again, ends as one that never was.
+// A run that is killed many times, at any moment, ends with the bits of an uninterrupted run.
 #include <random>
 
 #include "tests/end_to_end/run.h"
@@ -10,7 +10,7 @@ class Killed : public EndToEnd {
   std::vector<std::string> train_to(const std::string& run, std::int64_t steps,
                                     bool save_every_step) const {
     return with(train(run),
-                {"schedule.warmup_steps=4",  // else it depends on the number of steps
+                {"schedule.warmup_steps=4",  // the default depends on the number of steps
                  "train.steps=" + std::to_string(steps),
                  save_every_step ? "checkpoint.every_steps=1" : "checkpoint.every_steps=0"});
   }
@@ -22,7 +22,7 @@ class Killed : public EndToEnd {
                  "checkpoint.archive_directory=" + path("archive")});
   }
 
-  // Starts the run and kills it: half of the times while it starts, half while it steps and saves.
+  // Starts the run and kills it: half of the times at its start, half during steps and saves.
   void start_and_kill() {
     Process process = start(killed_to(1'000'000'000));
     const bool stepping = random_() % 2 == 0;
@@ -36,7 +36,7 @@ class Killed : public EndToEnd {
 
   std::int64_t saved() const {
     std::int64_t newest = 0;
-    std::error_code absent;  // killed before it made the directory
+    std::error_code absent;  // killed before it created the directory
     std::vector<fs::path> places{directory_ / "killed/checkpoints"};
     for (const auto& entry : fs::directory_iterator(directory_ / "local", absent))
       places.push_back(entry.path());
@@ -66,31 +66,31 @@ class Killed : public EndToEnd {
     EXPECT_FALSE(state("whole", name).empty());
   }
 
-  bool tiers_ = false;  // by way of a local directory, and milestones to an archive
+  bool tiers_ = false;  // save in a local directory, and copy milestones to an archive
 
  private:
   std::mt19937_64 random_{std::random_device{}()};
 };
 
-TEST_F(Killed, twenty_times_a_run_ends_as_if_it_never_was) {
+TEST_F(Killed, twenty_times_a_run_ends_with_the_bits_of_an_uninterrupted_one) {
   kill_again_and_again(20);
 }
 
-TEST_F(Killed, by_way_of_a_local_directory_too) {
+TEST_F(Killed, ten_times_a_run_with_a_local_directory_ends_with_the_same_bits) {
   tiers_ = true;
   kill_again_and_again(10);
 }
 
-TEST_F(Killed, full_hundreds_of_times_a_run_ends_as_if_it_never_was) {
+TEST_F(Killed, full_hundreds_of_times_a_run_ends_with_the_bits_of_an_uninterrupted_one) {
   kill_again_and_again(250);
 }
 
-TEST_F(Killed, full_by_way_of_a_local_directory_too) {
+TEST_F(Killed, full_hundreds_of_times_a_run_with_a_local_directory_ends_with_the_same_bits) {
   tiers_ = true;
   kill_again_and_again(250);
 }
 
-TEST_F(Killed, soak_thousands_of_times_a_run_ends_as_if_it_never_was) {
+TEST_F(Killed, soak_thousands_of_times_a_run_ends_with_the_bits_of_an_uninterrupted_one) {
   kill_again_and_again(25000);
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""64 ranks of a tiny model start on one machine within ten seconds, and train as one rank does.
+"""64 ranks of a tiny model start on one host within ten seconds, and train as one rank does.
 
 usage: many_ranks_test.py LOCKSTEP
 
-The start ends where the first step begins: with the line that says which weights a run starts from.
+The start ends when the first step begins: at the line with the weights that a run starts from.
 Exit 77 (skipped) without mpirun.
 """
 

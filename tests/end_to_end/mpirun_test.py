@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains under mpirun as people do, and compares with one rank.
+"""Trains under mpirun as users do, and compares with one rank.
 
 usage: mpirun_test.py LOCKSTEP
 
@@ -29,8 +29,8 @@ for name in list(ENVIRONMENT):  # this test may itself run under a launcher
     if name.startswith(("OMPI_COMM", "PMIX_", "SLURM_")):
         del ENVIRONMENT[name]
 
-# Ranks yield while they wait for each other. Beside tests that compute in the same session, each yield
-# costs a time slice (a run of 4 s took 150 s); sessions share the processors evenly.
+# Ranks yield while they wait for each other. If other tests compute in the same session, each yield costs a
+# time slice (a run of 4 s took 150 s). Sessions share the CPU cores evenly.
 ALONE = dict(env=ENVIRONMENT, start_new_session=True)
 
 failures = []
@@ -74,7 +74,7 @@ def same_losses(found, expected):
 
 
 def check_rows(lockstep, folder, job, config):
-    """Documents in rows, with prompts that do not count, and a mixture have the losses of one rank."""
+    """Documents in rows, with masked prompts, and a mixture have the losses of one rank."""
     lines = [json.dumps({"prompt": f"what is {i}? ", "response": f"{i * 7919 % 1000}"}) for i in range(120)]
     (folder / "pairs.jsonl").write_text("\n".join(lines))
     subprocess.run([lockstep, "data", "pack", str(folder / "pairs.jsonl"), "--prompt-field", "prompt",
@@ -98,7 +98,7 @@ def check_rows(lockstep, folder, job, config):
 
 
 def check_length(folder, job, config):
-    """Rows whose length changes have the losses of one rank, stopped once more or not."""
+    """Rows whose length changes have the losses of one rank, with or without another stop."""
     for name, ranks, parts in (("one", 1, [(32, 6), (64, 12)]), ("two", 2, [(32, 6), (64, 9), (64, 12)])):
         for length, steps in parts:
             code, said = job.run(config, folder / f"length_{name}", ranks, f"train.sequence_length={length}",
@@ -110,7 +110,7 @@ def check_length(folder, job, config):
 
 
 def check_addresses(folder, job, config):
-    """A small model trains under any `ulimit -v` from 1 GiB on (Open MPI takes 0.6 GiB of it), powers of two or not."""
+    """A small model trains under any `ulimit -v` of at least 1 GiB (Open MPI needs 0.6 GiB), powers of two or not."""
     for ranks, threads in ((1, 4), (2, 2)):
         for mib in (1000, 1025, 3000, 8200, 24000):
             train = job.command(config, folder / f"limit_{ranks}_{threads}_{mib}", ranks,
@@ -122,7 +122,7 @@ def check_addresses(folder, job, config):
 
 
 def check_more_addresses(folder, job, config):
-    """Where a limit of addresses suffices, each larger one does."""
+    """If a limit of addresses suffices, each larger one does."""
     suffices = None
     for mib in range(280, 322, 2):
         train = job.command(config, folder / f"more_{mib}", 1, ["train.steps=1", "train.threads=4"])
@@ -135,7 +135,7 @@ def check_more_addresses(folder, job, config):
 
 
 def check_few_addresses(folder, job, config):
-    """Below what a run needs, whatever meets the limit first (a map, the heap, a thread): the error names it."""
+    """If the limit is too low for a run, the error names it, whether a map, the heap or a thread fails first."""
     codes = set()
     for mib in range(32, 140, 6):
         train = job.command(config, folder / f"few_{mib}", 1, ["train.steps=1", "train.threads=3"])
@@ -149,9 +149,9 @@ def check_few_addresses(folder, job, config):
 
 
 def check_launcher_gone(job, config):
-    """A rank that waits in MPI_Init ends although nothing tells it that mpirun has gone."""
+    """A rank that waits in MPI_Init ends after mpirun has ended, although it gets no message."""
     asked = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", "env"], **ALONE, capture_output=True, text=True)
-    silent = socket.create_server(("127.0.0.1", 0))  # in place of mpirun: it accepts the rank's connection, and sends nothing
+    silent = socket.create_server(("127.0.0.1", 0))  # replaces mpirun: it accepts the connection of the rank, and sends nothing
     environment = dict(ENVIRONMENT)
     for line in sorted(asked.stdout.splitlines()):
         name, _, value = line.partition("=")
@@ -219,17 +219,17 @@ def check(lockstep, folder):
         expect(code == 0, f"{what}: ends with {code}: {said[-500:]}")
         expect(says("launch.started", launcher="mpirun", rank=0, ranks=ranks) in said, f"{what}: the log says who started it")
         expect(len(re.findall(f"^{pattern('step.of', step=6, steps=6)} 100", said, re.MULTILINE)) == 1,
-               f"{what}: one rank speaks: {said[-700:]}")
+               f"{what}: only one rank prints: {said[-700:]}")
         expect(same_losses(numbers(run), one[family]),
                f"{what}: {numbers(run)} is not {one[family]}")
         expect([line["step"] for line in metrics(run) if "slowest_rank" in line] == [6],
-               f"{what}: ranks compare their times behind the last step")
+               f"{what}: ranks compare their times after the last step")
 
     check_rows(lockstep, folder, job, configs["llama3"])
 
     check_length(folder, job, configs["llama3"])
 
-    # Stopped by a signal and started again: the bits of a run that was not.
+    # A run that is stopped by a signal and resumed has the losses of an uninterrupted run.
     settings = ["layout.tensor=2", "layout.keep_gathered=1", "precision.compute=bf16",
                 "precision.fp8=tensor", "train.steps=400", "eval.every_steps=0"]
     run = folder / "stopped"
@@ -242,19 +242,19 @@ def check(lockstep, folder):
     process.send_signal(signal.SIGUSR1)
     said = process.communicate(timeout=60)[1].decode(errors="replace")
     expect(process.returncode == 75, f"stopped by SIGUSR1: ends with {process.returncode}")
-    expect(says("train.stopping") in said, f"it hears SIGUSR1: {said[-900:]}")
+    expect(says("train.stopping") in said, f"it stops at SIGUSR1: {said[-900:]}")
     stopped = len(numbers(run))
     expect(5 <= stopped < 400, f"stopped at step {stopped}: {said[-300:]}")
     files = sorted(path.name for path in (run / "checkpoints" / f"step-{stopped:08}").iterdir())
-    expect(files == ["manifest.json", "node-rank-00000.safetensors"], f"a file a machine: {files}")
+    expect(files == ["manifest.json", "node-rank-00000.safetensors"], f"one file per host: {files}")
     code, said = job.run(configs["llama3"], run, 4, *settings)
-    expect(says("train.goes_on", step=stopped) in said, f"the same command goes on: {said[-500:]}")
-    expect(said.count(says("log.warning") + " precision.fp8 ") == 1, f"one rank warns of all: {said[-900:]}")
+    expect(says("train.goes_on", step=stopped) in said, f"the same command resumes: {said[-500:]}")
+    expect(said.count(says("log.warning") + " precision.fp8 ") == 1, f"one rank warns for all: {said[-900:]}")
     job.run(configs["llama3"], folder / "unstopped", 4, *settings)
     expect(numbers(run) == numbers(folder / "unstopped"),
-           "a run that was stopped has the losses of one that was not")
+           "a stopped run has other losses than an uninterrupted one")
 
-    # Stopped in an evaluation, which would take a minute.
+    # A run is stopped in an evaluation that would take a minute.
     (folder / "long.txt").write_text((folder / "text.txt").read_text() * 200)
     subprocess.run([lockstep, "data", "pack", str(folder / "long.txt"), "--tokenizer", "bytes", "--out",
                     str(folder / "long")], check=True, capture_output=True)
@@ -273,7 +273,7 @@ def check(lockstep, folder):
 
     check_launcher_gone(job, configs["llama3"])
 
-    # Refused by all, said once or by each, with the exit code of a wrong configuration.
+    # All ranks reject a wrong configuration with its exit code; one rank or each reports it.
     code, said = job.run(configs["llama3"], folder / "refused", 4, "layout.tensor=3")
     expect(code == 78 and says("layout.started", product="= 3", ranks=4) in said, f"tensor 3 of 4: {code} {said}")
     code, said = job.run(configs["llama3"], folder / "refused", 3, "layout.tensor=3")
@@ -281,7 +281,7 @@ def check(lockstep, folder):
     expect(not (folder / "refused").exists(), "a refused run leaves its directory")
     code, said = job.run(configs["llama3"], folder / "stopped", 4, *settings, "model.layers=3")
     expect(code == 78 and re.search(r"\bmodel\.layers\b.*\b3\b", said), f"another model: {code} {said}")
-    expect(says("train.stopping") not in said, f"it hears mpirun's SIGTERM: {said}")
+    expect(says("train.stopping") not in said, f"it stops at mpirun's SIGTERM: {said}")
     both = job.command(configs["llama3"], folder / "refused", 2, [])
     at = both.index("-n")
     different = both[:at] + ["-n", "1"] + both[at + 2:] + [":", "-n", "1"] + both[at + 2:] + [

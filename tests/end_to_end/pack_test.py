@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""`lockstep data pack` against a reference of its own, in Python's standard library: what is read (text and
-JSON lines, plain, gzip, zstd; files, directories, patterns, standard input), what documents become (bytes and
-byte-level BPE, prompts and responses, conversations), any number of threads, what is refused and where, and runs
-that are killed and go on.
+"""Compares `lockstep data pack` with a reference in Python's standard library:
+- inputs: text and JSON lines; plain, gzip, zstd; files, directories, patterns, standard input
+- documents: bytes and byte-level BPE, prompts and responses, conversations
+- any number of threads
+- rejected input, with its place
+- runs that are killed and resume
 
 usage: pack_test.py LOCKSTEP [KILLS]
 """
@@ -32,7 +34,7 @@ def expect(condition, what):
         print("FAILED:", what, flush=True)
 
 
-# A byte-level BPE, plainly: the first pair in the list of merges that is there is merged, wherever it stands.
+# A simple byte-level BPE: it merges the first pair in the list of merges that occurs, at all positions.
 
 def byte_alphabet():
     seen = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
@@ -47,7 +49,7 @@ PATTERN = re.compile(rb"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-
 
 
 class Bpe:
-    """`extra`: ids of no use, so that all need 32 bits."""
+    """`extra`: unused ids, so that ids need 32 bits."""
 
     def __init__(self, extra=0, specials=()):
         self.tokens = {bytes([b]): b for b in range(256)}
@@ -127,10 +129,10 @@ class Bytes:
     encode = plain
 
 
-# What is on the disk.
+# The files of a dataset.
 
 def read_dataset(folder):
-    """Its documents, each a list of tokens with their masks (None without); checks what it says of itself."""
+    """Returns the documents, each a list of tokens with their masks (None without). Checks the manifest."""
     manifest = json.loads((folder / "dataset.json").read_text())
     tokens, ends, mask = [], [], []
     size = {"u16": 2, "u32": 4}[manifest["dtype"]]
@@ -161,7 +163,7 @@ def digest(folder):
             for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-# Compression by other means.
+# Compression without Lockstep.
 
 def zstd(text):
     """A frame of stored blocks."""
@@ -259,7 +261,7 @@ def inputs(p, rng, tokenizers):
         path.write_bytes(gzip.compress(text))
         p.expect_documents([[tokenizer.document, *tokenizer.encode(t)] for t in parts], path, "--document-separator",
                            r"\n\n", *option, tokenizer=tokenizer, what="text")
-        # Of one document, longer than what is read at once, whose pieces must become what the whole does.
+        # One document, longer than a read: its pieces must give the tokens of the whole.
         whole = " ".join(text_of(rng, 2000) for _ in range(90)).encode()
         path.write_bytes(whole)
         p.expect_documents([[tokenizer.document, *tokenizer.encode(whole)]], path, *option, "--threads", 3,
@@ -273,7 +275,7 @@ def inputs(p, rng, tokenizers):
     p.expect_documents(both, folder, what="a directory")
     p.expect_documents(both, folder / "?.[tj]*", what="a pattern")
     p.expect_documents(both[:1], folder / "*.txt", what="a pattern")
-    # CRLF and BOM are text where the input is text.
+    # CRLF and BOM are text if the input is text.
     (folder / "b.txt").write_bytes(b"\xef\xbb\xbfa\r\nb")
     p.expect_documents([[256, *b"\xef\xbb\xbfa\r\nb"]], folder / "b.txt", what="bytes as they are")
 
@@ -294,7 +296,7 @@ def instruction(p, rng, tokenizers):
     talk_path.write_text("".join(
         json.dumps({"messages": [{"role": r, "content": c, "extra": 1} for r, c in talk]}) + "\n" for talk in talks)
         + '{"id": 1, "id": 2, "score": 1e400, "messages": [{"role": "assistant", "content": "a\\ud83d"}]}\n')
-    talks.append([("assistant", "a\ufffd")])  # as other lines of JSON are read
+    talks.append([("assistant", "a\ufffd")])  # as in other lines of JSON
     template = folder / "template.json"
     template.write_text(json.dumps({"roles": {r: {"prefix": f"{r}: ", "suffix": "\n"}
                                               for r in ("system", "user", "assistant")}}))
@@ -317,7 +319,7 @@ def instruction(p, rng, tokenizers):
                 ids, mask = [t.document], [0]
                 for role, content in talk:
                     prefix, suffix = around(role)
-                    if markup == "llama3":  # its template has message['content'] | trim, which is this
+                    if markup == "llama3":  # its template has message['content'] | trim
                         content = content.strip()
                     for part, encode, counts in ((prefix, t.encode, 0), (content, t.plain, role == "assistant"),
                                                  (suffix, t.encode, role == "assistant")):
@@ -370,7 +372,7 @@ def refusals(p, rng):
         (folder / name).write_bytes(data)
         for threads in (1, 4):
             p.refused([name, *parts] if name != "empty.jsonl" else parts, folder / name, "--threads", threads)
-    # Of many refusals the first, whatever thread found another one earlier.
+    # The first of many errors is reported, even if another thread found a later one before.
     lines = [b'{"text": "%s"}\n' % (b"x" * rng.randrange(2000)) for _ in range(3000)]
     for i in range(1500, 3000, 7):
         lines[i] = b"{}\n"
@@ -389,7 +391,7 @@ def not_unicode(p):
     path.write_bytes(b"caf\xe9 and \xff\xfe the end")
     done = p.run("pack", path, "--out", p.out(), "--tokenizer", p.folder / "bpe")
     expect(says("unicode.many", count=3) in done.stderr.decode() and b"byte 3" in done.stderr,
-           f"what is no UTF-8 is counted: {done.stderr}")
+           f"invalid UTF-8 is counted: {done.stderr}")
     path = p.folder / "half.jsonl"
     path.write_bytes(b'{"text": "a"}\n{"text": "\\ud800"}\n')
     done = p.run("pack", path, "--out", p.out())
@@ -397,8 +399,8 @@ def not_unicode(p):
 
 
 def odd_lines(p, rng):
-    """What Python's json writes and reads, and cut texts: with lone surrogates, NaN and Infinity, and bytes that are no
-    UTF-8. Against what Python reads of the lines, a lone surrogate as U+FFFD."""
+    """Lines as Python's json writes them, and cut texts: with lone surrogates, NaN and Infinity, and invalid UTF-8. They
+    give the texts that Python reads, with U+FFFD for a lone surrogate."""
     lines, expected, replaced, numbers, seen = [], [], 0, 0, re.compile("[\ud800-\udfff]")
     for i in range(400):
         text = "".join(rng.choice(["a", "\u00e9", "\U0001f600", "\ud800", "\udc00", '"', "\\ud800", "NaN", "\n"])
@@ -416,14 +418,14 @@ def odd_lines(p, rng):
     path.write_bytes(b"".join(lines))
     out = p.out()
     done = p.run("pack", path, "--out", out)
-    expect(done.returncode == 0, f"odd lines end nothing: {done.stderr}")
+    expect(done.returncode == 0, f"irregular lines are accepted: {done.stderr}")
     if done.returncode == 0:
-        expect([tokens for tokens, _ in read_dataset(out)[1]] == expected, "they are what Python reads")
+        expect([tokens for tokens, _ in read_dataset(out)[1]] == expected, "texts differ from those of Python")
         expect(says("unicode.many", count=replaced) in done.stderr.decode(), f"{replaced}: {done.stderr}")
         expect(says("json.not_finite", count=numbers) in done.stderr.decode(), f"{numbers}: {done.stderr}")
     done = p.run("pack", path, "--out", p.out(), "--field", "score")
     expect(done.returncode == 65 and f'"score" {says("json.not_string")}' in done.stderr.decode(),
-           f"where it is read it is refused: {done.stderr}")
+           f"a field that is read is rejected: {done.stderr}")
 
 
 def expect_same(found, expected, what):
@@ -431,8 +433,8 @@ def expect_same(found, expected, what):
     expect(found == expected, f"{what}: {sorted(f for f in files if found.get(f) != expected.get(f))}")
 
 
-def goes_on(p, rng, kills):
-    """Killed again and again, the same command ends with the same bytes; another one is refused."""
+def resumes_after_kills(p, rng, kills):
+    """After many kills, the same command ends with the same bytes. Another command is rejected."""
     folder = p.folder / "long"
     folder.mkdir()
     lines = b"".join(json.dumps({"text": text_of(rng, rng.randrange(200)), "p": "ask", "r": "say"}).encode() + b"\n"
@@ -467,12 +469,12 @@ def goes_on(p, rng, kills):
         done = subprocess.run(command, capture_output=True)
         expect(done.returncode == 0, f"{options}: killed {killed} times, then: {done.stderr}")
         expect_same(digest(out), whole, f"{options}: killed {killed} times, then whole")
-        expect(not work.exists(), f"{work} is gone")
-        print(f"  killed {killed} times of {kills}, went on {went_on} times", flush=True)
-    refuses_others(p, folder, mixed)
+        expect(not work.exists(), f"{work} is removed")
+        print(f"  killed {killed} times of {kills}, resumed {went_on} times", flush=True)
+    rejects_other_commands(p, folder, mixed)
 
 
-def refuses_others(p, folder, options):
+def rejects_other_commands(p, folder, options):
     out = p.out()
     work = pathlib.Path(f"{out}.tmp")
     command = [p.lockstep, "data", "pack", *map(str, options), "--out", str(out)]
@@ -499,7 +501,7 @@ def refuses_others(p, folder, options):
     progress = (work / "progress.json").read_bytes()
     done = p.run("pack", "-", "--out", out, stdin=b"text")
     expect(done.returncode == 64 and says("pack.other_command") in done.stderr.decode(), f"standard input is refused: {done.stderr}")
-    expect((work / "progress.json").read_bytes() == progress, "and takes nothing away")
+    expect((work / "progress.json").read_bytes() == progress, "a rejected command changes the progress")
     first = folder / "a.jsonl.gz"
     data, times = first.read_bytes(), os.stat(first)
     first.write_bytes(gzip.compress(gzip.decompress(data)[1:]))
@@ -519,7 +521,7 @@ def refuses_others(p, folder, options):
 
 
 def memory(p):
-    """One document of 200 MB, plain and compressed to little, in bounded memory."""
+    """One document of 200 MB, plain and highly compressed, is packed in bounded memory."""
     path = p.folder / "huge"
     piece = b"the cat sat on a mat and then it ran away " * 1000
     with open(path, "wb") as file:
@@ -541,7 +543,7 @@ def memory(p):
 
 def main():
     lockstep, kills = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 12
-    measured = [] if len(sys.argv) > 3 else [memory]  # not what a sanitizer takes
+    measured = [] if len(sys.argv) > 3 else [memory]  # not with a sanitizer, which needs more memory
     with tempfile.TemporaryDirectory() as folder:
         p = Packing(lockstep, pathlib.Path(folder))
         rng = random.Random(1)
@@ -550,7 +552,7 @@ def main():
             bpe = Bpe(extra, OF_LLAMA3)
             tokenizers[str(bpe.write(p.folder / name))] = bpe
         for part in ((inputs, p, rng, tokenizers), (instruction, p, rng, tokenizers), (refusals, p, rng), (not_unicode, p), (odd_lines, p, rng),
-                     (goes_on, p, rng, kills), *((part, p) for part in measured)):
+                     (resumes_after_kills, p, rng, kills), *((part, p) for part in measured)):
             begin = time.monotonic()
             part[0](*part[1:])
             print(f"{part[0].__name__}: {time.monotonic() - begin:.1f} s", flush=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`plan` says what `train` then takes, its formulas hold, and what is wrong is refused by name.
+"""`plan` predicts the memory of `train`, its formulas hold, and it rejects wrong input by name.
 
 usage: plan_test.py LOCKSTEP [SANITIZERS]
 """
@@ -25,7 +25,7 @@ CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
 DGX = CONFIGS / "clusters" / "dgx_h100.toml"
 failures = []
 
-# As published: Hugging Face's model cards, and for GPT-2 its 124M without what is tied.
+# Published numbers: the model cards of Hugging Face, and for GPT-2 124M without the tied head.
 PARAMETERS = {"gpt2_124m": 124_439_808, "llama3_8b": 8_030_261_248, "llama3_70b": 70_553_706_496,
               "qwen2.5_0.5b": 494_032_768, "qwen3_0.6b": 596_049_920, "smollm3_3b": 3_075_098_624}
 
@@ -68,7 +68,7 @@ def plan(*arguments, code=0):
 def check_formulas(found):
     for formula in found["formulas"]:
         names = dict(formula["inputs"], sqrt=math.sqrt, exp=math.exp, expm1=math.expm1, min=min, max=max)
-        value = eval(formula["formula"], {"__builtins__": {}}, names)  # of our own program
+        value = eval(formula["formula"], {"__builtins__": {}}, names)  # safe: Lockstep printed it
         expect(math.isclose(value, formula["value"], rel_tol=1e-9, abs_tol=1e-12), f"{formula}: {value}")
     names = {formula["name"] for formula in found["formulas"]}
     for name in ("mfu", "step_seconds", "device_bytes", "goodput", "best_interval_seconds", "wall_seconds"):
@@ -82,7 +82,7 @@ def check_sums(found):
 
 
 def check_calls(found):
-    """Rows sum to what their component takes alone; components with rows are those of the step."""
+    """Rows sum to the time of their component without overlap. Components with rows are those of the step."""
     step = {part["name"]: part["seconds"] for part in found["components"]}
     for part in found["calls"]:
         rows = part["rows"]
@@ -97,9 +97,9 @@ def check_calls(found):
 
 
 def check_explanation(config, cluster, folder):
-    """With one rank nothing overlaps; with several what does is said."""
+    """With one rank nothing overlaps; with several, the plan reports the overlap."""
     read = folder / "read.toml"
-    read.write_text("storage_read_bytes_per_second = 1e4\n" + cluster.read_text())  # slower than it computes
+    read.write_text("storage_read_bytes_per_second = 1e4\n" + cluster.read_text())  # slower than compute
     alone = plan(config, "--cluster", read, "--ranks", 1, "--explain", "--check")
     for part in check_calls(alone).values():
         expect(math.isclose(part["alone_seconds"], part["step_seconds"], rel_tol=1e-9), f"{part['component']} overlaps")
@@ -126,7 +126,7 @@ def check_explanation(config, cluster, folder):
 
 
 def check_against_train(config, cluster, folder):
-    """The memory is what `train` announces, to its three digits."""
+    """The memory equals that which `train` announces, to three digits."""
     threads = ("--set", "train.threads=2")
     found = plan(config, "--cluster", cluster, "--ranks", 1, "--explain", *threads)
     check_sums(found)
@@ -144,7 +144,7 @@ def check_against_train(config, cluster, folder):
 
 
 def check_masked(config, cluster, folder):
-    """Sequences that leave ranks without work are said alike by the plan and as `train` starts."""
+    """The plan and `train` at its start report masked sequences with the same words."""
     odd = ("--set", "train.batch_tokens=96", "--set", "train.micro_batch=2", "--set", "train.steps=1")
     def masked(found):
         return [note for note in found["notes"] if re.match(pattern("train.masked"), note)]
@@ -161,7 +161,7 @@ def check_masked(config, cluster, folder):
 
 
 def check_text():
-    """A row is there for what there is, and says what it comes from."""
+    """The text has rows only for existing parts, with the origin of their numbers."""
     model = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 2, "--check", "--set", "layout.shard=16")
     text, _ = run("plan", *model)
     host = says("plan.memory_of_host", ranks=8)
@@ -179,7 +179,7 @@ def check_text():
 
 
 def check_no_zeros():
-    """What is small has a smaller unit; no line ends in blanks."""
+    """Small numbers have a smaller unit. No line ends in blanks."""
     tiny = ("--set", "train.steps=1", "--set", "train.batch_tokens=8192", "--set", "schedule.warmup_steps=0")
     for more in ((), ("--set", "layout.sharding=full"), tiny):
         text, _ = run("plan", CONFIGS / "gpt2_124m.toml", "--cluster", DGX, "--nodes", 1, "--set", "layout.replicate=1", *more)
@@ -190,7 +190,7 @@ def check_no_zeros():
 
 
 def check_named_machines(config, cluster, folder):
-    """Those of the configuration are meant where no option names others."""
+    """The cluster of the configuration counts unless an option names another one."""
     named = plan(config, "--set", f"plan.cluster={cluster}", "--check", "--ranks", 1)
     expect(named["cluster"] == "processors", f"{named['cluster']}")
     _, why = run("plan", config, "--check", code=78)
@@ -209,7 +209,7 @@ def check_named_machines(config, cluster, folder):
 
 
 def check_wishes():
-    """What a plan takes otherwise than it was asked is a note."""
+    """A note reports each setting that a plan changes."""
     def notes(model, *arguments):
         return plan(CONFIGS / f"{model}.toml", "--gpu", "H100", *arguments)["notes"]
     longer = notes("gpt2_124m", "--sequence-length", 4096, "--check")
@@ -224,7 +224,7 @@ def check_wishes():
 
 
 def check_impossible_layouts():
-    """They are refused as a plan can be changed, and what cannot be by any number of ranks comes first."""
+    """Impossible layouts are rejected with a remedy. Errors for any number of ranks come first."""
     model = (CONFIGS / "llama3_8b.toml", "--gpu", "H100")
     indivisible = says("layout.indivisible", tensor=3, key="model.heads", size=32)
     _, why = run("plan", *model, "--set", "layout.tensor=3", "--check", code=78)
@@ -247,7 +247,7 @@ def check_impossible_layouts():
 
 
 def check_attention():
-    """Document masks keep attention from cuDNN: a plan has the price of what runs, and says so."""
+    """Document masks exclude cuDNN attention. The plan has the price of the kernels that run, and a note."""
     args = (CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 8, "--check", "--set")
     own, cudnn, chosen = (plan(*args, setting) for setting in (
         "data.document_mask=true", "data.document_mask=false", "train.attention=own"))
@@ -258,7 +258,7 @@ def check_attention():
 
 
 def check_derived_axes():
-    """A configuration that sets one axis says what the number of ranks makes of the other."""
+    """If a configuration sets one axis, a note has the other axis, which follows from the number of ranks."""
     def derived(key, other, other_size, tensor):
         return says("plan.derived", key=key, size=32, ranks=256, other=other, other_size=other_size, tensor=tensor)
 
@@ -272,7 +272,7 @@ def check_derived_axes():
 
 
 def check_misfits():
-    """Figures agree, only what is to be changed is named, and nodes that would do, or that none would."""
+    """Figures agree. The error names only settings to change, and a number of nodes that suffices, if any."""
     few = CONFIGS / "clusters" / "cpu.toml"
     for model, nodes in (("llama3_8b", says("plan.room", nodes=32)), ("llama3_70b", says("plan.no_room", most="32,768"))):
         _, why = run("plan", CONFIGS / f"{model}.toml", "--cluster", few, code=78)
@@ -290,7 +290,7 @@ def check_misfits():
 
 
 def check_page():
-    """docs/planning.md shows what its command prints, some rows left out."""
+    """docs/planning.md shows the output of its command, without some rows."""
     page = (CONFIGS.parent / "docs" / "planning.md").read_text()
     command, example = re.search(r"\n    lockstep (plan configs/llama3_8b.*)\n\n((?:    .*\n|\n)+)", page).groups()
     text, _ = run(*[CONFIGS.parent / word if word.startswith("configs/") else word for word in command.split()])
@@ -305,7 +305,7 @@ def check_page():
 
 
 def check_hosts(folder):
-    """A host that is too small is refused as a GPU is, with what would fit."""
+    """A host that is too small is rejected like a GPU, with settings that fit."""
     model = CONFIGS / "llama3_8b.toml"
     offload = ("--nodes", 2, "--set", "train.offload_optimizer=true", "--set", "train.recompute=block", "--set",
                "layout.shard=16")
@@ -317,7 +317,7 @@ def check_hosts(folder):
     expect(free["host_capacity_bytes"] == 0 and not free["constants_measured"], "nothing is known")
     each = sum(part["bytes"] for part in free["host_memory"])
     parts = {part["name"]: part["bytes"] for part in free["host_memory"]}
-    # Masters and moments of a sixteenth, 12 bytes a weight, and the padding of shards.
+    # Master weights and moments of a sixteenth, 12 bytes per weight, and the padding of shards.
     state = parts["master_weights"] + parts["moments"]
     expect(1 <= state / (12 * PARAMETERS["llama3_8b"] / 16) < 1.01, f"{parts}")
     gpus.write_text(base + f"host_memory_bytes = {8 * each}\n")
@@ -346,7 +346,7 @@ def check_models():
 
 
 def check_intervals():
-    """A configuration saves each one to five minutes on the machines of its comment, at ten or more best intervals."""
+    """On the hosts of its comment, a configuration saves every one to five minutes, at ten or more best intervals."""
     for name in PARAMETERS:
         if name == "llama3_70b" and "thread" in sys.argv[2:]:
             continue
@@ -362,7 +362,7 @@ def check_intervals():
 
 
 def check_kept():
-    """With memory for all weights sharding of gradients says what keeping all blocks does."""
+    """With memory for all weights, the search proposes sharding of gradients instead of keeping all blocks."""
     found = plan(CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--nodes", 128, "--set",
                  "data.document_mask=false")["search"]["best"]
     expect(all(one["keep_gathered"] == 0 for one in found), f"{found}")
@@ -391,7 +391,8 @@ def check_what_if():
 
 
 def check_other_ranks(folder):
-    """Asked for ranks that the configuration's layout is not for, a plan proposes one; and for one node's file, several."""
+    """For ranks that do not fit the layout of the configuration, a plan proposes another layout. A cluster file of one
+    node also serves several nodes."""
     model = CONFIGS / "llama3_8b.toml"
     found = plan(model, "--gpu", "H100", "--ranks", 20)
     layout = found["layout"]
@@ -412,14 +413,14 @@ def check_other_ranks(folder):
 
 
 def check_without_limit_of_stack():
-    """As clusters have it; half of a process's addresses are no memory's then."""
+    """Clusters often have no limit of the stack. Then half of the addresses of a process cannot be mapped."""
     done = subprocess.run([LOCKSTEP, "plan", CONFIGS / "llama3_8b.toml", "--cluster", DGX], capture_output=True, text=True,
                           timeout=300, check=False, preexec_fn=lambda: resource.setrlimit(
                               resource.RLIMIT_STACK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)))
     expect(done.returncode == 0, f"without a limit of the stack: {done.returncode}: {done.stderr[-500:]}")
 
 
-# As `preflight` writes one.
+# A cluster file as `preflight` writes it.
 MEASURED = {
     "format": "lockstep cluster 1", "name": "measured", "device": "cuda", "nodes": 2, "ranks_per_node": 8, "threads": 1,
     "inside_latency_seconds": 1e-5, "across_latency_seconds": 1e-4, "compute_beside": 1.5, "other_beside": 1.5, "wait_share": 0,
@@ -436,12 +437,12 @@ MEASURED = {
 
 
 def check_what_was_measured(folder):
-    """It is left out of what a plan asks of another GPU, or of another network, and nothing else is."""
+    """A plan for another GPU or network ignores the measurements of it, and only these."""
     model = (CONFIGS / "llama3_8b.toml", "--check", "--set", "layout.shard=16")
     measured, without, known = folder / "measured.json", folder / "without.json", folder / "known.toml"
     measured.write_text(json.dumps(MEASURED))
     base = plan(*model, "--cluster", measured)
-    expect(base["constants_measured"] and base["step_seconds"] > 10, "what was measured counts")
+    expect(base["constants_measured"] and base["step_seconds"] > 10, "measurements count")
     less = dict(MEASURED, links=MEASURED["links"][:1])  # inside a domain
     less["hardware"] = dict(MEASURED["hardware"], nic_bytes_per_second=46e9)
     without.write_text(json.dumps(less))
@@ -523,7 +524,7 @@ def check_refusals(config, cluster, folder):
 
 
 def check_any_bytes(config, folder):
-    """Whatever stands in the files, they are planned with or refused."""
+    """Any bytes of the files are planned with or rejected."""
     rng = random.Random(7)
     good = PROCESSORS.format(nodes=1, ranks=1, memory=2**30).encode()
     damaged = folder / "damaged.toml"

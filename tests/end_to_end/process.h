@@ -1,4 +1,4 @@
-// Runs the binary as a person does: arguments in, exit code and both outputs back.
+// Runs the binary as a user does: it takes arguments, and returns the exit code and both outputs.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ inline std::string read_all(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A lockstep process whose outputs go into files of `directory`. It does not outlive the test.
+// Process is a lockstep process with its outputs in files of `directory`. It ends with the test.
 class Process {
  public:
   Process(const std::filesystem::path& directory, std::vector<std::string> arguments)
@@ -36,11 +36,11 @@ class Process {
       argv.push_back(argument.data());
     argv.push_back(nullptr);
     for (const auto& file : {out_, err_})
-      std::filesystem::remove(file);  // what an earlier process said is not this one's
+      std::filesystem::remove(file);  // the output of an earlier process
     pid_ = fork();
     LOCKSTEP_CHECK(pid_ >= 0, "cannot fork");
     if (pid_ != 0) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed cannot end it
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a killed test cannot run its destructor
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
     execv(argv[0], argv.data());
@@ -55,14 +55,14 @@ class Process {
     wait();
   }
 
-  // The exit code; a signal that ended it counts 128 and its number.
+  // The exit code; after a signal, 128 plus its number.
   int wait() {
     int status = 0;
     waitpid(std::exchange(pid_, 0), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
-  // Once standard error holds `text`. False when the process ends, or a minute passes, before.
+  // Waits until standard error holds `text`. False if the process ends, or a minute passes, before.
   bool says(const std::string& text) const {
     for (int i = 0; i < 6000; ++i) {
       if (err().find(text) != std::string::npos) return true;

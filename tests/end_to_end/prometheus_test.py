@@ -4,7 +4,7 @@
 usage: prometheus_test.py LOCKSTEP NVML REPOSITORY
 
 LOCKSTEP is the program on the simulated GPU, NVML the directory with the stand-in for NVIDIA's library. Prometheus
-(with promtool: Debian's package prometheus) runs on the loopback in a directory of its own. Exit 77 (skipped) without.
+(with promtool: Debian's package prometheus) runs on the loopback in a separate directory. Exit 77 (skipped) without.
 """
 
 import json
@@ -28,7 +28,7 @@ from tiny_run import configuration, pack
 PLAN = {"format": "lockstep plan 1", "step_seconds": 0.4, "tokens_per_second": 1280, "mfu": 0.5, "mfu_square": 0.5,
         "components": [{"name": "attention", "seconds": 0.1}, {"name": "optimizer", "seconds": 0.05}],
         "memory": [], "capacity_bytes": 1 << 30, "checkpoint_bytes": 1 << 20, "cluster": "one"}
-# What Grafana puts in the place of its variables.
+# The values that Grafana puts in place of its variables.
 VARIABLES = {"$__rate_interval": "30s", "$run": ".*"}
 PATIENCE_SECONDS = 300
 
@@ -58,7 +58,7 @@ def wait_for(what, condition):
 
 
 def query(server, expression):
-    """What Prometheus says: a list of series; raises with its words where it does not parse."""
+    """The answer of Prometheus, a list of series. Raises its message if the expression does not parse."""
     try:
         answer = get(f"{server}/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
     except urllib.error.HTTPError as error:
@@ -93,7 +93,7 @@ def check_dashboard(server, dashboard):
         except ValueError as error:
             expect(False, f"{where}: {error}")
             continue
-        # Annotations mark what does not happen here, and no rank of one is slow.
+        # Annotations mark events that do not happen here, and a single rank is never slow.
         expect(result or where.startswith("annotation") or "_rank_seconds" in expression,
                f"{where}: no data for {expression}")
         known.add(where)
@@ -114,9 +114,9 @@ def check_alerts_evaluate(server, rules):
         expect(state == "ok", f"alert {name}: {state}, {why}")
 
 
-# name: series that make it fire, the first minute at which it does, and one in which nothing is wrong.
+# name: series that make the alert fire.
 SYNTHETIC = {
-    # By minute; a step was done at 0, and from minute 3 on none is.
+    # Values per minute; the last step is done in minute 3.
     "LockstepStuck": [("lockstep_last_step_timestamp_seconds", "0 60 120 180x40"), ("lockstep_running", "1x44"),
                       ("lockstep_step_seconds", "5x44")],
     "LockstepGoodputLow": [("lockstep_goodput_ratio", "0.5x60"), ("lockstep_running", "1x60"),
@@ -129,20 +129,20 @@ SYNTHETIC = {
                          ("lockstep_running", "1x60")],
     "LockstepGpuThrottled": [("lockstep_gpu_throttled", "1x60"), ("lockstep_running", "1x60")],
 }
-# None of them fires.
+# Series for which no alert fires.
 HEALTHY = [
     [("lockstep_last_step_timestamp_seconds", "0+60x44"), ("lockstep_running", "1x44"), ("lockstep_step_seconds", "5x44"),
      ("lockstep_goodput_ratio", "0.95x44"), ('lockstep_goodput_seconds{kind="productive"}', "4000x44"),
      ("lockstep_skipped_steps_total", "7x44"), ("lockstep_mfu_ratio", "0.39x44"), ("lockstep_plan_mfu_ratio", "0.4x44"),
      ("lockstep_gpu_throttled", "0 0 1 1 0x44"), ("lockstep_median_rank_seconds", "1x44"),
      ('lockstep_slowest_rank_seconds{rank="3"}', "1.05x44")],
-    # It ended; or its steps take half an hour.
+    # A run that ended, and one whose steps take half an hour.
     [("lockstep_last_step_timestamp_seconds", "0x44"), ("lockstep_running", "0x44"), ("lockstep_goodput_ratio", "0.5x44"),
      ('lockstep_goodput_seconds{kind="idle"}', "4000x44"), ("lockstep_mfu_ratio", "0.1x44"),
      ("lockstep_plan_mfu_ratio", "0.4x44"), ("lockstep_gpu_throttled", "1x44"), ("lockstep_median_rank_seconds", "1x44"),
      ('lockstep_slowest_rank_seconds{rank="3"}', "1.3x44")],
     [("lockstep_last_step_timestamp_seconds", "0x44"), ("lockstep_running", "1x44"), ("lockstep_step_seconds", "1800x44")],
-    # It is young.
+    # A run that started a short time ago.
     [("lockstep_goodput_ratio", "0.1x44"), ("lockstep_running", "1x44"),
      ('lockstep_goodput_seconds{kind="restart"}', "600x44")],
 ]
@@ -176,15 +176,15 @@ def check_alerts_fire(rules_path, rules, folder):
         done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
     for name, samples in SYNTHETIC.items():
-        # promtool says what fires where it was told that nothing does.
+        # promtool expects no alert, so it reports the one that fires.
         code, said = promtool(samples, [name])
         expect(code != 0 and f"alertname:{name}" in said.replace(" ", "").replace('"', ""),
                f"{name} does not fire: {code}, {said}")
         code, said = promtool(samples, [other for other in names if other != name])
-        expect(code == 0, f"beside {name}, others fire: {said}")
+        expect(code == 0, f"alerts other than {name} fire: {said}")
     for samples in HEALTHY:
         code, said = promtool(samples, names)
-        expect(code == 0, f"fires where nothing is wrong: {said}")
+        expect(code == 0, f"an alert fires for a healthy run: {said}")
 
 
 def read_rules(path):
@@ -217,7 +217,7 @@ scrape_configs:
         run = folder / f"a \"{device}\" run"
         run.mkdir()
         (run / "plan.json").write_text(json.dumps(PLAN))
-        # A step that a simulated GPU does in a fraction of a second.
+        # A simulated GPU does a step in a fraction of a second.
         settings = ["model.layers=1", "model.mlp_width=32", "train.batch_tokens=32", "train.micro_batch=1",
                     "eval.tokens=32", "train.steps=1000000", "eval.every_steps=10", "checkpoint.every_steps=15",
                     "log.every_steps=1", f"log.metrics_port={self.ports[device]}"]

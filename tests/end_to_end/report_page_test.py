@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The page of `lockstep report` in a browser: nothing is asked of the network or said to the console, in light
-and dark and on a phone nothing is cut, and mouse, fingers and keys look closer.
+"""The page of `lockstep report` in a browser has no network requests and no console output. In light, in dark and on
+a phone nothing is cut. Mouse, touch and keys zoom.
 
 usage: report_page_test.py LOCKSTEP [PICTURES]
 
@@ -78,7 +78,7 @@ def make_run(run, steps, seed, evil=False, evaluations=40, finite=1.0):
 
 
 def make_unequal(folder):
-    """A run that ended, one that stopped, one without a configuration, and one that has done no step."""
+    """A run that ended, one that stopped, one without a configuration, and one without steps."""
     for seed, (name, steps) in enumerate({"whole": 500, "half": 400, "bare": 500, "empty": 1}.items()):
         make_run(folder / name, steps, seed)
     end = {"event": "end", "time_seconds": 1.79e9 + 9999, "step": 500, "exit_code": 0, "why": "done"}
@@ -93,7 +93,7 @@ def make_unequal(folder):
 
 
 def make_stuck(run):
-    """A start that has done no step, of a plan of nothing and lines without a peak."""
+    """A start without steps, an empty plan, and lines without a peak."""
     make_run(run, 10, 1)
     plan = json.loads((run / "plan.json").read_text())
     (run / "plan.json").write_text(json.dumps(dict(plan, memory=[{"name": "weights", "bytes": 0}], capacity_bytes=0)))
@@ -104,7 +104,7 @@ def make_stuck(run):
         {"event": "start", "time_seconds": 1.79e9 + 30, "step": 10, "ranks": 1, "hosts": ["a"]}]))
 
 
-# The ticks of axes of any range, those that are not told apart.
+# Ticks of axes of any range that have equal labels.
 SAME_TICKS = """(() => {
   const same = [];
   let state = 7;
@@ -131,7 +131,7 @@ def check_numbers(page):
 
 
 def button(name):
-    """The element, by the phrase that is its title."""
+    """The element with this phrase as its title."""
     return f"document.querySelector('.choice button[title=\"{says(name)}\"]')"
 
 
@@ -139,7 +139,7 @@ TOOLTIP = "[...document.querySelectorAll('.tooltip')].filter(t => !t.hidden).map
 
 
 def check_lost(page):
-    """Where a run that goes on has no loss any more, its last one is not shown."""
+    """At steps where a run has no loss, its last loss is not shown."""
     x, y, width, _ = page.run(BOX % 0)
     for at, there in ((0.2, True), (0.5, False)):
         page.mouse("mouseMoved", x + at * width, y + 70)
@@ -149,7 +149,7 @@ def check_lost(page):
 
 
 def check_ended(page):
-    """Where a run has ended, it has no value, and what the cursor stands at is said."""
+    """After its end a run has no value; the tooltip has the step of the cursor."""
     x, y, width, _ = page.run(BOX % 0)
     page.mouse("mouseMoved", x + 0.5 * width, y + 70)
     page.settle()
@@ -206,9 +206,9 @@ def check_words(page, folder):
 
 
 def check_many(page, phone):
-    """Ten runs: their legend leaves the screen to the charts, what a tooltip says is whole, and later runs are striped."""
+    """With ten runs the legend is small, the tooltip is not cut, and later runs are striped."""
     high = page.run("document.querySelector('.toolbar').offsetHeight / innerHeight")
-    expect(high < 0.2, f"the legend takes {100 * high:.0f} % of the screen")
+    expect(high < 0.2, f"the legend covers {100 * high:.0f} % of the screen")
     striped = page.run("[...document.querySelectorAll('.legend input')].map(i => getComputedStyle(i).backgroundImage != 'none' ? 's' : '-').join('')")
     expect(striped == "--------ss", f"striped in the legend: {striped}")
     page.run("document.querySelector('.plot svg').scrollIntoView({block: 'center'})")
@@ -231,7 +231,7 @@ def check_many(page, phone):
         expect(top >= y + height - 1, "the tooltip covers the chart")
 
 
-# Where a chart is, and what part of the axis is seen.
+# The position of a chart, and the visible part of its axis.
 BOX = "(() => { const b = document.querySelectorAll('.plot svg')[%d].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
 TICKS = "[...document.querySelector('.plot svg').querySelectorAll('text')].map(t => t.textContent).join(' ')"
 ZOOMED = f"!{button('report.zoom_out')}.disabled"
@@ -249,8 +249,8 @@ def check_still(page, where):
     bad = page.run("[...document.querySelectorAll('svg *')].filter(e => [...e.attributes].some(a => /NaN|Infinity|undefined/.test(a.value))).length")
     expect(bad == 0, f"{where}: {bad} elements without a place")
     text = page.run("document.body.innerText")
-    expect("NaN" not in text and "undefined" not in text and "[object" not in text, f"{where}: it says NaN or the like")
-    expect(page.run("document.querySelectorAll('main img').length") == 0, f"{where}: what a file says became an element")
+    expect("NaN" not in text and "undefined" not in text and "[object" not in text, f"{where}: it shows NaN or the like")
+    expect(page.run("document.querySelectorAll('main img').length") == 0, f"{where}: text of a file became an element")
     small = page.run("[...document.querySelectorAll('.plot svg text')].filter(t => { const b = t.getBoundingClientRect(); return b.x < -1 || b.right > innerWidth + 1; }).length")
     expect(small == 0, f"{where}: {small} labels are cut")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A run trains, stops and goes on; its report says what metrics.jsonl does, and two runs are compared.
+"""A run trains, stops and resumes. Its report has the numbers of metrics.jsonl, and two runs are compared.
 
 usage: report_test.py LOCKSTEP
 """
@@ -35,7 +35,7 @@ def run(*arguments, code=0):
 
 
 class Page(html.parser.HTMLParser):
-    """What stands in a page: its tags, what they refer to, and the block of data."""
+    """The contents of a page: its tags, their links, and the block of data."""
 
     def __init__(self, path):
         super().__init__()
@@ -58,7 +58,7 @@ class Page(html.parser.HTMLParser):
 
 
 def same(a, b):
-    """To six digits, as the page has them."""
+    """True if the numbers are equal to six digits, as in the page."""
     return a == b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-5))
 
 
@@ -84,7 +84,7 @@ def main():
         config = tiny_run.configuration(folder, "llama3")
         a, b = folder / "a", folder / "b"
         run("train", config, "--run", a)
-        run("train", config, "--run", a, "--set", "train.steps=9")  # goes on
+        run("train", config, "--run", a, "--set", "train.steps=9")  # resumes
         run("train", config, "--run", b, "--set", "optimizer.learning_rate=0.01")
 
         said = run("report", a)
@@ -126,7 +126,7 @@ def main():
 
 
 def damage(path, directory, lines):
-    """Whatever stands in the file, the report ends as it should, and shows the lines that are whole."""
+    """For any bytes in the file, the report has a valid exit code and shows the undamaged lines."""
     good = path.read_bytes()
     rng = random.Random(7)
     for round_ in range(40):
@@ -150,7 +150,7 @@ def damage(path, directory, lines):
             whole = set(good.split(b"\n")) & set(bytes(text).split(b"\n")[:-1])
             expect(len(shown["points"]["step"]) + 4 >= len(whole) - 1, f"round {round_}: {shown['notes']}")
             if bytes(text) != good and len(shown["points"]["step"]) < len(lines):
-                expect(shown["notes"] or len(text) < len(good), f"round {round_}: nothing is said")
+                expect(shown["notes"] or len(text) < len(good), f"round {round_}: there is no note")
     path.write_bytes(good)
 
 

@@ -1,5 +1,5 @@
-// What a run does when it is started again: goes on bitwise, refuses to become another run, and
-// never throws work away.
+// A run that is started again resumes bitwise, rejects settings of another run, and never discards
+// work.
 #include <algorithm>
 #include <map>
 #include <regex>
@@ -21,8 +21,8 @@ std::ostream& operator<<(std::ostream& out, const Variant& v) {
 }
 class ResumeOf : public EndToEnd, public ::testing::WithParamInterface<Variant> {
  protected:
-  // Datasets of short documents: text in several shards, and prompts with responses, whose masks
-  // leave out the prompts, so few that a run reads them more than once.
+  // Packs datasets of short documents: text in several shards, and prompts with responses. The
+  // masks exclude the prompts. The pairs are so few that a run reads them more than once.
   void pack() {
     std::ofstream text(directory_ / "text"), pairs(directory_ / "pairs.jsonl");
     for (int i = 0; i < 2000; ++i)
@@ -56,7 +56,7 @@ class ResumeOf : public EndToEnd, public ::testing::WithParamInterface<Variant> 
   }
 };
 
-TEST_P(ResumeOf, a_stopped_run_goes_on_bitwise_and_watching_it_changes_nothing) {
+TEST_P(ResumeOf, a_stopped_run_resumes_bitwise_and_evaluations_and_samples_change_no_bit) {
   pack();
   const std::vector<std::string> watched{"eval.every_steps=5", "eval.tokens=96",
                                          "log.sample_every_steps=4", "log.sample_tokens=6"};
@@ -104,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "data.rows=windows", "data.shuffle_shards=2", "data.document_mask=true"}}),
     [](const auto& p) { return std::string(p.param.name); });
 
-// A: stopped once, where its mixture changes. B: stopped there and at other steps too.
-TEST_F(Resume, a_mixture_that_changes_at_a_step_is_read_alike_however_often_the_run_is_stopped) {
+// Run `whole` stops once, when its mixture changes. Run `run` stops there and at other steps.
+TEST_F(Resume, a_changed_mixture_is_read_in_the_same_order_however_often_the_run_is_stopped) {
   write_tokens(directory_ / "more.bin", 15000);
   const auto source = [&](const char* file, const char* weight) {
     return str("{path = \"", path(file), "\", weight = ", weight, "}");
@@ -134,11 +134,11 @@ TEST_F(Resume, a_mixture_that_changes_at_a_step_is_read_alike_however_often_the_
   }
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
-  // Steps of before the change are computed again as they were.
+  // Steps before the change are reproduced.
   auto verify = mixture(two, "40", "whole");
   verify.insert(verify.end(), {"--verify-resume", "25"});
   expect_contains(run(verify, 0), "again from the checkpoint of step 10: losses");
-  // Other tokens in its place are refused.
+  // Other tokens in the same file are rejected.
   write_tokens(directory_ / "more.bin", 14000);
   const auto refused = run(mixture(two, "41", "run"), 78);
   expect_contains(refused,
@@ -149,8 +149,8 @@ TEST_F(Resume, a_mixture_that_changes_at_a_step_is_read_alike_however_often_the_
   expect_contains(run(allowed, 0), "data.source " + path("small.bin") + " is repeated for ");
 }
 
-// Those that were recorded behind the newest checkpoint, with the data that were read then.
-TEST_F(Resume, recorded_steps_are_computed_again_before_a_mixture_changes) {
+// The steps after the newest checkpoint are computed with the data that they read at first.
+TEST_F(Resume, recorded_steps_are_verified_before_a_mixture_changes) {
   write_tokens(directory_ / "more.bin", 15000);
   const auto of = [&](const char* name, const std::string& sources, const char* steps,
                       const std::vector<std::string>& more) {
@@ -166,7 +166,7 @@ TEST_F(Resume, recorded_steps_are_computed_again_before_a_mixture_changes) {
              two = one + ", " + source("more.bin", "2.5"), three = one + ", " + other;
   run(of("whole", one, "20", {}), 0);
   run(of("whole", three, "40", {}), 0);
-  // Its checkpoint of the last step is lost: it was killed then.
+  // The checkpoint of the last step is removed, as if the run had been killed.
   const std::vector<std::string> verify{"--verify-resume", "5"};  // they follow step 20
   run(of("run", one, "25", {}), 0);
   fs::remove_all(checkpoint("run", 25));
@@ -188,7 +188,7 @@ TEST_F(Resume, recorded_steps_are_computed_again_before_a_mixture_changes) {
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 }
 
-TEST_F(Resume, rows_of_another_length_are_read_alike_however_often_the_run_is_stopped) {
+TEST_F(Resume, rows_of_another_length_are_read_in_the_same_order_however_often_the_run_is_stopped) {
   const auto rows_of = [&](const char* name, const char* length, const char* steps) {
     return with(train(name), {str("train.sequence_length=", length), "model.max_positions=128",
                               str("train.steps=", steps)});
@@ -203,7 +203,7 @@ TEST_F(Resume, rows_of_another_length_are_read_alike_however_often_the_run_is_st
   run(rows_of("whole", "128", "40"), 0);
   for (const char* steps : {"13", "23", "30"})
     run(rows_of("run", "64", steps), 0);
-  // Rows of before are not read again.
+  // Rows of the earlier length are not read again.
   auto verify = rows_of("run", "128", "40");
   verify.insert(verify.end(), {"--verify-resume", "5"});
   expect_contains(run(verify, 78),
@@ -219,7 +219,7 @@ TEST_F(Resume, rows_of_another_length_are_read_alike_however_often_the_run_is_st
   EXPECT_EQ(metrics("run", 40).at("tokens_seen").as_integer(), 40 * 256);
 }
 
-TEST_F(Resume, a_damaged_checkpoint_is_passed_over) {
+TEST_F(Resume, a_damaged_checkpoint_is_skipped) {
   run(train("whole"), 0);
   run(train("run", {"--set", "train.steps=20"}), 0);
   damage(checkpoint("run", 20));
@@ -230,7 +230,7 @@ TEST_F(Resume, a_damaged_checkpoint_is_passed_over) {
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 }
 
-TEST_F(Resume, a_run_without_a_checkpoint_that_can_be_used_is_left_as_it_was) {
+TEST_F(Resume, a_run_without_a_valid_checkpoint_is_an_error_and_stays_unchanged) {
   run(train("run", {"--set", "train.steps=20"}), 0);
   for (const std::int64_t step : {10, 20})
     damage(checkpoint("run", step));
@@ -244,7 +244,7 @@ TEST_F(Resume, a_run_without_a_checkpoint_that_can_be_used_is_left_as_it_was) {
   expect_contains(run(train("run"), 0), "starting from random weights");
 }
 
-TEST_F(Resume, another_model_or_order_of_the_data_is_refused_and_what_else_changed_is_said) {
+TEST_F(Resume, a_different_model_or_data_order_is_rejected_and_other_changes_are_logged) {
   run(train("run", {"--set", "train.steps=10"}), 0);
   const std::vector<std::pair<std::vector<std::string>, std::string>> refused{
       {{"model.heads=4"}, "heads = 2, but model.heads is 4"},
@@ -261,14 +261,14 @@ TEST_F(Resume, another_model_or_order_of_the_data_is_refused_and_what_else_chang
   EXPECT_EQ(said.find("changed: model"), std::string::npos) << said;
 }
 
-TEST_F(Resume, steps_that_were_recorded_can_be_computed_again_first) {
+TEST_F(Resume, recorded_steps_can_be_verified_before_a_resume) {
   run(train("whole"), 0);
   run(with(train("run"), {"train.steps=25", "train.weight_hash_every_steps=5"}), 0);
   const auto metrics = directory_ / "run/metrics.jsonl";
   const auto recorded = read_all(metrics);
   auto again = with(train("run"), {"train.weight_hash_every_steps=5"});
   again.insert(again.end(), {"--verify-resume", "5"});
-  // The newest checkpoint is of the last step: an earlier one is.
+  // The newest checkpoint is of the last step, so the verification starts from an earlier one.
   const auto verified =
       "computed steps 21 to 25 again from the checkpoint of step 20: losses, gradient norms and 1 "
       "weight hashes are bit-identical to the recorded ones";
@@ -290,7 +290,7 @@ TEST_F(Resume, steps_that_were_recorded_can_be_computed_again_first) {
   expect_contains(run(again, 78), "has no step after a checkpoint of this run");
 }
 
-TEST_F(Resume, weights_that_are_others_in_memory_than_those_that_were_saved_are_refused) {
+TEST_F(Resume, loaded_weights_with_another_hash_than_the_saved_one_are_an_error) {
   run(with(train("run"), {"train.steps=20"}), 0);
   const auto step = checkpoint("run", 20);
   auto manifest = read_manifest(step);
@@ -306,7 +306,7 @@ TEST_F(Resume, weights_that_are_others_in_memory_than_those_that_were_saved_are_
   run(train("run"), 0);
 }
 
-TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_archive) {
+TEST_F(Resume, checkpoints_are_copied_from_a_local_directory_to_the_run_and_an_archive) {
   run(train("whole"), 0);
   const auto tiers = [&](const std::string& steps) {
     return with(train("run"),
@@ -338,19 +338,19 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
   run({"eval", archive.path().string(), "--tokens", "64"}, 0);
   expect_contains(run({"checkpoint", "prune", archive.path().string()}, 65), "expected a run");
 
-  // As if the machine had died before it was copied.
+  // The files are as if the host had died before the copy.
   fs::remove_all(checkpoint("run", 25));
   fs::remove(local.path() / "step-00000025/copied");
   expect_contains(run(tiers("30"), 0),
                   "copied step 25 back to " + path("run/checkpoints") + " from ");
-  // What a person takes away does not come back from the machine, but what the archive has does.
+  // Checkpoints that a user removes do not come back from the host, but from the archive they do.
   fs::remove_all(directory_ / "run/checkpoints");
   expect_contains(run(tiers("40"), 0), "copied step 30 back to " + path("run/checkpoints") +
                                            " from " + archive.path().string());
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 
-  // Of a step that is damaged where it was copied to, the machine's own is taken.
+  // If the copy of a step is damaged, the checkpoint on the host is used.
   flip(checkpoint("run", 40) / "rank-00000.safetensors", 5000, 1);
   const auto again = run(tiers("40"), 0);
   expect_contains(again, "copied step 40 back to " + path("run/checkpoints") + " from " +
@@ -359,8 +359,8 @@ TEST_F(Resume, checkpoints_go_by_way_of_a_local_directory_to_the_run_and_to_an_a
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 }
 
-TEST_F(Resume, a_last_checkpoint_that_stays_on_the_machine_is_an_error) {
-  const SmallDisk disk(100'000);  // what is logged, and no checkpoint
+TEST_F(Resume, a_last_checkpoint_that_is_not_copied_is_an_error) {
+  const SmallDisk disk(100'000);  // space for logs, but not for a checkpoint
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
   fs::create_symlink(disk.path(), directory_ / "run");
   const auto command =
@@ -373,12 +373,12 @@ TEST_F(Resume, a_last_checkpoint_that_stays_on_the_machine_is_an_error) {
   expect_contains(run(command, 0), "copied step 5 back to ");
 }
 
-TEST_F(Resume, an_imported_run_goes_on_from_what_its_machines_have) {
+TEST_F(Resume, an_imported_run_resumes_from_the_checkpoints_on_its_hosts) {
   run(with(train("run"), {"train.steps=1"}), 0);
   run({"checkpoint", "import", path("run"), "--out", path("imported")}, 0);
   const std::string local = "checkpoint.local_directory=" + path("local");
   run(with(train("imported"), {"train.steps=5", local}), 0);
-  // As if the machine had died before it was copied.
+  // The files are as if the host had died before the copy.
   fs::remove_all(checkpoint("imported", 5));
   for (const auto& of_run : fs::directory_iterator(directory_ / "local"))
     fs::remove(of_run.path() / "step-00000005/copied");
@@ -387,8 +387,8 @@ TEST_F(Resume, an_imported_run_goes_on_from_what_its_machines_have) {
   expect_contains(said, "resuming from step 5 of 8");
 }
 
-// The archive has the import too, as step 0 is a multiple of everything.
-TEST_F(Resume, an_imported_run_may_begin_again_from_its_import) {
+// The archive also has the import, because 0 is a multiple of every interval.
+TEST_F(Resume, an_imported_run_may_restart_from_its_import) {
   run(with(train("run"), {"train.steps=1"}), 0);
   run({"checkpoint", "import", path("run"), "--out", path("imported")}, 0);
   const std::vector<std::string> archive{"checkpoint.archive_directory=" + path("archive"),
@@ -399,7 +399,7 @@ TEST_F(Resume, an_imported_run_may_begin_again_from_its_import) {
                   "starting from the weights in ");
 }
 
-TEST_F(Resume, an_archive_that_cannot_be_opened_is_left_out) {
+TEST_F(Resume, an_unreadable_archive_is_ignored_only_if_the_run_has_a_checkpoint) {
   fs::create_symlink("loop", directory_ / "loop");
   const std::string archive = "checkpoint.archive_directory=" + path("loop"),
                     milestones = "checkpoint.keep_every_steps=100";
@@ -407,17 +407,17 @@ TEST_F(Resume, an_archive_that_cannot_be_opened_is_left_out) {
   const auto said = run(with(train("run"), {"train.steps=8", archive, milestones}), 0);
   expect_contains(said, "checkpoint.archive_directory is ignored: ");
   expect_contains(said, "resuming from step 5 of 8");
-  // Who knows what it has of a run that has nothing?
+  // A run without checkpoints may have some in the archive.
   expect_contains(run(with(train("other"), {archive, milestones}), 65), "loop");
 }
 
-TEST_F(Resume, nothing_to_verify_is_refused) {
+TEST_F(Resume, verify_resume_without_a_checkpoint_is_an_error) {
   auto command = train("run");
   command.insert(command.end(), {"--verify-resume", "5"});
   expect_contains(run(command, 78), "--verify-resume: there is no checkpoint in " + path("run"));
 }
 
-TEST_F(Resume, tiers_that_cannot_be_used_are_told_of_at_the_start) {
+TEST_F(Resume, unusable_checkpoint_directories_are_reported_at_the_start) {
   const std::string nowhere = "/proc/nowhere";
   expect_contains(run(with(train("run"), {"checkpoint.local_directory=" + nowhere}), 65),
                   nowhere + ": cannot create the directory");
@@ -429,7 +429,7 @@ TEST_F(Resume, tiers_that_cannot_be_used_are_told_of_at_the_start) {
   expect_contains(said, "warning: step 5 is not copied to " + nowhere);
 }
 
-TEST_F(Resume, a_list_with_a_damaged_checkpoint_exits_as_bad_data) {
+TEST_F(Resume, checkpoint_list_exits_with_the_code_of_bad_data_if_one_is_damaged) {
   run(with(train("run"), {"train.steps=20"}), 0);
   run({"checkpoint", "list", path("run")}, 0);
   damage(checkpoint("run", 10));
@@ -461,7 +461,7 @@ TEST_F(Resume, checkpoints_are_verified_inspected_compared_and_pruned) {
   expect_contains(output({"checkpoint", "verify", at_20}, 65), "  damaged: ");
 }
 
-TEST_F(Resume, regular_checkpoints_and_the_best_stay) {
+TEST_F(Resume, checkpoints_at_the_interval_and_the_best_stay) {
   run(with(train("run"), {"checkpoint.keep_last=1", "checkpoint.keep_every_steps=20"}), 0);
   EXPECT_FALSE(fs::exists(checkpoint("run", 10)));
   EXPECT_TRUE(fs::exists(checkpoint("run", 20)));
@@ -471,11 +471,11 @@ TEST_F(Resume, regular_checkpoints_and_the_best_stay) {
                       " (keep_last 1, keep_every_steps 20, keep_best 0)");
   EXPECT_TRUE(fs::exists(checkpoint("run", 20)));
   run({"checkpoint", "prune", path("run"), "--keep-every-steps", "0"}, 0);
-  const auto good =  // as the newest was told; the one between may have been saved later than that
+  const auto good =  // that the newest one names; the one between may have been saved later
       read_manifest(checkpoint("run", 40)).about.at("last_good_checkpoint").as_integer();
   EXPECT_EQ(fs::exists(checkpoint("run", 20)), good == 20);
   EXPECT_TRUE(fs::exists(checkpoint("run", 40)));
-  // A learning rate at which the first evaluation is the best.
+  // With this learning rate the first evaluation is the best.
   run(with(train("best"), {"checkpoint.keep_last=1", "checkpoint.keep_best=1",
                            "eval.every_steps=10", "optimizer.learning_rate=3"}),
       0);
@@ -486,14 +486,14 @@ TEST_F(Resume, regular_checkpoints_and_the_best_stay) {
   EXPECT_NE(losses.begin()->second, 40) << "it stays as the newest";
 }
 
-TEST_F(Resume, tokens_seen_are_those_of_the_batches_that_were) {
+TEST_F(Resume, tokens_seen_are_the_sum_of_all_batches) {
   run(with(train("run"), {"train.steps=10"}), 0);
   run(with(train("run"), {"train.steps=20", "train.batch_tokens=512"}), 0);
   EXPECT_EQ(metrics("run", 10).at("tokens_seen").as_integer(), 2560);
   EXPECT_EQ(metrics("run", 20).at("tokens_seen").as_integer(), 2560 + 5120);
 }
 
-TEST_F(Resume, a_run_that_diverges_stops_at_a_checkpoint_that_is_good) {
+TEST_F(Resume, a_diverging_run_aborts_and_names_the_last_good_checkpoint) {
   const std::vector<std::string> diverging{"optimizer.learning_rate=100",
                                            "optimizer.weight_decay=100", "train.most_skipped=3",
                                            "checkpoint.every_steps=1", "checkpoint.keep_last=1"};
@@ -515,7 +515,7 @@ TEST_F(Resume, a_run_that_diverges_stops_at_a_checkpoint_that_is_good) {
   expect_contains(again, "resuming from step " + match[2].str());
 }
 
-// A run on a small disk, filled until `relieve`.
+// FullDisk has a run on a small disk, which is full until relieve().
 class FullDisk : public EndToEnd {
  protected:
   void SetUp() override {
@@ -533,7 +533,7 @@ class FullDisk : public EndToEnd {
   SmallDisk disk_{kBytes};
 };
 
-// Its evaluations take a minute.
+// Signalled has a run whose evaluations take a minute.
 class Signalled : public EndToEnd {
  protected:
   Process start_run() {
@@ -555,14 +555,14 @@ TEST_F(Signalled, during_an_evaluation_a_run_saves_and_ends_at_once) {
   EXPECT_EQ(losses("run").size(), 2u);
 }
 
-TEST_F(Signalled, while_it_starts_a_run_ends_as_one_that_may_go_on) {
+TEST_F(Signalled, during_its_start_a_run_ends_with_the_code_of_a_resumable_run) {
   Process process = start_run();
   ASSERT_TRUE(process.says("memory: ")) << process.err();
   process.signal(SIGUSR1);
   EXPECT_EQ(process.wait(), 75) << process.err();
 }
 
-TEST_F(FullDisk, a_save_that_fails_is_said_and_tried_again) {
+TEST_F(FullDisk, a_failed_save_is_reported_and_retried) {
   fill(300'000);  // less than a checkpoint
   Process process = start(with(train("run"), {"train.steps=1000000", "log.tensorboard=false"}));
   ASSERT_TRUE(process.says("step 10 is not saved: ")) << process.err();
@@ -572,7 +572,7 @@ TEST_F(FullDisk, a_save_that_fails_is_said_and_tried_again) {
   EXPECT_EQ(process.wait(), 75) << process.err();
 }
 
-TEST_F(FullDisk, a_save_that_nothing_follows_ends_the_run) {
+TEST_F(FullDisk, a_failed_last_save_aborts_the_run) {
   fill(300'000);
   const auto said = run(with(train("run"), {"train.steps=20", "log.tensorboard=false"}), 74);
   expect_contains(said, "step 10 is not saved: ");
@@ -580,12 +580,12 @@ TEST_F(FullDisk, a_save_that_nothing_follows_ends_the_run) {
   EXPECT_EQ(losses("run").size(), 20u);
 }
 
-// A shorter line may fit where a longer one did not; what fails after it is warned of again.
-TEST_F(FullDisk, a_log_that_cannot_be_written_is_warned_of_once) {
+// A shorter line may fit after a longer one failed. The next failure is then reported again.
+TEST_F(FullDisk, an_unwritable_log_is_reported_once_until_it_is_written_again) {
   fill(32'000);
   Process process = start(with(
       train("run"), {"train.steps=1000000", "checkpoint.every_steps=0", "log.prometheus_file=''"}));
-  ASSERT_TRUE(process.says("tfevents")) << process.err();       // the second of two files that grow
+  ASSERT_TRUE(process.says("tfevents")) << process.err();  // the second of two files that grow
   const auto lines = [&] {
     const auto err = process.err();
     std::ptrdiff_t count = 0;

@@ -1,4 +1,4 @@
-// A tiny run: what the tests of whole runs share.
+// A tiny run, which the tests of whole runs share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace lockstep::testing {
 
 namespace fs = std::filesystem;
 
-// A directory with a tiny configuration and a dataset of repeated sentences.
+// EndToEnd has a directory with a tiny configuration and a dataset of repeated sentences.
 class EndToEnd : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -46,21 +46,21 @@ class EndToEnd : public ::testing::Test {
   Process start(std::vector<std::string> arguments) const {
     return Process(directory_, std::move(arguments));
   }
-  // Runs to its end; the exit code must be `expected`. Returns standard error.
+  // Runs a command to its end; the exit code must be `expected`. Returns standard error.
   std::string run(std::vector<std::string> arguments, int expected) const {
     Process process = start(std::move(arguments));
     EXPECT_EQ(process.wait(), expected) << process.err();
     return process.err();
   }
 
-  // The same for its standard output.
+  // The same, but returns standard output.
   std::string output(std::vector<std::string> arguments, int expected) const {
     Process process = start(std::move(arguments));
     EXPECT_EQ(process.wait(), expected) << process.err();
     return process.out();
   }
 
-  // What a step of a run computed, without its times.
+  // The results of each step of a run, without times.
   std::vector<std::string> losses(const std::string& run) const {
     std::ifstream in(directory_ / run / "metrics.jsonl");
     std::vector<std::string> lines;

@@ -1,5 +1,4 @@
-// A run from the command line: it learns, stops when asked, goes on bitwise, and refuses what is
-// wrong.
+// A run from the command line learns, stops at a signal, resumes bitwise, and rejects wrong input.
 #include "tests/end_to_end/run.h"
 
 #include <cstring>
@@ -24,7 +23,7 @@ TEST_F(EndToEnd, a_run_learns_saves_evaluates_and_generates) {
   EXPECT_EQ(second.out(), text);
 }
 
-TEST_F(EndToEnd, weights_that_are_not_numbers_are_refused_by_name) {
+TEST_F(EndToEnd, nan_weights_are_an_error_that_names_the_model) {
   run(train("run", {"--set", "train.steps=1"}), 0);
   const auto model = path("model");
   run({"checkpoint", "export", path("run"), "--out", model, "--dtype", "fp32"}, 0);
@@ -43,7 +42,7 @@ TEST_F(EndToEnd, weights_that_are_not_numbers_are_refused_by_name) {
   }
 }
 
-TEST_F(EndToEnd, each_verb_that_takes_a_model_names_forms_that_are_not_read) {
+TEST_F(EndToEnd, each_command_with_a_model_names_unsupported_formats) {
   const auto quantised = path("quantised"), adapter = path("adapter");
   fs::create_directory(quantised);
   spit(quantised + "/config.json",
@@ -77,7 +76,7 @@ TEST_F(EndToEnd, each_verb_that_takes_a_model_names_forms_that_are_not_read) {
   expect_contains(run({"generate", path("source"), hub[0], hub[1]}, 65), models[0].second);
 }
 
-TEST_F(EndToEnd, a_stopped_run_goes_on_bitwise) {
+TEST_F(EndToEnd, a_signal_stops_a_run_and_a_killed_run_resumes_bitwise) {
   run(train("whole"), 0);
   for (const auto& [number, code] : {std::pair{SIGTERM, 75}, {SIGUSR1, 75}, {SIGINT, 130}}) {
     const auto name = "stopped-" + std::to_string(number);
@@ -88,7 +87,7 @@ TEST_F(EndToEnd, a_stopped_run_goes_on_bitwise) {
     EXPECT_EQ(process.wait(), code) << process.err();
     EXPECT_NE(process.err().find("stopped by a signal after step"), std::string::npos);
   }
-  // Killed without warning, at some step behind the tenth: what was not saved is done again.
+  // Killed without warning, at some step after the tenth: unsaved steps are computed again.
   Process killed = start(train("killed"));
   ASSERT_TRUE(killed.says("saved step 10 ")) << killed.err();
   killed.signal(SIGKILL);
@@ -99,7 +98,7 @@ TEST_F(EndToEnd, a_stopped_run_goes_on_bitwise) {
   EXPECT_FALSE(state("whole", "step-00000040").empty());
 }
 
-TEST_F(EndToEnd, changed_data_are_refused_unless_allowed) {
+TEST_F(EndToEnd, changed_data_are_rejected_unless_allowed) {
   run(train("run", {"--set", "train.steps=10"}), 0);
   write_tokens(directory_ / "tokens.bin", 21000);
   const auto said = run(train("run"), 78);
@@ -107,7 +106,8 @@ TEST_F(EndToEnd, changed_data_are_refused_unless_allowed) {
   run(train("run", {"--allow-dataset-change"}), 0);
 }
 
-TEST_F(EndToEnd, validation_of_another_tokenizer_is_refused_and_of_the_same_data_said) {
+TEST_F(EndToEnd,
+       validation_data_of_another_tokenizer_are_rejected_and_the_training_data_are_reported) {
   spit(directory_ / "text.txt", std::string(4000, 'x'));
   run({"data", "pack", path("text.txt"), "--out", path("bytes")}, 0);
   expect_contains(run(train("run", {"--set", "data.validation=" + path("bytes")}), 78),
@@ -117,7 +117,7 @@ TEST_F(EndToEnd, validation_of_another_tokenizer_is_refused_and_of_the_same_data
                   "data.validation equals data.train");
 }
 
-TEST_F(EndToEnd, the_configuration_that_a_run_saved_goes_on_with_that_run) {
+TEST_F(EndToEnd, the_saved_configuration_of_a_run_resumes_the_run) {
   run(train("run", {"--set", "train.steps=10"}), 0);
   const auto said = run({"train", path("run/config.toml"), "--set", "train.steps=12"}, 0);
   EXPECT_NE(said.find("resuming from step 10 of 12"), std::string::npos) << said;
@@ -161,7 +161,7 @@ TEST_F(EndToEnd, a_run_starts_from_the_weights_of_another) {
       << scaled;
 }
 
-TEST_F(EndToEnd, an_evaluation_takes_at_most_the_tokens_asked_for) {
+TEST_F(EndToEnd, an_evaluation_reads_at_most_the_requested_tokens) {
   run(train("run", {"--set", "train.steps=1"}), 0);
   const auto tokens = [&](const char* most) {
     Process eval = start({"eval", path("run"), "--data", path("tokens.bin"), "--sequence-length",
@@ -175,8 +175,8 @@ TEST_F(EndToEnd, an_evaluation_takes_at_most_the_tokens_asked_for) {
   EXPECT_EQ(tokens("0"), 19968);
 }
 
-// MPI itself knows of one rank.
-TEST_F(EndToEnd, variables_that_an_mpirun_left_are_refused) {
+// MPI itself has one rank.
+TEST_F(EndToEnd, leftover_variables_of_mpirun_are_rejected) {
   setenv("LSAN_OPTIONS", "detect_leaks=0", 1);  // NOLINT(concurrency-mt-unsafe) Open MPI leaks
   setenv("OMPI_COMM_WORLD_SIZE", "4", 1);       // NOLINT(concurrency-mt-unsafe)
   setenv("OMPI_COMM_WORLD_RANK", "1", 1);       // NOLINT(concurrency-mt-unsafe)
@@ -194,7 +194,7 @@ TEST_F(EndToEnd, variables_that_an_mpirun_left_are_refused) {
   EXPECT_NE(first.find("started rank 0 (MPI: rank 0 of 1)"), std::string::npos) << first;
 }
 
-// Seen by its time, which stands beside the step's, and by losses, which it does not change.
+// The measurement shows in the time of evaluations, and it does not change losses.
 TEST_F(EndToEnd, the_peak_is_measured_again_at_the_first_evaluation_or_save) {
   run(with(train("saved"), {"eval.tokens=256", "train.steps=12", "checkpoint.every_steps=5"}), 0);
   run(with(train("kept"), {"eval.tokens=256", "train.steps=12", "checkpoint.every_steps=0"}), 0);
@@ -207,7 +207,7 @@ TEST_F(EndToEnd, the_peak_is_measured_again_at_the_first_evaluation_or_save) {
   EXPECT_EQ(losses("saved"), losses("kept"));
 }
 
-TEST_F(EndToEnd, metrics_say_where_the_time_between_steps_went) {
+TEST_F(EndToEnd, metrics_have_the_times_of_evaluations_saves_and_components) {
   run(with(train("run"), {"eval.every_steps=5", "eval.tokens=256", "train.steps=20"}), 0);
   const auto seconds = [&](std::int64_t step, const char* what) {
     return metrics("run", step).at(std::string(what) + "_seconds").as_double();
@@ -228,11 +228,11 @@ TEST_F(EndToEnd, metrics_say_where_the_time_between_steps_went) {
   }
 }
 
-// Big enough that what any process takes does not matter. An evaluation takes the most, and is in
-// the peak of the step behind it.
-TEST_F(EndToEnd, the_memory_of_a_run_is_what_was_announced) {
+// The run is so large that the base memory of a process does not matter. An evaluation needs the
+// most memory, which is in the peak of the next step.
+TEST_F(EndToEnd, the_memory_of_a_run_equals_the_announced_memory) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers take memory of their own";
+  GTEST_SKIP() << "sanitizers need memory of their own";
 #endif
   const auto said =
       run(with(train("run"), {"train.steps=2", "eval.every_steps=1", "train.sequence_length=64",
@@ -263,7 +263,7 @@ TEST_F(EndToEnd, a_model_survives_export_and_import) {
   run({"checkpoint", "import", path("hf"), "--out", path("run")}, 64);  // it has checkpoints
 }
 
-TEST_F(EndToEnd, an_imported_run_trains_as_one_that_starts_from_the_same_weights) {
+TEST_F(EndToEnd, an_imported_run_trains_as_a_run_from_the_same_weights) {
   run(train("run", {"--set", "train.steps=10"}), 0);
   run({"checkpoint", "import", path("run"), "--out", path("imported")}, 0);
   const auto said = run(train("imported", {"--set", "train.steps=5"}), 0);
@@ -274,7 +274,7 @@ TEST_F(EndToEnd, an_imported_run_trains_as_one_that_starts_from_the_same_weights
   EXPECT_EQ(losses("imported").size(), 8u);
 }
 
-TEST_F(EndToEnd, what_is_wrong_is_named_with_a_meaningful_exit_code) {
+TEST_F(EndToEnd, errors_name_their_cause_and_have_meaningful_exit_codes) {
   EXPECT_NE(run({"trian"}, 64).find("did you mean train"), std::string::npos);
   EXPECT_NE(run(train("run", {"--set", "train.stesp=3"}), 78).find("train.steps"),
             std::string::npos);

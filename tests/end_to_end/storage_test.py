@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Storage that fails while a run trains or a command writes, and a run's directory that is removed, moved
-or replaced: the exit code, what is reported, and that nothing of another run is touched.
+"""Storage fails while a run trains or a command writes; the directory of a run is removed, moved or replaced.
+Checks the exit code, the message, and that files of other runs stay unchanged.
 
 usage: storage_test.py LOCKSTEP [mpirun]
 """
@@ -64,7 +64,7 @@ class Storage(unittest.TestCase):
             time.sleep(0.02)
 
     def begin(self, command):
-        """A run that has saved."""
+        """Starts a run and waits for its first save."""
         process = self.start(command)
         self.wait_for(lambda: list(self.run_folder.glob("checkpoints/step-????????")), "a save", process)
         return process
@@ -91,19 +91,19 @@ class Storage(unittest.TestCase):
             with self.subTest(command[0]):
                 self.expect_end(self.limited(4, [LOCKSTEP, *command]), 74, "File too large")
 
-    def test_logs_beyond_a_limit_of_file_sizes_have_holes(self):
-        # A checkpoint has 450 KiB or less; metrics.jsonl comes to 512 KiB before step 1000.
+    def test_logs_beyond_a_limit_of_file_sizes_lack_lines(self):
+        # A checkpoint has at most 450 KiB; metrics.jsonl reaches 512 KiB before step 1000.
         run = self.limited(512, self.train(steps=1000, every=0))
         self.expect_end(run, 0, "metrics.jsonl: ", "File too large", says("train.log_holes"))
 
-    def test_a_run_whose_directory_is_removed_ends_at_the_next_save(self):
+    def test_a_run_whose_directory_is_removed_aborts_at_the_next_save(self):
         run = self.begin(self.train())
         shutil.rmtree(self.run_folder, ignore_errors=True)
-        shutil.rmtree(self.run_folder, ignore_errors=True)  # a save may have been under way
+        shutil.rmtree(self.run_folder, ignore_errors=True)  # again, because a save may have been in progress
         self.expect_end(run, 65, says("train.run_gone"))
         self.assertFalse(self.run_folder.exists())
 
-    def test_a_run_whose_directory_is_moved_says_where_it_is_and_goes_on_when_it_is_back(self):
+    def test_a_run_whose_directory_is_moved_names_the_new_path_and_resumes_after_it_is_moved_back(self):
         run = self.begin(self.train())
         moved = self.folder / "moved"
         self.run_folder.rename(moved)
@@ -115,7 +115,7 @@ class Storage(unittest.TestCase):
         again.send_signal(signal.SIGTERM)
         self.expect_end(again, 75)
 
-    def test_of_two_runs_in_one_place_the_one_that_lost_it_ends_and_writes_nothing_there(self):
+    def test_a_run_whose_directory_another_run_took_aborts_and_writes_nothing_there(self):
         first = self.begin(self.train())
         first.send_signal(signal.SIGSTOP)
         self.run_folder.rename(self.folder / "moved")
@@ -142,7 +142,7 @@ class Storage(unittest.TestCase):
         self.assertEqual(tiny_run.metrics(self.run_folder)[0]["step"] % 20, 1)
 
     @unittest.skipUnless(HAS_MPIRUN, "without mpirun")
-    def test_all_ranks_end_when_the_directory_is_removed(self):
+    def test_all_ranks_abort_if_the_directory_is_removed_or_moved(self):
         for change, code, text in ((shutil.rmtree, 65, says("train.run_gone")),
                                    (lambda path: path.rename(self.folder / "moved"), 65, "moved/lock")):
             run = self.begin(["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", *self.train()])

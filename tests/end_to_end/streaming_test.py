@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs on a remote dataset have the losses of the local one, bit for bit, whatever its server does; each shard
-comes once a machine; kills, caches that are too small, servers that die. And what other verbs make of addresses.
+"""Runs on a remote dataset have the losses of the local one, bit for bit, even with a faulty server. Each host fetches
+a shard once. The test also has kills, caches that are too small, servers that die, and other commands with addresses.
 
 usage: streaming_test.py LOCKSTEP BAD_SERVER [full]
 
@@ -35,7 +35,7 @@ WORDS = "the cat sat on a mat and then it ran away from dog".split()
 
 
 class Server:
-    """bad_server.py over a folder."""
+    """A process of bad_server.py that serves a folder."""
 
     def __init__(self, program, folder):
         self.process = subprocess.Popen([sys.executable, "-B", program, str(folder)], stdout=subprocess.PIPE)
@@ -56,7 +56,7 @@ class Server:
 class Test:
     def __init__(self, lockstep, program, folder):
         self.lockstep, self.program, self.folder = lockstep, program, folder
-        rng = random.Random(1)  # no two shards alike, which would be fetched once
+        rng = random.Random(1)  # no two shards are equal, because equal ones are fetched once
         for name, documents in (("text", 250), ("more", 100)):
             text = "\n\n".join(" ".join(rng.choices(WORDS, k=60)) for _ in range(documents))
             (folder / f"{name}.txt").write_text(text)
@@ -73,7 +73,7 @@ class Test:
                         str(self.folder / name), *options], check=True, capture_output=True)
 
     def say(self, *words, **environment):
-        """Exit code and what a call of lockstep says."""
+        """Runs lockstep. Returns the exit code, standard output and standard error."""
         done = subprocess.run([self.lockstep, *map(str, words)], capture_output=True, text=True, timeout=120,
                               env=dict(ENVIRONMENT, HOME=str(self.folder), **environment))
         return done.returncode, done.stdout, done.stderr
@@ -92,7 +92,7 @@ class Test:
         return done.returncode, done.stdout
 
     def local(self, ranks, *settings):
-        """What a run on the local directory computes."""
+        """The results of a run on the local directory."""
         key = (ranks, *settings)
         if key not in self.locals:
             name = f"local-{len(self.locals)}"
@@ -101,60 +101,60 @@ class Test:
             self.locals[key] = numbers(self.folder / name)
         return self.locals[key]
 
-    def distant(self, mode, cache):
+    def remote(self, mode, cache):
         return [f"data.train={self.server.url(mode)}/data/train",
                 f"data.validation={self.server.url(mode)}/data/validation",
                 f"data.cache_directory={self.folder / cache}"]
 
     def asked(self, mode, end="bin"):
-        """How often for each shard of the training data."""
+        """The number of requests for each shard of the training data."""
         return [self.server.requests(f"{mode}/data/train/{pathlib.Path(name).stem}.{end}") for name in self.shards]
 
     def room(self, shards):
-        """The bytes that this number of shards takes in a cache."""
+        """The bytes of this number of shards in a cache."""
         files = list((self.folder / "data").glob("*/*.bin")) + list((self.folder / "data").glob("*/*.ends"))
         return 2 * shards * (max(path.stat().st_size for path in files) + 17)
 
 
 def check_runs(test, layouts):
-    """The same losses; each shard once a machine."""
+    """Runs have the same losses, and fetch each shard once per host."""
     for number, (ranks, shuffle, *settings) in enumerate(layouts):
         settings = [f"data.shuffle_shards={shuffle}", "train.steps=60", *settings]
         mode = "plain-" + "abcdefgh"[number]
         what = f"{ranks} ranks, {settings}"
-        code, said = test.train(mode, ranks, *settings, *test.distant(mode, mode + "-cache"))
+        code, said = test.train(mode, ranks, *settings, *test.remote(mode, mode + "-cache"))
         expect(code == 0, f"{what}: ends with {code}: {said[-1500:]}")
         expect(numbers(test.folder / mode) == test.local(ranks, *settings), f"{what}: other losses: {said[-500:]}")
         asked, lists = test.asked(mode), test.asked(mode, "ends")
         least = 4 if shuffle else len(test.shards)
-        expect(max(asked + lists) == 1 and sum(asked) >= least, f"{what}: shards are asked for: {asked} {lists}")
+        expect(max(asked + lists) == 1 and sum(asked) >= least, f"{what}: requests for shards: {asked} {lists}")
         expect(test.server.requests(f"{mode}/data/train/dataset.json") == 1, f"{what}: dataset.json once")
         came = pattern("shards.came", files=r"\d+", bytes=r"\S+ \S+", speed=r"\S+ \S+/s", opened=r"\d+", waited=r"\d+")
-        expect(re.search(came, said) is not None, f"{what}: the log says what came: {said[-1500:]}")
-        masked = pattern("train.masked", sequences=16, computed=18)  # of three ranks
+        expect(re.search(came, said) is not None, f"{what}: the log has the fetched shards: {said[-1500:]}")
+        masked = pattern("train.masked", sequences=16, computed=18)  # on three ranks
         meant = re.compile(rf"{pattern('log.warning')} (data\.|{masked})")
         warnings = [line for line in said.splitlines() if says("log.warning") in meant.sub("", line).lower()]
         expect(not warnings, f"{what}: warns: {warnings}")
 
 
 def check_bad_server(test):
-    """Errors and connections that break change nothing."""
+    """Errors and broken connections do not change losses."""
     settings = ["data.shuffle_shards=2", "train.steps=60"]
-    code, said = test.train("bad", 1, *settings, *test.distant("busy1+cut2", "bad-cache"))
+    code, said = test.train("bad", 1, *settings, *test.remote("busy1+cut2", "bad-cache"))
     expect(code == 0 and numbers(test.folder / "bad") == test.local(1, *settings),
            f"a server that is busy, and breaks: {code} {said[-1500:]}")
-    code, said = test.train("flipped", 1, *settings, test.distant("plain-flipped", "flip-cache")[1],
+    code, said = test.train("flipped", 1, *settings, test.remote("plain-flipped", "flip-cache")[1],
                             f"data.train={test.server.url('flip')}/data/train")
     expect(code == 65 and "dataset.json" in said, f"a dataset.json with another byte: {code} {said[-500:]}")
 
 
-def goes_on_when_killed(test, name, settings, distant):
-    """Killed and gone on: the losses of a run that was not; what is in the cache does not come again."""
+def resumes_when_killed(test, name, settings, remote):
+    """A killed and resumed run has the losses of an uninterrupted one, and fetches no cached shard again."""
     settings = [*settings, "train.steps=300", "checkpoint.every_steps=20"]
     run = test.folder / name
     environment = dict(ENVIRONMENT, HOME=str(test.folder))
     with open(test.folder / (name + ".log"), "w") as log:
-        process = subprocess.Popen(test.command(run, 1, settings + distant), env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(test.command(run, 1, settings + remote), env=environment, stdout=log, stderr=log)
         deadline = time.time() + 60
         while time.time() < deadline and process.poll() is None and len(numbers(run)) < 50:
             time.sleep(0.01)
@@ -162,20 +162,20 @@ def goes_on_when_killed(test, name, settings, distant):
         process.wait()
     before = len(numbers(run))
     expect(50 <= before < 300, f"{name} after step {before}")
-    code, said = test.train(name, 1, *settings, *distant)
-    expect(code == 0 and re.search(pattern("train.goes_on"), said), f"{name}, goes on: {code} {said[-800:]}")
-    expect(numbers(run) == test.local(1, *settings), f"{name} and gone on: other losses")
+    code, said = test.train(name, 1, *settings, *remote)
+    expect(code == 0 and re.search(pattern("train.goes_on"), said), f"{name}, resumes: {code} {said[-800:]}")
+    expect(numbers(run) == test.local(1, *settings), f"{name} and resumed: other losses")
     asked = test.asked("plain-" + name)
     again = sum(count - 1 for count in asked if count)
-    expect(sum(asked) > 0 and again <= 8, f"{name}: {again} shards were asked for again, of which 8 were on their way")
+    expect(sum(asked) > 0 and again <= 8, f"{name}: {again} shards were fetched again, of which 8 may have been in transit")
 
 
 def check_killed(test):
-    goes_on_when_killed(test, "killed", ["data.shuffle_shards=2"], test.distant("plain-killed", "killed-cache"))
+    resumes_when_killed(test, "killed", ["data.shuffle_shards=2"], test.remote("plain-killed", "killed-cache"))
 
 
 def check_killed_mixture(test):
-    """Of a distant source and one on this machine."""
+    """A mixture of a remote source and a local one."""
     test.pack("more", "--tokenizer", "bytes", text="more.txt")
 
     def mixture(data):
@@ -183,16 +183,16 @@ def check_killed_mixture(test):
                 % (data, test.folder))
 
     settings = ["data.train=[]", mixture(test.folder), "data.shuffle_shards=2", "data.document_mask=true"]
-    distant = [mixture(test.server.url("plain-killed-mixture")),
+    remote = [mixture(test.server.url("plain-killed-mixture")),
                f"data.cache_directory={test.folder / 'killed-mixture-cache'}"]
-    goes_on_when_killed(test, "killed-mixture", settings, distant)
+    resumes_when_killed(test, "killed-mixture", settings, remote)
 
 
 def check_small_cache(test):
     settings = ["data.shuffle_shards=1", "train.steps=250"]
     bytes_ = test.room(7)
     cache = test.folder / "small-cache"
-    code, said = test.train("small", 1, *settings, *test.distant("plain-small", "small-cache"),
+    code, said = test.train("small", 1, *settings, *test.remote("plain-small", "small-cache"),
                             f"data.cache_bytes={bytes_}")
     expect(code == 0 and numbers(test.folder / "small") == test.local(1, *settings),
            f"a small cache: {code} {said[-1500:]}")
@@ -201,7 +201,7 @@ def check_small_cache(test):
            f"removes and fetches again: {held} of {bytes_} bytes, asked for {test.asked('plain-small')}")
     for shuffle, bytes_ in ((1, test.room(1)), (0, test.room(7))):
         code, said = test.train("refused", 1, f"data.shuffle_shards={shuffle}", f"data.cache_bytes={bytes_}",
-                                *test.distant("plain-refused", "small-cache"))
+                                *test.remote("plain-refused", "small-cache"))
         kilobytes = r"\S+ kB"
         lists = [pattern("shards.of_dataset", dataset=f"data/{part}", count=r"\d+", bytes=kilobytes)
                  for part in ("train", "validation")]
@@ -209,15 +209,15 @@ def check_small_cache(test):
         expect(code == 78 and re.search(f"{lists[0]}, .*{lists[1]}; {needed}", said) is not None,
                f"a cache that is too small: {code} {said[-800:]}")
         expect(not (test.folder / "refused").exists(), "a refused run leaves its directory")
-    # Rows of documents are made of all lists, which are not fetched for a run that is refused.
+    # Rows of documents need all lists of ends, which are not fetched for a rejected run.
     code, said = test.train("refused", 1, "data.rows=packed", f"data.cache_bytes={test.room(7)}",
-                            *test.distant("plain-unread", "unread-cache"))
+                            *test.remote("plain-unread", "unread-cache"))
     expect(code == 78 and re.search(pattern("shards.too_large"), said) and sum(test.asked("plain-unread", "ends")) == 0,
            f"packed rows in a cache that is too small: {code} {test.asked('plain-unread', 'ends')} {said[-800:]}")
 
 
 def check_tokenizer(test):
-    """It comes with the data."""
+    """The tokenizer is fetched with the data."""
     test.pack("words", "--tokenizer", TOKENIZERS / "gpt2")
     mode = test.server.url("plain-words")
     code, said = test.train("words-run", 1, f"data.train={mode}/words/train/", f"data.validation={mode}/words/validation",
@@ -230,7 +230,7 @@ def check_tokenizer(test):
     code, out, said = test.say("data", "inspect", f"{mode}/words/train", XDG_CACHE_HOME=str(test.folder / "x"))
     here = test.say("data", "inspect", test.folder / "words" / "train")[1]
     expect(code == 0 and out == here, f"inspect: {code} {out} {said}, here {here}")
-    expect((test.folder / "x" / "lockstep" / "shards").is_dir(), "the cache is where caches are")
+    expect((test.folder / "x" / "lockstep" / "shards").is_dir(), "the cache is not in XDG_CACHE_HOME")
 
 
 def check_verbs(test):
@@ -242,13 +242,13 @@ def check_verbs(test):
     code, out, said = test.say("data", "verify", url + "/train", test.folder / "data" / "train")
     lines = [line.split(": ", 1)[1] for line in out.splitlines()]
     expect(code == 0 and lines[0] == lines[1] and says("verify.whole") in out, f"verify: {code} {out}{said}")
-    # Behind a dataset.json that is right.
+    # A shard differs from its dataset.json, which is right.
     shard = test.folder / "data" / "train" / test.shards[3]
     right = damaged(shard)
     code, out, said = test.say("data", "verify", test.server.url("plain-broken") + "/data/train")
     shard.write_bytes(right)
     expect(code == 65 and "DAMAGED" in out and says("shards.other_hash", file=test.shards[3]) in said,
-           f"verify of a shard that is another: {code} {out}{said}")
+           f"verify of a changed shard: {code} {out}{said}")
     expect(not list(pathlib.Path(tempfile.gettempdir()).glob("lockstep-??????/*.part")), "verify leaves files")
     for words in (["pack", test.folder / "text.txt", "--out", "s3://bucket/x"],
                   ["pack", "https://127.0.0.1/x.txt", "--out", test.folder / "y"],
@@ -267,7 +267,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 class Locked(Quiet):
-    """Files, for who has a name and a password."""
+    """A file server that requires a name and a password."""
 
     def do_GET(self):
         if self.headers.get("Authorization") != "Basic " + base64.b64encode(b"me:a-secret").decode():
@@ -341,14 +341,14 @@ def check_locks(test):
 
 
 def damaged(path):
-    """Its bytes, the last one changed."""
+    """Changes the last byte of the file. Returns the previous bytes."""
     right = path.read_bytes()
     path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
     return right
 
 
 def check_uneven(test):
-    """A failed request is not damage; earlier findings are reported. And an error does not wait."""
+    """A failed request is not damage, and earlier findings are reported. An error does not wait for other requests."""
     shards = test.folder / "data" / "train"
     port = serve(test.folder / "data", Uneven)
     address = f"http://127.0.0.1:{port}/train"
@@ -368,7 +368,7 @@ def check_uneven(test):
                f"verify, a shard is refused, another one damaged: {kept}: {code} {out} {said}")
     code, out, said = test.say("data", "verify", "s3://bucket/d", AWS_ACCESS_KEY_ID="x")
     expect(code == 65 and says("s3.half_a_key") in said and "DAMAGED" not in out, f"verify: {code} {out} {said}")
-    # The first shard is wrong while the second one does not come: it was asked for once, and given up.
+    # The first shard is damaged while the second one never ends: its single request is aborted.
     Uneven.statuses, Uneven.endless = {}, {test.shards[1]}
     Uneven.asked.clear()
     right = damaged(shards / test.shards[0])
@@ -376,12 +376,12 @@ def check_uneven(test):
     code, out, said = test.say("eval", test.folder / "plain-a", "--data", address)
     (shards / test.shards[0]).write_bytes(right)
     expect(code == 65 and says("shards.fetched_twice") in said and Uneven.asked.count(test.shards[1]) == 1,
-           f"eval of a shard that is wrong: {code} {out} {said} {Uneven.asked}")
+           f"eval of a damaged shard: {code} {out} {said} {Uneven.asked}")
     Uneven.endless = set()
 
 
 def check_outage(test):
-    """verify of what cannot be reached: after 30 s of trying."""
+    """verify of an unreachable server fails after 30 s of retries."""
     address = f"http://127.0.0.1:{serve(test.folder / 'data', Uneven)}/train"
     Uneven.statuses = {test.shards[4]: 503}
     right = damaged(test.folder / "data" / "train" / test.shards[2])
@@ -389,14 +389,14 @@ def check_outage(test):
     (test.folder / "data" / "train" / test.shards[2]).write_bytes(right)
     expect(code == 75 and f"DAMAGED; {says('verify.not_looked_at')}" in out
            and re.search(pattern("http.given_up"), said) and says("shards.other_hash", file=test.shards[2]) in said,
-           f"verify, an outage behind damage: {code} {out} {said}")
+           f"verify, an outage after damage: {code} {out} {said}")
     Uneven.statuses = {}
     code, out, said = test.say("data", "verify", "http://127.0.0.1:1/train")
     expect(code == 75 and "DAMAGED" not in out and re.search(pattern("http.given_up"), said), f"verify without a server: {code} {out} {said}")
 
 
 def check_opens(test):
-    """Local shards are opened once, whatever the number of ranks."""
+    """Local shards are opened once, for any number of ranks."""
     if shutil.which("strace") is None or shutil.which("mpirun") is None:
         print("SKIPPED: opens are not counted without strace and mpirun")
         return
@@ -417,14 +417,14 @@ def check_opens(test):
 
 
 def check_death(test, layouts):
-    """A server that dies ends the run, with what to do; the same run goes on when it is back."""
+    """If the server dies, the run aborts with a remedy. It resumes when the server is back."""
     for ranks in layouts:
         settings = ["data.shuffle_shards=1", "train.steps=250", "checkpoint.every_steps=10"]
         name = f"orphan-{ranks}"
         run = test.folder / name
-        distant = test.distant("plain-" + "abcdefg"[ranks], name + "-cache")
+        remote = test.remote("plain-" + "abcdefg"[ranks], name + "-cache")
         with open(test.folder / (name + ".log"), "w") as log:
-            process = subprocess.Popen(test.command(run, ranks, settings + distant),
+            process = subprocess.Popen(test.command(run, ranks, settings + remote),
                                        env=dict(ENVIRONMENT, HOME=str(test.folder)), stdout=log, stderr=log)
             deadline = time.time() + 60
             while time.time() < deadline and process.poll() is None and len(numbers(run)) < 15:
@@ -436,10 +436,10 @@ def check_death(test, layouts):
         given_up = r"http://127.0.0.1:\d+/\S*: .*; " + pattern("http.given_up", attempts=r"\d+")
         expect(code == 75 and took < 60 and re.search(given_up, said) is not None,
                f"{ranks} ranks, the server dies: {code} after {took:.1f} s: {said[-1500:]}")
-        print(f"{ranks} ranks: ended {took:.1f} s behind the server")
+        print(f"{ranks} ranks: ended {took:.1f} s after the server")
         test.server = Server(test.program, test.folder)
-        code, said = test.train(name, ranks, *settings, *test.distant("plain", name + "-cache"))
-        expect(code == 0 and re.search(pattern("train.goes_on"), said), f"goes on: {code} {said[-800:]}")
+        code, said = test.train(name, ranks, *settings, *test.remote("plain", name + "-cache"))
+        expect(code == 0 and re.search(pattern("train.goes_on"), said), f"resumes: {code} {said[-800:]}")
         expect(numbers(run) == test.local(ranks, *settings), f"{ranks} ranks, the server died: other losses")
 
 

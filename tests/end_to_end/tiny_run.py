@@ -1,4 +1,4 @@
-"""A model and a text so small that several ranks train on two processors in a second."""
+"""A model and a text so small that several ranks train on two CPU cores in a second."""
 
 import json
 import random
@@ -30,7 +30,7 @@ tensorboard = false
 
 
 def pack(lockstep, folder):
-    """Makes folder/data."""
+    """Packs a random text into folder/data."""
     rng = random.Random(1)
     words = "the cat sat on a mat and then it ran away from dog".split()
     text = "\n\n".join(" ".join(rng.choice(words) for _ in range(60)) for _ in range(200))
@@ -41,7 +41,7 @@ def pack(lockstep, folder):
 
 
 def configuration(folder, family):
-    """The path of one that trains on folder/data."""
+    """Writes a configuration that trains on folder/data. Returns its path."""
     path = folder / f"{family}.toml"
     path.write_text(CONFIG.format(family=family, data=folder / "data"))
     return path

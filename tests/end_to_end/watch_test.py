@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`lockstep watch` in a terminal that grows, shrinks and goes, of a run that comes, goes on and is cut.
+"""`lockstep watch` in a terminal that grows, shrinks and closes, for a run that starts, continues and is cut.
 
 usage: watch_test.py LOCKSTEP
 """
@@ -35,17 +35,17 @@ def expect(condition, what):
 
 
 class Screen:
-    """A terminal, as far as watch uses one: what stands on it, and whether it is as it was."""
+    """A terminal with the features that watch uses: its contents, and whether its modes are restored."""
 
     def __init__(self, columns, rows):
         self.columns, self.rows = columns, rows
         self.lines, self.alternate, self.cursor, self.wraps = [""] * rows, False, True, True
         self.x = self.y = 0
-        self.length = 0  # of what was put into the row, where it would end without an edge
+        self.length = 0  # of the text in the row, beyond the edge too
         self.rest = ""
         self.decoder = codecs.getincrementaldecoder("utf-8")()
-        self.seen = []  # what stood there before each frame
-        self.frames = 0  # since the last resize; a frame that was under way then may be of the size before
+        self.seen = []  # the contents before each frame
+        self.frames = 0  # since the last resize; a frame in progress then may have the previous size
         self.before = (columns, rows)
 
     def bounds(self):
@@ -102,7 +102,7 @@ class Screen:
             self.length += 1
             expect(self.length <= self.bounds()[0], f"a line is longer than {self.columns}: {line}")
             self.lines[self.y] = line[:self.x] + character + line[self.x + 1:]
-            self.x = min(self.x + 1, self.columns - 1)  # it stays on the last character
+            self.x = min(self.x + 1, self.columns - 1)  # the cursor stays on the last character
 
     def resize(self, columns, rows):
         self.before, self.frames = (self.columns, self.rows), 0
@@ -148,7 +148,7 @@ class Watch:
         return "\n".join(self.screen.lines)
 
     def until(self, what, condition):
-        """Waits for what stands on the screen."""
+        """Waits until the text of the screen satisfies the condition."""
         deadline = time.monotonic() + PATIENCE
         while not condition(self.text()):
             if time.monotonic() > deadline or self.process.poll() is not None:
@@ -196,12 +196,12 @@ def matches(*patterns):
 
 
 def row(label, *cells):
-    """Of a table: what the label says, and numbers."""
+    """A pattern for a row of a table: a label and numbers."""
     return " +".join([pattern(label), *map(re.escape, cells)])
 
 
 def follow(folder):
-    """A run comes, grows, is cut and goes on; the window changes meanwhile."""
+    """A run starts, grows, is cut and continues, while the window changes."""
     run = folder / "run"
     watch = Watch(run)
     watch.until("that it waits", has(says("watch.waits"), says("watch.no_metrics")))
@@ -221,7 +221,7 @@ def follow(folder):
                                       row("label.validation", says("watch.loss_at", loss="3.2500", step=101))))
     metrics.write_text("".join(line_of(s, 6.5) for s in range(1, 51)))  # a resume cuts it
     watch.until("that it was cut", matches(pattern("step.of", step=50, steps=400), row("label.loss", "6.5000")))
-    expect("3.2500" not in watch.text(), f"of what was cut something stays:\n{watch.text()}")
+    expect("3.2500" not in watch.text(), f"a cut step is still shown:\n{watch.text()}")
     for columns, rows in [(120, 40), (40, 12), (20, 5), (3, 2), (1, 1), (80, 24)]:
         watch.resize(columns, rows)
         watch.until(f"a frame of {columns} x {rows}", lambda text: watch.screen.frames > 2 and text.startswith("run"[:columns]))
@@ -251,7 +251,7 @@ def follow(folder):
 
 
 def ascii_alone(folder):
-    """Where the user's characters are not those of UTF-8."""
+    """If the locale is not UTF-8, only ASCII is printed."""
     run = folder / "a caf\u00e9"
     run.mkdir()
     append(run / "metrics.jsonl", "".join(line_of(s, 5 - s / 100, **({"validation_loss": 4.5} if s % 25 == 0 else {})) for s in range(1, 101)))
@@ -265,24 +265,24 @@ def ascii_alone(folder):
     expect(watch.text().isascii(), f"not ASCII:\n{watch.text()}")
     os.write(watch.master, b"q")
     watch.ended("q", 0)
-    watch = Watch(run, LC_ALL="xx_YY.UTF-8")  # which is not installed
+    watch = Watch(run, LC_ALL="xx_YY.UTF-8")  # this locale is not installed
     watch.until("the curve in dots", lambda text: re.search("[\u2801-\u28ff]", text))
     os.write(watch.master, b"q")
     watch.ended("q", 0)
 
 
 def long_file(folder):
-    """It says how much of it is read, and a key ends it meanwhile."""
+    """watch shows how much of a long file it has read, and a key ends it meanwhile."""
     run = folder / "long"
     run.mkdir()
     metrics = run / "metrics.jsonl"
     append(metrics, "".join(line_of(s, 3) for s in range(1, 11)))
-    os.truncate(metrics, 130 << 20)  # a line of nothing that takes no place on the disk
+    os.truncate(metrics, 130 << 20)  # a line of zeros that takes no disk space
     append(metrics, "\n" + line_of(11, 2.5))
     watch = Watch(run)
     watch.until("all of it", matches(pattern("step.at", step=11), row("label.loss", "2.5000")))
     shares = re.findall(pattern("watch.reading", percent=r"(\d+)"), "\n".join(watch.screen.seen))
-    expect(shares == ["49", "98"], f"it says that it reads {shares}")
+    expect(shares == ["49", "98"], f"it shows {shares} percent")
     os.write(watch.master, b"q")
     watch.ended("q", 0)
     watch = Watch(run, typed=b"q")

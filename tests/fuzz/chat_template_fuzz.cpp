@@ -1,5 +1,5 @@
-// Any chat template is refused, or has the assistant and nothing that its file does not say; and
-// where a tokenizer passes, each marker in it is one special token of that.
+// Any chat template is rejected, or has the assistant and only texts of its file. If a tokenizer is
+// accepted for it, each marker is one special token of the tokenizer.
 #include "core/json.h"
 #include "data/tokenizer/chat_template.h"
 #include "tests/fuzz/fuzz.h"

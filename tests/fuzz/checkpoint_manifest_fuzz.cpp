@@ -1,4 +1,4 @@
-// Any manifest.json is refused, or says of each element and each byte exactly one place.
+// Any manifest.json is rejected, or has exactly one place for each element and each byte.
 #include "checkpoint/manifest.h"
 #include "core/hash.h"
 #include "tests/fuzz/fuzz.h"
@@ -48,7 +48,7 @@ void check_places(const CheckpointManifest& m) {
   LOCKSTEP_CHECK(slice_bytes == file_bytes, slice_bytes, " bytes of slices, ", file_bytes);
 }
 
-// As it is; and with the hash that its text has, which every mutation spoils.
+// Checks the input unchanged, and with the right hash, which every mutation breaks.
 void check(std::string_view input) {
   const std::string body(input.substr(0, input.rfind("\"xxh3_128\"")));
   for (const auto& text :

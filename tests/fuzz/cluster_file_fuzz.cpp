@@ -1,4 +1,4 @@
-// Any text is refused as the file of a cluster, or is one that cluster.json gives back.
+// Any text is rejected as a cluster file, or survives a round trip through cluster.json.
 #include "launch/plan/cluster_file.h"
 #include "tests/fuzz/fuzz.h"
 

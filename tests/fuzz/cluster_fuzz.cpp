@@ -1,5 +1,5 @@
-// Any text is refused as a cluster's file and as a rank's place, or is one that arrives as it was
-// sent; and a cluster that is read has domains that hold each rank once.
+// Any text is rejected as a cluster file and as a place of a rank, or survives a round trip. The
+// domains of a cluster have each rank once.
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/topology_file.h"
 
@@ -19,7 +19,7 @@ void check(std::string_view text) {
   if (text.find("\"machine\"") != std::string_view::npos)
     check_place(rank_place(Json::parse(text, "input")));
   const auto places = pretend_cluster_of(text, "input");
-  if (places.size() > 256) return;  // large ones take their time
+  if (places.size() > 256) return;  // large clusters are slow
   const auto topology = topology_of(places);
   std::size_t ranks = 0;
   for (const auto& domain : topology.domains)

@@ -1,10 +1,10 @@
-// Any config.json is refused, or makes a model that can be written as a config.json again.
+// Any config.json is rejected, or gives a model that can be written as a config.json again.
 #include "model/families.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::config_fuzz {
 
-// Each a file, in several literals.
+// Each seed is a file, in several literals.
 Seeds seeds() {
   // NOLINTBEGIN(bugprone-suspicious-missing-comma)
   return {

@@ -1,5 +1,4 @@
-// Any data state of a checkpoint is refused, or is written as one that reads back equal, and says
-// of each sample what it is.
+// Any data state of a checkpoint is rejected, or survives a round trip and describes each sample.
 #include "data/history.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,4 @@
-// Any dataset.json is refused, or says only what can be and reads back from what is written of it.
+// Any dataset.json is rejected, or has only possible values and survives a round trip.
 #include "data/manifest.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -31,7 +31,7 @@ void check(std::string_view input) {
 }
 
 Seeds seeds() {
-  // The last one as other JSON than dump() writes.
+  // The last one has another form than dump() writes.
   return {example(Boundary::front, 1).dump(), example(Boundary::listed, 3).dump(),
           example(Boundary::none, 2).dump() + " "};
 }

@@ -1,6 +1,6 @@
-// Any index and metadata of datatrove's are refused, or agree with the tokens. The first two bytes
-// of the input are the size of the tokens, the next is that of the index in words, then come index
-// and metadata.
+// Any index and metadata of datatrove are rejected, or match the tokens. The first two bytes of the
+// input are the size of the tokens, the next one is that of the index in words. Index and metadata
+// follow.
 #include <algorithm>
 
 #include "data/datatrove.h"

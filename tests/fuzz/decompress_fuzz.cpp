@@ -1,5 +1,4 @@
-// Any file is refused, or is the same text however it is read: by pieces of any size, from any
-// byte.
+// Any file is rejected, or gives the same text for reads in pieces of any size and from any byte.
 #include <algorithm>
 
 #include "data/pack/text_source.h"
@@ -7,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::decompress_fuzz {
-constexpr std::size_t kMost = std::size_t{1} << 22;  // of text that is kept
+constexpr std::size_t kMost = std::size_t{1} << 22;  // the limit of text
 
 std::string read(const std::filesystem::path& path, std::size_t piece, std::int64_t from) {
   TextSource source(path);

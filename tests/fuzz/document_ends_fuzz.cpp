@@ -1,4 +1,4 @@
-// Any list of document ends is refused, or rises within its shard and is searched rightly. The
+// Any list of document ends is rejected, or rises within its shard and is searched correctly. The
 // first two bytes of the input are the tokens of the shard, the rest is the list.
 #include <algorithm>
 

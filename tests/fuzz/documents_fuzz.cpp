@@ -1,7 +1,7 @@
-// Any file that pack reads is refused, or becomes documents of the text that stands in it, with a
-// mask of what counts. The first byte of the input chooses how it is read: as text, with or without
-// a separator, or as lines of JSON with a text, a prompt and its response, or a conversation; the
-// next one the tokenizer; the rest is the file.
+// Any file that pack reads is rejected, or becomes documents of its text, with a loss mask. The
+// first byte of the input chooses the format: text, with or without a separator, or lines of JSON
+// with a text, a prompt and its response, or a conversation. The next byte chooses the tokenizer;
+// the rest is the file.
 #include <map>
 
 #include "core/json.h"
@@ -42,7 +42,7 @@ struct Way {
   bool masked() const { return how == 'p' || how == 'm'; }
 };
 
-// The pieces are all of the text but its separators, which they do not hold.
+// The pieces have all of the text except its separators.
 void check_pieces(const TextBatch& batch, const Way& way, std::string_view text) {
   const std::string_view separator = way.is_lines() ? "\n" : way.separator();
   std::size_t behind = 0;
@@ -75,14 +75,14 @@ void check_tokens(const TextBatch& batch, const Way& way) {
     LOCKSTEP_CHECK(id < way.tokenizer.about().vocabulary, "id ", id);
 }
 
-// What a conversation says is what its tokens decode to.
+// The tokens of a conversation decode to its text.
 void check_conversation(const TextBatch& batch, const Way& way, std::string_view line) {
   const auto fields = fields_of('m', way.tokenizer);
   Json json;
   try {
     json = Json::parse(line, "line", 256);
   } catch (const DataError&) {
-    return;  // twice the same key, half a pair, a number without a double
+    return;  // a repeated key, half a surrogate pair, or a number that no double has
   }
   std::string all, counts;
   for (const auto& message : json.at("m").as_array()) {

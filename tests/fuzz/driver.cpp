@@ -1,8 +1,8 @@
-// Runs a fuzz target without libFuzzer, the same inputs each time: each truncation of each seed,
-// the seeds, then mutations of mutations.
+// Runs a fuzz target without libFuzzer, with the same inputs each time: each truncation of each
+// seed, the seeds, then mutations of mutations.
 //   fuzz_tests                   lists the targets
 //   fuzz_tests TARGET [INPUTS]   tries that many mutations
-//   fuzz_tests TARGET FILE       tries the input in the file, which a finding left
+//   fuzz_tests TARGET FILE       tries the input in the file, which a finding wrote
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -21,7 +21,7 @@ namespace lockstep::fuzz {
 namespace {
 
 constexpr std::size_t kMostBytes = 4096;
-std::string current;       // input, which a crash saves as
+std::string current;       // the input, which a crash saves in
 std::string finding_path;  // fuzz-finding-TARGET.bin
 
 void save_current() {
@@ -41,7 +41,7 @@ void run_one(const Target& target, const std::string& input) {
   }
 }
 
-// Random choices: a function of the number of the input and of how many were made for it.
+// Choices draws random numbers, a function of the number of the input and of earlier draws.
 class Choices {
  public:
   explicit Choices(std::uint64_t input) : input_(input) {}
@@ -68,7 +68,7 @@ constexpr std::string_view kNumbers[] = {"0",
                                          "1e308",
                                          "0.5"};
 
-// Puts another number in the place of a decimal one.
+// Replaces a decimal number by another one.
 void replace_number(std::string& text, Choices& choose) {
   const auto start = text.find_first_of("0123456789", choose.below(text.size()));
   if (start == std::string::npos) return;
@@ -76,7 +76,7 @@ void replace_number(std::string& text, Choices& choose) {
   text.replace(start, end - start, kNumbers[choose.below(std::size(kNumbers))]);
 }
 
-// The part of `text` from an `open` to the next `close`, the first one behind a random place.
+// The part of `text` from an `open` to the next `close`, the first one after a random position.
 std::pair<std::size_t, std::size_t> group(const std::string& text, char open, char close,
                                           Choices& choose) {
   const auto start = text.find(open, choose.below(text.size()));
@@ -85,7 +85,7 @@ std::pair<std::size_t, std::size_t> group(const std::string& text, char open, ch
   return {start, end + 1 - start};
 }
 
-// Puts a list or a string in the place of another.
+// Replaces a list or a string by another one.
 void copy_group(std::string& text, const std::string& other, Choices& choose) {
   const bool lists = choose.below(2) == 0;
   const char open = lists ? '[' : '"', close = lists ? ']' : '"';
@@ -94,13 +94,13 @@ void copy_group(std::string& text, const std::string& other, Choices& choose) {
   if (to_count > 0 && count > 0) text.replace(to, to_count, other.substr(from, count));
 }
 
-// Leaves out what stands between two commas.
+// Erases the text between two commas.
 void erase_element(std::string& text, Choices& choose) {
   const auto [at, count] = group(text, ',', ',', choose);
   if (count > 0) text.erase(at, count - 1);
 }
 
-// Overwrites 4 or 8 bytes with an integer that readers mind.
+// Overwrites 4 or 8 bytes with an integer that is critical for readers.
 void replace_integer(std::string& text, Choices& choose) {
   constexpr std::uint64_t kValues[] = {0,      1,          0x7f,       0xff,       0x7fff,
                                        0xffff, 1u << 20,   0x7fffffff, 0x80000000, 0xffffffff,

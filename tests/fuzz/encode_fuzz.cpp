@@ -1,6 +1,6 @@
-// Any text becomes ids of the vocabulary that give it back, except normal form and invalid
-// bytes; and it may be cut where last_cut says, whatever follows. The first byte of the input
-// chooses the tokenizer and where the text is cut short, the rest is the text.
+// Any text becomes ids of the vocabulary that decode to it, except normal form and invalid bytes.
+// It may be cut at last_cut, whatever follows. The first byte of the input chooses the tokenizer
+// and the length of the text, the rest is the text.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -37,7 +37,7 @@ void check(std::string_view input) {
     LOCKSTEP_CHECK(0 <= id && id < with.about().vocabulary, "id ", id);
   std::string said = with.about().name == "bytes" ? std::string(text) : replaced_utf8(text);
   std::string decoded = with.decode(ids, Tokenizer::Specials::named);
-  if (with.about().name == "qwen3") {  // names of tokens part what would compose
+  if (with.about().name == "qwen3") {  // tokens in the text separate characters that would compose
     said = normalized(said, NormalForm::nfc);
     decoded = normalized(decoded, NormalForm::nfc);
   }

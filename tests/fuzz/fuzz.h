@@ -1,8 +1,8 @@
 // Parts of a fuzz target. X_fuzz.cpp has the namespace lockstep::fuzz::X_fuzz with seeds(), which
 // the driver mutates, and check() of one input, and ends with
 //   const Target target("X", seeds, check);
-// A check refuses bad input by DataError. A crash, a sanitizer's report or any other exception is a
-// finding.
+// A check rejects bad input with a DataError. A crash, a sanitizer's report or any other exception
+// is a finding.
 #pragma once
 
 #include <cstring>
@@ -21,7 +21,7 @@ namespace lockstep::fuzz {
 
 using Seeds = std::vector<std::string>;  // small inputs that the target accepts
 
-// A file in memory, for readers that want a path.
+// MemoryFile is a file in memory, for readers that need a path.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(memfd_create("fuzz", MFD_CLOEXEC)) {
@@ -45,7 +45,7 @@ class MemoryFile {
 
 inline int refusals = 0;  // by may_refuse(); the driver checks that it stays 0 for seeds
 
-// act() may refuse what it reads.
+// act() may reject its input.
 template <class Act>
 void may_refuse(Act&& act) {
   try {
@@ -55,7 +55,7 @@ void may_refuse(Act&& act) {
   }
 }
 
-// act() must accept what it reads: a DataError is a finding.
+// act() must accept its input: a DataError is a finding.
 template <class Act>
 decltype(auto) must_accept(Act&& act) {
   try {
@@ -65,7 +65,7 @@ decltype(auto) must_accept(Act&& act) {
   }
 }
 
-// `again`, which reads a text and writes what it read, accepts `written` and gives it back.
+// `again` reads a text and writes its values. It must accept `written` and return the same text.
 template <class Again>
 void check_reads_back(const std::string& written, Again&& again) {
   const std::string twice = must_accept([&] { return again(written); });
@@ -88,7 +88,7 @@ Number number_at(std::string_view bytes, std::size_t at) {
   return number;
 }
 
-// A target; constructing it adds it to all().
+// Target is a fuzz target. Its constructor adds it to all().
 class Target {
  public:
   Target(const std::string& name, Seeds (*make_seeds)(),

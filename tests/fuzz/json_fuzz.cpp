@@ -1,4 +1,4 @@
-// Any JSON text is refused, or reads back from what dump() writes of it.
+// Any JSON text is rejected, or survives a round trip through dump().
 #include "core/json.h"
 #include "tests/fuzz/fuzz.h"
 

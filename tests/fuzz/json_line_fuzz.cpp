@@ -1,6 +1,5 @@
-// Any line is taken or refused as core/json takes or refuses what mended_json_lines() makes of it,
-// with the same texts; except duplicate keys and numbers beyond a double, which core
-// refuses.
+// The scanner of lines accepts a line if core/json accepts the result of mended_json_lines(), with
+// the same texts. Exceptions are duplicate keys and numbers beyond a double, which core rejects.
 #include "core/json.h"
 #include "data/input_defects.h"
 #include "data/pack/json_line.h"

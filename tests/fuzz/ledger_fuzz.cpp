@@ -1,13 +1,13 @@
-// Any ledger is refused, or its parts are no less than nothing, sum to the time from the first
-// start to the last one's end, and its starts follow one another; its last line is read alone
-// as with all.
+// Any ledger is rejected, or its parts are not negative and sum to the time from the first start to
+// the end of the last. Its starts follow one another. Its last line reads the same alone and with
+// all lines.
 #include <cmath>
 
 #include "tests/fuzz/fuzz.h"
 #include "train/observe/ledger.h"
 
 namespace lockstep::fuzz::ledger_fuzz {
-// Of sums of what is up to `whole`.
+// The sums have terms up to `whole`.
 bool is_close(double a, double b, double whole) {
   return std::abs(a - b) <= 1e-9 * whole + 1e-6;
 }
@@ -31,7 +31,7 @@ void check_times(const std::vector<LedgerLine>& lines) {
     }
 }
 
-// Reading the last line alone may tell less, of a damaged file also another thing.
+// read_last_line() may return nothing; else it returns the last line of the ledger.
 void check_last(const std::vector<LedgerLine>& lines, const std::filesystem::path& path) {
   const auto last = read_last_line(path);
   if (!last) return;

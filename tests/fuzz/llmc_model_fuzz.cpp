@@ -1,4 +1,4 @@
-// Any file is refused, or is a model whose parameters fill it to its last byte.
+// Any file is rejected, or is a model whose parameters fill it to the last byte.
 #include <algorithm>
 #include <list>
 
@@ -13,7 +13,7 @@ constexpr std::size_t kHeaderBytes = 1024, kMostBytes = 8192;
 // version, length, vocabulary, layers, heads, width, padded vocabulary
 using Entries = std::array<std::int32_t, 7>;
 
-// Bytes that the header of a small model makes; 0 where it makes none, or a large one.
+// The bytes of a file with this header; 0 if the header is invalid or its model is large.
 std::size_t bytes_of(const Entries& e) {
   const bool small = std::all_of(e.begin(), e.end(), [](auto n) { return 1 <= n && n < 64; });
   if (!small) return 0;
@@ -31,7 +31,8 @@ std::string model(const Entries& entries) {
   return bytes;
 }
 
-// Weights to import into; those of the last few models are kept, for they cost more than a check.
+// Weights to import into. Those of the last few models are kept, because they cost more than a
+// check.
 const testing::ModelWeights& weights_of(const ModelConfig& config, DType dtype) {
   struct Known {
     Known(const ModelConfig& c, DType d) : config(c), dtype(d), weights(c, d) {}
@@ -71,7 +72,7 @@ void check_file(std::string_view bytes) {
   may_refuse([&] { check_model(file.path(), bytes); });
 }
 
-// As it is; and with the size that its header makes, which most mutations spoil.
+// Checks the input unchanged, and with the size of its header, which most mutations break.
 void check(std::string_view input) {
   check_file(input);
   if (input.size() < kHeaderBytes) return;

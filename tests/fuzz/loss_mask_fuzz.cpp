@@ -1,5 +1,5 @@
-// Any loss mask is refused, or says 0 or 1 of each token, the same however it is read. The first
-// byte of the input is the layout and the bytes in front of the mask, the next two are the tokens,
+// Any loss mask is rejected, or has 0 or 1 for each token, the same for every way to read it. The
+// first byte of the input is the layout and the bytes before the mask, the next two are the tokens,
 // the rest is the file.
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Any Megatron index is refused, or says of each document where it ends, rising within the tokens.
+// Any Megatron index is rejected, or has the end of each document, rising within the tokens.
 #include <algorithm>
 
 #include "data/megatron.h"
@@ -33,7 +33,7 @@ void check_ends(const MegatronIndex& index) {
 
 void check(const std::filesystem::path& path) {
   const MegatronIndex index{ReadFile(path)};
-  (void)index.first_after(index.tokens() / 2);  // as a run does, which has not checked all
+  (void)index.first_after(index.tokens() / 2);  // as a run does, without a check of all ends
   index.check();
   must_accept([&] { check_ends(index); });
 }

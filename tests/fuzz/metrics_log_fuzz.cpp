@@ -1,5 +1,5 @@
-// Any metrics.jsonl is refused, or has steps behind the one asked for; and what a resume keeps of
-// it has none, and is the begin of it. The first byte of the input is the step, the rest the file.
+// Any metrics.jsonl is rejected, or has steps after a given one. A resume keeps the begin of the
+// file, without these steps. The first byte of the input is the step, the rest is the file.
 #include "core/file.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/observe/metrics_log.h"
@@ -35,7 +35,7 @@ void check(std::string_view input) {
     for (const auto& one : recorded_steps(file.path(), step))
       LOCKSTEP_CHECK(one.step > step, "step ", one.step);
   });
-  must_accept([&] { check_cut(file.path(), step); });  // which leaves no line of those steps
+  must_accept([&] { check_cut(file.path(), step); });  // leaves no line of later steps
 }
 
 Seeds seeds() {

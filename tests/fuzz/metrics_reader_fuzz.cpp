@@ -1,6 +1,6 @@
-// Any line of metrics.jsonl is taken or refused as core/json, asked for the same members, takes or
-// refuses it, with the same values; except invalid UTF-8, escapes, and numbers at the ends
-// of doubles. And whatever stands around a good line, it is read.
+// The reader accepts a line of metrics.jsonl if core/json accepts it with the same members, and
+// gives the same values. Exceptions are invalid UTF-8, escapes, and numbers at the limits of
+// doubles. A good line is read, whatever text surrounds it.
 #include <cmath>
 
 #include "core/json.h"
@@ -22,7 +22,7 @@ double value_in(const Json& json, Metric metric) {
   return metric == Metric::skipped ? found->as_bool() : found->as_double();
 }
 
-// By core/json.
+// The step as core/json reads it.
 StepMetrics expected(std::string_view line) {
   const auto json = Json::parse(line, "line", 1);
   StepMetrics metrics;
@@ -40,7 +40,7 @@ bool same(const StepMetrics& a, const StepMetrics& b) {
   return a.step == b.step;
 }
 
-// Nothing: refused.
+// Returns nothing, with the reason, if the line is rejected.
 template <class Read>
 std::vector<StepMetrics> read_by(Read&& read, std::string_view line, std::string& why) {
   try {
@@ -65,13 +65,13 @@ void check_line(std::string_view line) {
     LOCKSTEP_CHECK(why_here.find("fit in a double") != std::string::npos, "refuses: ", why_here);
 }
 
-// The text between two good lines.
+// Checks a file that has the text between two good lines.
 void check_file(std::string_view text) {
   static const MemoryFile file;
   StepReport first, last, behind;
   first.step = 1;
   last.step = 1000;
-  behind.step = 1001;  // without it, the jump to the last would not be believed
+  behind.step = 1001;  // without this step, the reader would reject the jump to the last one
   const auto all =
       str(to_json_line(first, 1), text, "\n", to_json_line(last, 2), to_json_line(behind, 3));
   file.set(all);

@@ -1,4 +1,4 @@
-// Any numerics.json is refused, or a record that reads back from what add_to() makes of it.
+// Any numerics.json is rejected, or survives a round trip through add_to().
 #include "core/json.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/step/numerics.h"

@@ -1,5 +1,5 @@
-// Any record of how far pack got, and any line of the list beside it, is refused, or says only what
-// can be and reads back from what is written of it.
+// Any progress record of pack, and any line of the list next to it, is rejected, or has only
+// possible values and survives a round trip.
 #include "data/pack/pack_record.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -31,7 +31,7 @@ PackedShard example_shard(const ShardLayout& layout) {
            layout.masked ? std::string(32, '2') : ""}};
 }
 
-// What is taken as of such files and datasets is written and gone on from.
+// A record that is accepted for these files and datasets can be written and resumed from.
 void check_record(PackRecord record, const ShardLayout& layout) {
   constexpr std::size_t kFiles = 2;
   if (record.splits.size() > 2) return;

@@ -1,6 +1,6 @@
-// Any .part file of a cache is begun anew, or what it lacks is whole blocks in order. The first
-// byte of the input is the blocks of the shard, which is a hole of 100 bytes less, the rest stands
-// behind.
+// Any .part file of a cache is started again, or lacks whole blocks in order. The first byte of the
+// input is the number of blocks of the shard, a hole that is 100 bytes shorter. The rest follows
+// the hole.
 #include <fcntl.h>
 
 #include "data/remote/cache_directory.h"

@@ -1,11 +1,10 @@
-// Any residuals are refused, or correct a plan by numbers and read back from what is written of
-// them.
+// Any residuals are rejected, or correct a plan by numbers and survive a round trip.
 #include <cmath>
 
 #include "launch/plan/plan_errors.h"
 #include "tests/fuzz/fuzz.h"
 
-namespace lockstep::fuzz::residuals_fuzz {
+namespace lockstep::fuzz::plan_errors_fuzz {
 void check_corrected(const PlanErrors& plan_errors, const std::string& key) {
   StepTime planned;
   planned.seconds.fill(1);
@@ -41,4 +40,4 @@ Seeds seeds() {
 
 const Target target("plan_errors", seeds, check);
 
-}  // namespace lockstep::fuzz::residuals_fuzz
+}  // namespace lockstep::fuzz::plan_errors_fuzz

@@ -1,4 +1,4 @@
-// Any plan.json is refused, or says only what can be and reads back from what is written of it.
+// Any plan.json is rejected, or has only possible values and survives a round trip.
 #include <cmath>
 
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-// Whatever a tokenizer.json says of what is put around a text is refused, or says whether the
-// document token stands in front; where there is no such token in the file, it does not.
+// Any post-processor of a tokenizer.json is rejected, or decides whether the document token starts
+// a text. If the file has no such token, no text starts with it.
 #include "tests/fuzz/fuzz.h"
 #include "train/interop/model_tokenizer.h"
 

@@ -1,4 +1,4 @@
-// Any preflight.json is refused, or has numbers and reads back from what is written of it.
+// Any preflight.json is rejected, or has numbers and survives a round trip.
 #include "launch/preflight/health.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-// Any file of prompts is refused, or holds prompts that stand in rising lines and become tokens
-// that leave room.
+// Any file of prompts is rejected, or has prompts in rising lines, whose tokens leave free
+// positions.
 #include "tests/fuzz/fuzz.h"
 #include "train/infer/prompts.h"
 
@@ -27,7 +27,7 @@ void check(std::string_view text) {
   std::vector<Prompt> prompts;
   try {
     prompts = encode_prompts(texts, kTokens, tokenizer, kPositions, odd).prompts;
-  } catch (const UsageError&) {  // none leaves room
+  } catch (const UsageError&) {  // no prompt leaves free positions
     return;
   }
   for (std::size_t i = 0; i < prompts.size(); ++i) {

@@ -1,4 +1,4 @@
-// Any file of questions is refused, or holds questions that can be asked.
+// Any file of questions is rejected, or has valid questions.
 #include "core/error.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/infer/choices.h"

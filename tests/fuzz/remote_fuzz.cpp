@@ -1,5 +1,5 @@
-// Answers of unknown servers: the first byte of the input chooses between AWS's
-// profiles, credentials as JSON, S3's errors and Content-Range. Each is refused or makes sense.
+// Any answer of an unknown server is rejected or valid. The first byte of the input chooses between
+// AWS profiles, credentials as JSON, errors of S3 and Content-Range.
 #include "data/remote/s3.h"
 #include "tests/fuzz/fuzz.h"
 

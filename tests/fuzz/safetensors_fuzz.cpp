@@ -1,4 +1,4 @@
-// Any file is refused, or every byte behind its header belongs to one tensor that can be read.
+// Any file is rejected, or every byte after its header belongs to one readable tensor.
 #include "checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -38,7 +38,7 @@ void check_file(std::string_view bytes) {
   });
 }
 
-// As it is; and with the length that its JSON has, which most mutations spoil.
+// Checks the input unchanged, and with the length of its JSON, which most mutations break.
 void check(std::string_view input) {
   may_refuse([&] { check_file(input); });
   const auto brace = input.rfind('}');

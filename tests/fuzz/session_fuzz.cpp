@@ -1,12 +1,12 @@
-// Any bytes that come over the network to rank 0 are refused, or are frames that read back as they
-// were sent, however they are cut; nothing but the right proof makes a peer known.
+// Any bytes from the network to rank 0 are rejected, or are frames that survive a round trip in
+// pieces of any size. Only the right proof authenticates a peer.
 #include <algorithm>
 
 #include "dist/job/failure_detector.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::session_fuzz {
-// One secret and random numbers that are none, so that a seed can hold a valid proof.
+// The secret and the nonces are constant, so that a seed can have a valid proof.
 const Secret& secret() {
   static const Secret all_zero{Bytes32{}};
   return all_zero;
@@ -43,7 +43,7 @@ Bytes frames() {
   return bytes;
 }
 
-// All frames of `bytes`, which come `piece` at a time; `answer` what the control server says.
+// All frames of `bytes`, which arrive in pieces of `piece`; `answer` is that of the server.
 std::vector<Frame> take(Session& session, std::span<const std::byte> bytes, std::size_t piece,
                         Bytes& answer) {
   std::vector<Frame> all;
@@ -90,7 +90,7 @@ void check_bytes(std::span<const std::byte> bytes, const Bytes& opening) {
   }
 }
 
-// As it is; and after an opening that is right, which most mutations spoil.
+// Checks the input unchanged, and after a valid opening, which most mutations break.
 void check(std::string_view input) {
   const auto bytes = std::as_bytes(std::span(input));
   const Bytes opening = joined(hello(), proof());

@@ -1,7 +1,7 @@
-// Whatever one end of the socket between the ranks of a machine sends, the other answers or refuses
-// it. The first byte of the input chooses the end. A client's requests are the lines of the rest:
-// to each there is one answer, and a descriptor comes only of a path that is there. A server's
-// answers are the lines, with a file where a line ends in 'D': the client takes a file with a
+// One end of the socket between the ranks of a host answers or rejects any message of the other
+// end. The first byte of the input chooses the sender. If it is the client, each line of the rest
+// is a request: it has one answer, and a descriptor only for an existing path. If it is the server,
+// the lines are answers, with a file if a line ends in 'D': the client accepts a file with a
 // descriptor, or throws.
 #include <algorithm>
 #include <array>
@@ -35,7 +35,7 @@ struct Address {
   socklen_t bytes = 0;
 };
 
-// One packet with a descriptor, or without.
+// Sends one packet, with or without a descriptor.
 void send_packet(int socket, std::string text, int descriptor) {
   iovec part{text.data(), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
@@ -61,7 +61,7 @@ void ask(const std::vector<std::string>& requests) {
   const Descriptor made(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   LOCKSTEP_CHECK(connect(made.number(), address.get(), address.bytes) == 0, "no answer");
   for (const auto& request : requests) {
-    if (request.find(":/") != std::string::npos) continue;  // which asks the network
+    if (request.find(":/") != std::string::npos) continue;  // would use the network
     send_packet(made.number(), request, -1);
     std::array<char, 4096> answer{};
     const auto bytes = recv(made.number(), answer.data(), answer.size(), 0);
@@ -75,7 +75,7 @@ void ask(const std::vector<std::string>& requests) {
   }
 }
 
-// A server that sends `answers` to every client.
+// Liar is a server that sends `answers` to every client.
 class Liar {
  public:
   Liar()
@@ -98,12 +98,12 @@ class Liar {
   Descriptor listening_;
 };
 
-// The answers lie in the socket before the client looks for them.
+// The answers are in the socket before the client reads them.
 void lie(const std::vector<std::string>& answers) {
   static const Liar liar;
   ShardClient client(liar.name());
   liar.answer(answers);
-  bool has_file = false;  // in the first answer that is not to wait on
+  bool has_file = false;  // in the first answer that does not ask the client to wait
   char kind = 0;
   for (const auto& answer : answers) {
     if (answer.front() == 'w') continue;

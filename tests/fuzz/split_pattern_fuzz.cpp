@@ -1,4 +1,4 @@
-// Any pattern is refused, or its parts are the text.
+// Any pattern is rejected, or its parts together are the text.
 #include "data/tokenizer/split_pattern.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
-// Any bytes that a model writes, however they are cut into tokens, come out once and in order, up
-// to the first stop string; valid text in whole characters. The first byte of the input cuts, the
-// rest is the text.
+// Any bytes that a model writes, in tokens of any size, are printed once and in order, up to the
+// first stop string. Valid text is printed in whole characters. The first byte of the input decides
+// the sizes of tokens, the rest is the text.
 #include "core/utf8.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/infer/text_stream.h"

@@ -1,5 +1,5 @@
-// Any file is refused, or is a shard whose header and size agree and whose tokens, and mask, can
-// all be read.
+// Any file is rejected, or is a shard whose header matches its size and whose tokens and mask are
+// readable.
 #include <algorithm>
 
 #include "data/loss_mask.h"
@@ -34,7 +34,7 @@ void check_mask(const TokenFile& file) {
   LOCKSTEP_CHECK(std::all_of(all.begin(), all.end(), [](auto bit) { return bit < 2; }), "no bit");
 }
 
-// Not a DataError: the file was accepted, so nothing but a token out of range may be refused.
+// The file was accepted, so a DataError may only be for a token out of range.
 void check_reads(const TokenFile& file) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(file.tokens()));
   try {
@@ -75,7 +75,8 @@ void check_file(std::string_view bytes) {
   check_reads(shard);
 }
 
-// As it is; and with the number of tokens that its size has, which most mutations spoil.
+// Checks the input unchanged, and with the number of tokens of its size, which most mutations
+// break.
 void check(std::string_view input) {
   may_refuse([&] { check_file(input); });
   if (input.size() <= kShardHeaderBytes) return;

@@ -1,4 +1,4 @@
-// Any tokenizer_config.json is refused, or names the tokens that stand in it.
+// Any tokenizer_config.json is rejected, or the tokens of its members are read.
 #include "core/json.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/fuzz.h"
@@ -12,7 +12,7 @@ Seeds seeds() {
           R"({"model_max_length": 1e30, "chat_template": "{% for m in messages %}\n"})"};
 }
 
-// As the member says it, by another way.
+// The value of the member, read in another way.
 std::string said(const Json& config, const char* key) {
   for (const auto& [name, value] : config.as_object()) {
     if (name != key || value.is_null()) continue;

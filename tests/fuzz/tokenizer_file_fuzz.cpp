@@ -1,5 +1,5 @@
-// Any tokenizer.json, tekken.json or rank file is refused, or encodes a text and gives its bytes
-// back.
+// Any tokenizer.json, tekken.json or rank file is rejected, or encodes a text and decodes its
+// bytes.
 #include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "tests/fuzz/fuzz.h"
@@ -12,14 +12,14 @@ void check(std::string_view text) {
   const auto ids = tokenizer.encode(sample);
   for (const auto id : ids)
     LOCKSTEP_CHECK(0 <= id && id < json.vocabulary(), "id ", id, " of ", json.vocabulary());
-  // Nothing else changes what the text says.
+  // Nothing else changes the text.
   if (!json.normalizers.empty() || !json.added.empty() || !json.decoded.empty()) return;
   for (const auto& step : json.steps)
     if (step.kind != BpeDefinition::Step::Kind::isolate) return;
   LOCKSTEP_CHECK(tokenizer.decode(ids, Tokenizer::Specials::named) == sample, "another text");
 }
 
-// The character by which a vocabulary writes a byte (as the reader has it, of its own).
+// The character for a byte in a vocabulary, computed without the reader.
 std::string written(int byte) {
   int code = byte;
   if (byte <= 0x20)
@@ -42,7 +42,7 @@ std::string example(const std::string& words, const std::string& more) {
              R"("It":256,"\u0120x":257},"merges":["I t",["\u0120","x"]]}})");
 }
 
-// One whose words begin as characters.
+// A tokenizer whose words are first split into characters.
 std::string with_fallback(const std::string& members) {
   std::string vocabulary;
   constexpr std::string_view kHex = "0123456789ABCDEF";

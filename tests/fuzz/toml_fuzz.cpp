@@ -1,5 +1,5 @@
-// Any configuration is refused, or is printed as one that resolves to the same values. The text
-// behind a NUL is that of a setting on the command line.
+// Any configuration is rejected, or its printed form resolves to the same values. The text after a
+// NUL is a setting of the command line.
 #include "launch/config.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -27,7 +27,7 @@ Seeds seeds() {
           mixture};
 }
 
-// Not a ConfigError: what to_toml wrote must resolve.
+// The output of to_toml must resolve, so a ConfigError is a finding.
 ResolvedConfig resolve_written(const std::string& text) {
   try {
     return resolve_config(text, "written", {});

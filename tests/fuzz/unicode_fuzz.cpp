@@ -1,11 +1,11 @@
-// Of any bytes, what is valid UTF-8 is what another decoder takes for it; what is not becomes
-// U+FFFD once a part; and normal forms are valid, stay as they are, and agree with each other.
+// In any bytes, valid UTF-8 is the same as for another decoder, and each invalid part becomes one
+// U+FFFD. Normal forms are valid, do not change again, and match each other.
 #include "core/utf8.h"
 #include "data/tokenizer/unicode.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace lockstep::fuzz::unicode_fuzz {
-// The bytes of the character at `at`, by the value that they spell; 0: there is none.
+// The number of bytes of the character at `at`, from its code point; 0: not valid.
 std::size_t character_at(std::string_view text, std::size_t at) {
   const auto first = static_cast<unsigned char>(text[at]);
   if (first < 0x80) return 1;
@@ -25,7 +25,7 @@ void check_replaced(std::string_view text) {
   const auto replaced = replaced_utf8(text);
   LOCKSTEP_CHECK(valid_utf8(replaced) == replaced.size(), "not valid behind replacing");
   LOCKSTEP_CHECK(replaced_utf8(replaced) == replaced, "replaced twice");
-  std::size_t out = 0;  // what is valid stays, in its order; between stands U+FFFD
+  std::size_t out = 0;  // valid characters stay in order, with U+FFFD between them
   for (std::size_t at = 0; at < text.size();) {
     if (const auto bytes = character_at(text, at); bytes > 0) {
       LOCKSTEP_CHECK(replaced.compare(out, bytes, text.substr(at, bytes)) == 0, "byte ", at);

@@ -1,5 +1,4 @@
-// Any model.safetensors.index.json beside whole shards is refused, or gives the weights that are in
-// them.
+// Any model.safetensors.index.json next to complete shards is rejected, or gives their weights.
 #include "tests/files.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/train/model_weights.h"
@@ -19,7 +18,7 @@ ModelConfig small() {
   return config;
 }
 
-// A directory that was exported in shards, with the index in memory.
+// Exported is a directory with an export in shards; its index is in memory.
 class Exported {
  public:
   Exported() {

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Checks what every kernel takes of a multiprocessor, as ptxas reports it, against what launches ask for.
+"""Checks the registers and shared memory of every kernel, as ptxas reports them, for the launches of the tests.
 
 usage: budgets.py --nvcc NVCC --source DIR --tests CUDA_TESTS --recorder RECORDER [--newest COMMITS]
 
-Registers decide how many threads run at once; a spill makes traffic that no count of bytes shows.
+Registers limit how many threads run at once, and a spill causes traffic that byte counts do not show.
 - No kernel has a stack frame or spills, except those in WAIVERS.
 - Each line of BUDGETS is (file, kernel, most registers, most bytes of static shared memory).
-- CUDA_TESTS, with RECORDER (recorder.cpp) in the place of CUDA's libraries, launches the kernels with
-  the shapes of the tests. A block has no more threads than the launch bounds of its kernel, its
-  registers and its static and dynamic shared memory fit, and as many blocks as BLOCKS states share a
-  multiprocessor.
-That is for an H100 or H200 (90a). The files ELSEWHERE, which have the instructions that not every GPU
-has and the kernels that need most, are compiled for an A100 (80) and a B200 (100a) too.
+- CUDA_TESTS, with RECORDER (recorder.cpp) instead of CUDA's libraries, launches the kernels with the
+  shapes of the tests. A block has at most the threads of its kernel's launch bounds. Its registers and
+  shared memory, static and dynamic, fit. At least as many blocks as in BLOCKS share a multiprocessor.
+The limits are those of an H100 or H200 (90a). The files in ELSEWHERE are also compiled for an A100 (80) and
+a B200 (100a), because they have special instructions or the largest kernels.
 --newest checks only the kernels whose sources the newest commits changed.
 """
 
@@ -69,7 +68,7 @@ BUDGETS = [
     ("swiglu", "swiglu_backward_kernel<BFloat16, 8>", 40, 128),
 ]
 ELSEWHERE = {"attention_decode", "attention_flash", "attention_flash_backward", "quantize"}
-# Bytes of stack and of spilled registers, stored and loaded, by architecture; and why they are accepted.
+# Accepted bytes of stack and of spilled registers, stored and loaded, by architecture, with the reason.
 WAIVERS = {
     "flash_forward_kernel<128>": ({"80": 48, "90a": 24, "100a": 68},
                                   "a few registers, once for each block of 64 keys"),
@@ -77,7 +76,7 @@ WAIVERS = {
     "decode_kernel<float, 1>": ({"100a": 52}, "heads whose size is no multiple of a pack"),
     "rope_table_kernel": ({"90a": 48}, "sine and cosine of large angles; runs once, before the first step"),
 }
-# Blocks that share a multiprocessor, where the design of a kernel counts on them.
+# Blocks that must share a multiprocessor, by the design of a kernel.
 BLOCKS = {
     "flash_forward_kernel<64>": 2,
     "flash_forward_kernel<128>": 2,
@@ -94,7 +93,7 @@ BLOCKS = {
     "cross_entropy_parts_kernel<BFloat16, 8>": 2,
     "cross_entropy_gradient_kernel<BFloat16, 8, false>": 2,
 }
-# Of an H100: a multiprocessor's, and what a block may have.
+# Limits of an H100: of a multiprocessor, then of a block (MOST_SHARED).
 REGISTERS, THREADS, SHARED, MOST_BLOCKS, MOST_SHARED = 65536, 2048, 228 << 10, 32, 227 << 10
 
 # stack: its frame and spilled registers, in bytes; shared: static; threads: the launch bound.
@@ -153,13 +152,13 @@ def kernels_of(nvcc, source, name, architecture):
 
 
 def code_of(text):
-    """Text without comments and spaces, whose change changes no kernel."""
+    """Text without comments and spaces, which do not change a kernel."""
     return "".join(re.sub(r"//[^\n]*", "", text).split())
 
 
 def changed(source, newest):
-    """The files of kernels whose code differs from the one before the newest commits, or that include a header of
-    kernels, or of core with code for a GPU, that does. All if git does not say."""
+    """The files of kernels whose code the newest commits changed, or that include a changed header of kernels, or
+    of core with code for a GPU. All files if git does not know."""
     everything = sorted(path.stem for path in pathlib.Path(source, "kernels").glob("*.cu"))
 
     def git(*arguments):
@@ -183,7 +182,7 @@ def changed(source, newest):
 
 
 def blocks_of(kernel, threads, dynamic):
-    """How many blocks share a multiprocessor."""
+    """The number of blocks that share a multiprocessor."""
     up = lambda n, step: -(-n // step) * step
     warps = up(threads, 32) // 32
     shared = up(kernel.shared + dynamic, 128) + 1024
@@ -192,7 +191,7 @@ def blocks_of(kernel, threads, dynamic):
 
 
 def launches_of(tests, recorder, source):
-    """(title, threads of a block, dynamic bytes) of all launches of the tests of one GPU."""
+    """(title, threads of a block, dynamic bytes) of all launches of the tests on one GPU."""
     with tempfile.TemporaryDirectory() as work:
         record = os.path.join(work, "record")
         os.mkfifo(record)
@@ -238,7 +237,7 @@ def check_compiled(verdict, files):
 
 
 def check_launches(verdict, kernels, launches, some):
-    """some: kernels are not all, because others did not change."""
+    """some: only changed kernels are given."""
     fewest = {}
     for title, threads, dynamic in launches:
         if some and title not in kernels:

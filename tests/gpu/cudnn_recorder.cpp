@@ -1,7 +1,7 @@
-// Stands in for cuDNN, in the library of recorder.cpp, which is found as libcudnn.so.9: its
-// frontend describes tensors, operations and a graph, asks heuristics for configurations, and makes
-// plans of them. Here each graph has one configuration and plan. An execution is a line: stream,
-// plan, and of each tensor in memory of the device its id, address and bytes.
+// Replaces cuDNN, in the library of recorder.cpp, which is found as libcudnn.so.9. The frontend of
+// cuDNN describes tensors, operations and a graph, gets configurations from heuristics, and makes
+// plans of them. Here each graph has one configuration and one plan. An execution is a line:
+// stream, plan, and the id, address and bytes of each tensor in device memory.
 #include <cstdio>
 #include <cstring>
 #include <cudnn.h>
@@ -22,7 +22,7 @@ constexpr std::int64_t kWorkspaceBytes = 512;  // of a plan
 struct Descriptor {
   cudnnBackendDescriptorType_t type;
   std::map<cudnnBackendAttributeName_t, Words> attributes;
-  std::shared_ptr<const Extents> graph;  // of a graph, and what was made from it
+  std::shared_ptr<const Extents> graph;  // of a graph, and of descriptors made from it
   std::uintptr_t number = 0;             // of a plan
 };
 
@@ -37,13 +37,13 @@ Handle& handle_of(cudnnHandle_t handle) {
   return *reinterpret_cast<Handle*>(handle);
 }
 
-// Of the tensors that were finished since the last graph was.
+// The extents of the tensors that were finished after the last graph.
 Extents& extents() {
   thread_local Extents extents;
   return extents;
 }
 
-// Numbers that come by value lie on the host.
+// Numbers that are passed by value are on the host.
 void add_extent(Descriptor& tensor) {
   auto& attributes = tensor.attributes;
   const auto by_value = attributes.find(CUDNN_ATTR_TENSOR_IS_BY_VALUE);
@@ -122,7 +122,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t handle,
   d.attributes[name] = std::move(words);
   return CUDNN_STATUS_SUCCESS;
 }
-// Of what is asked, only how much memory a plan takes and which results there are matters.
+// Of all attributes, only the workspace of a plan and the number of results matter.
 cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t handle,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, std::int64_t requested,

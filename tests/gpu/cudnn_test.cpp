@@ -1,5 +1,5 @@
-// The graphs that cuDNN is given, without a GPU: its library and its heuristics know an H200 by
-// h200_deviceprop.json, up to the choice of kernels.
+// Tests the graphs for cuDNN without a GPU. From h200_deviceprop.json, its library and heuristics
+// choose kernels for an H200.
 #include "kernels/cudnn.h"
 
 #include <fstream>
@@ -23,8 +23,8 @@ struct CudnnGraphs : ::testing::Test {
   std::string properties;
 };
 
-// Lengths beside multiples of its tiles, chunks of sequences and of kv heads, GQA and not.
-TEST_F(CudnnGraphs, each_has_kernels_that_keep_to_its_workspace) {
+// Lengths near multiples of its tiles, chunks of sequences and of kv heads, with and without GQA.
+TEST_F(CudnnGraphs, each_has_kernels_within_its_workspace) {
   for (const std::int64_t K : {64, 128})
     for (const auto& [H, G] : {std::pair{12, 12}, {25, 25}, {32, 8}, {64, 8}, {6, 1}})
       for (const std::int64_t T : {2, 77, 1000, 1024, 4096, 8192, 16384}) {
@@ -34,8 +34,8 @@ TEST_F(CudnnGraphs, each_has_kernels_that_keep_to_its_workspace) {
       }
 }
 
-// The formula holds no more than what cuDNN takes, except delta and the 4096 bytes.
-TEST_F(CudnnGraphs, a_smaller_workspace_is_refused) {
+// The formula is exactly the workspace of cuDNN, plus delta and 4096 bytes.
+TEST_F(CudnnGraphs, a_smaller_workspace_is_rejected) {
   for (const AttentionSizes s : {AttentionSizes{2, 1000, 12, 12, 64}, {3, 2048, 8, 2, 128}}) {
     auto graph = cudnn_graph(s, s, true);
     graph.most_bytes -= 4 * s.B * s.H * s.T + 4096;
@@ -45,7 +45,7 @@ TEST_F(CudnnGraphs, a_smaller_workspace_is_refused) {
   }
 }
 
-TEST_F(CudnnGraphs, what_cudnn_has_no_kernels_for_is_said) {
+TEST_F(CudnnGraphs, sizes_without_kernels_are_reported) {
   const AttentionSizes odd{1, 64, 2, 1, 68};
   EXPECT_NE(why_not(cudnn_graph(odd, odd, true)).find("hidden_dim should be multiple of 8"),
             std::string::npos);

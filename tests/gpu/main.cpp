@@ -1,4 +1,4 @@
-// main of cuda_tests: exits with 77, which counts as skipped, where no GPU can be used.
+// main of cuda_tests exits with 77, which counts as skipped, if no GPU can be used.
 #include <gtest/gtest.h>
 #include <iostream>
 

@@ -1,5 +1,5 @@
-// Stands in for NCCL beside recorder.cpp: each call is a line, and moves nothing. Ranks tell each
-// other which part of a communicator they go to by files beside their records.
+// Replaces NCCL, in the library of recorder.cpp: each call is a line, and moves nothing. Ranks
+// exchange their parts of a communicator through files next to their records.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,7 +16,7 @@
 #include "tests/gpu/recorder.h"
 
 struct ncclComm {
-  int number;  // in the order in which they are made; 0: of all ranks
+  int number;  // in the order of creation; 0: of all ranks
   int rank, size;
 };
 

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Checks what several ranks on GPUs ask of NCCL, without a GPU.
+"""Checks the NCCL calls of several ranks on GPUs, without a GPU.
 
 usage: nccl_test.py LOCKSTEP RECORDER RANK_CALLS NVML
 
-Trains a small model under mpirun with RECORDER in the place of CUDA's libraries and of NCCL, in every layout
-of a few ranks, and checks that a step of each rank makes the calls that ranks on CPUs make (RANK_CALLS says
-which): in the same order, in the same groups, of as many elements of the same types; that each stream of a
-CPU is one stream of the GPU; that what is sent and received lies in memory that NCCL knows; that a step
-neither waits nor allocates; and that all ranks multiply by the same algorithms. NVML: the directory of a stand-in (tests/simt/nvml.cpp) that says which
-GPUs NVLink joins. Exit 77 (skipped) without mpirun.
+Trains a small model under mpirun with RECORDER instead of CUDA's libraries and NCCL, in every layout of a few
+ranks, and checks:
+- A step of each rank makes the calls of ranks on CPUs, which RANK_CALLS prints: in the same order and groups,
+  with the same numbers of elements and types.
+- Each stream of a CPU is one stream of the GPU.
+- Sent and received data are in memory that is registered with NCCL.
+- A step neither waits nor allocates.
+- All ranks use the same matmul algorithms.
+NVML is the directory of a stand-in (tests/simt/nvml.cpp) that knows which GPUs NVLink connects. Exit 77
+(skipped) without mpirun.
 """
 
 import collections
@@ -66,7 +70,7 @@ def environment(nvml, **more):
 
 
 def train(tools, work, ranks, domains, settings, gpus=None, odd_rank=None):
-    """The exit code and what was said; the records are in work/record.RANK."""
+    """Returns the exit code and the output; the records are in work/record.RANK."""
     for old in work.glob("record.*"):
         old.unlink()
     shutil.rmtree(work / "run", ignore_errors=True)
@@ -90,7 +94,7 @@ def train(tools, work, ranks, domains, settings, gpus=None, odd_rank=None):
 
 
 def calls_of(lines):
-    """The calls of NCCL in lines of a record, as RANK_CALLS writes them; the stream of each."""
+    """Returns the NCCL calls in lines of a record, as RANK_CALLS writes them, and the stream of each."""
     calls, streams, group = [], [], None
     for line in lines:
         if line[0] == "ncclGroupStart":
@@ -117,8 +121,8 @@ def collective(line):
 
 
 def check_memory(lines):
-    """What is sent and received lies in the memory that NCCL gave, where it was registered with the group, unless
-    it is a few numbers. The places in it, in order, by group."""
+    """Sent and received data are in memory that NCCL allocated and that is registered with the group, except a
+    few numbers. Returns the offsets in it, in order, by group."""
     size = {"7": 4, "9": 2, "2": 4, "1": 1}
     blocks = [(int(line[2], 16), int(line[2], 16) + int(line[3])) for line in lines if line[1] == "ncclMemAlloc"]
     assert len(blocks) == 1, blocks
@@ -141,7 +145,7 @@ def check_memory(lines):
                 continue
             for address in (int(line[4], 16), int(line[5], 16)):
                 assert begin <= address and address + int(line[6]) * size[line[7]] <= end, line
-            if line[1] != "ncclAllGather":  # what is gathered in place lies where its rank's part does
+            if line[1] != "ncclAllGather":  # a gather in place sends from its rank's part of the result
                 places[line[3], colors[line[3]]].append(("from", int(line[4], 16) - begin))
             places[line[3], colors[line[3]]].append(("to", int(line[5], 16) - begin))
     return places
@@ -173,17 +177,17 @@ def check_layout(tools, work, ranks, domains, settings):
         asked = [line[2] for line in lines if line[1] == "cudaSetDevice" and line[0] == "0"]
         assert (asked[-1] if asked else "0") == str(rank), f"{what}: rank {rank} is on GPU {asked}"
         assert "ncclCommAbort" not in {line[1] for line in lines}, what
-        # Each finds others to be fastest; all compute as rank 0.
+        # Each rank measures other algorithms as the fastest; all use those of rank 0.
         algorithms.add(tuple(line[8] for line in record_test.steps_of(lines)[0] if line[0] == "cublasLtMatmul"))
         made = [line[2] for line in lines if line[1] == "ncclCommSplit" and line[3] != "-1"]
         ended = [line[2] for line in lines if line[1] == "ncclCommDestroy"]
         assert ended == [*reversed(made), "0"], f"{what}: {made} are made, {ended} destroyed"
         for number, step in enumerate(record_test.steps_of(lines), 2):
-            # A loader's thread that waits for a processor gives its events back late.
+            # A loader thread that waits for a CPU core returns its events late.
             forbidden = {line[0] for line in step} & (record_test.FORBIDDEN - {"cudaEventCreateWithFlags"})
             assert not forbidden or number < 5, f"{what}: rank {rank} calls {forbidden} in step {number}"
             calls, streams = calls_of(step)
-            # A CPU's stream is named behind the call.
+            # On a CPU, the name of the stream follows the call.
             on_cpu = [re.sub(r" (compute|gathers|scatters)$", "", call) for call in by_rank[rank]]
             assert calls == on_cpu, f"{what}: rank {rank}, step {number}: " + str(
                 next(((a, b) for a, b in zip(calls, on_cpu) if a != b), (len(calls), len(on_cpu))))
@@ -216,8 +220,8 @@ def check_refusals(tools, work):
 
 
 def start_by_address(tools, work, count, *settings):
-    """Ranks without MPI: torchrun's variables, set by hand, and the job's secret. Processes and port; what
-    they say is in work/said.RANK."""
+    """Starts ranks without MPI, with the variables of torchrun and the secret of the job. Returns the processes
+    and the port; their output is in work/said.RANK."""
     for old in work.glob("record.*"):
         old.unlink()
     shutil.rmtree(work / "run", ignore_errors=True)
@@ -250,7 +254,7 @@ def check_torchrun(tools, work):
 
 
 def check_deaths(tools, work):
-    """Without MPI and its mpirun, the others end by themselves, and say who died."""
+    """Without mpirun, the other ranks abort by themselves, and report the rank that died."""
     for victim in (0, 1, 2):
         ranks, _ = start_by_address(tools, work, 3, "train.batch_tokens=768", "train.steps=1000000",
                                     "train.most_skipped=1000000")
@@ -296,7 +300,7 @@ def main():
                 more = MORE[count % len(MORE)]
                 if more == ["layout.keep_gathered=1"] and "layout.sharding=full" not in layout:
                     more = []
-                if "fp8" in str(more) and "layout.tensor=1" not in layout:  # parts of 128 are asked for
+                if "fp8" in str(more) and "layout.tensor=1" not in layout:  # fp8 needs parts of 128
                     more = []
                 settings = layout + more
                 family = ("llama3", "gpt2")[count % 2]

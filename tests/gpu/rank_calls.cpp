@@ -1,9 +1,9 @@
-// rank_calls CONFIG RANKS PER_DOMAIN [KEY=VALUE...]: which collectives a step of that run asks for,
-// of ranks on CPUs, which are threads here; PER_DOMAIN neighbours are an NVLink domain. A line
-// each:
+// rank_calls CONFIG RANKS PER_DOMAIN [KEY=VALUE...] prints the collectives of a step of ranks on
+// CPUs, which are threads here. PER_DOMAIN consecutive ranks are an NVLink domain. Each call is a
+// line:
 //   RANK GROUP CALL ELEMENTS TYPE OTHER STREAM
-// with the group's number, in the order in which groups are made, from 1; OTHER is the operation,
-// or the root. What is called together lies between `RANK GROUP begin` and `RANK GROUP end`.
+// GROUP is the number of the group, in the order of creation, from 1. OTHER is the operation or the
+// root. Grouped calls are between `RANK GROUP begin` and `RANK GROUP end`.
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// What one rank called in the step.
+// The calls of one rank in the step.
 struct Calls {
   std::string text;
   bool in_step = false;

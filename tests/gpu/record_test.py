@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
-"""Checks what a step of the trainer asks of CUDA, without a GPU.
+"""Checks the CUDA calls of a step of the trainer, without a GPU.
 
 usage: record_test.py LOCKSTEP RECORDER [--cudnn]
 
-Trains a small model with RECORDER (recorder.cpp) in the place of CUDA's libraries, and checks that
-every step but the first ones asks for the same, in the same order; that nothing in it allocates, frees or
-waits for a stream; that the host waits once, for the step before; that algorithms of matrix products are
-chosen before the first step, and by a resumed run not measured; and that all copies and matrix products
-stay inside the memory that was allocated. With CUDA graphs, that a step is a few calls, and that the graphs
-hold what a step without them asks for. With activations offloaded, that events order the copies. With the
-optimizer's state offloaded, that each step copies it in and out, on a stream each, that events order
-copies, updates and what comes behind them, and that the GPU has nothing left to do when the host loads a
-state. With --cudnn, for a RECORDER that stands for cuDNN too (cudnn_recorder.cpp), that its plans are made
-before the first step, and that backward is given what forward was.
+Trains a small model with RECORDER (recorder.cpp) instead of CUDA's libraries, and checks:
+- Every step except the first ones makes the same calls in the same order. It does not allocate, free or
+  wait for a stream.
+- The host waits once per step, for the step before.
+- Matmul algorithms are chosen before the first step. A resumed run does not measure them.
+- All copies and matmuls stay inside allocated memory.
+- With CUDA graphs, a step is a few calls, and the graphs hold the calls of a step without graphs.
+- With offloaded activations, events order the copies.
+- With offloaded optimizer state, each step copies it in and out on two streams. Events order copies,
+  updates and later work. The GPU is idle when the host loads a state.
+- With --cudnn, for a RECORDER that also replaces cuDNN (cudnn_recorder.cpp), plans are made before the first
+  step, and backward gets the tensors of forward.
 
-What kernels do is not seen, nor what a launch hands them: the record has its kernel and shape. tests/simt
-runs kernels, and checks what they touch; and that a step from graphs has the bits of one without.
+The record has the kernel and the shape of a launch, but not its arguments. tests/simt runs the kernels, checks
+their accesses, and checks that a step from graphs has the bits of a step without.
 """
 
 import collections
@@ -58,8 +60,8 @@ FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStr
              "cudaGraphInstantiate", "cudnnCreate", "cudnnPlan"}
 COMPUTES = ("launch", "cublasLtMatmul", "cudnnBackendExecute")
 TIMED_STEP = 20  # its components are timed, so it is not replayed
-# Of a step that is replayed: learning rate, number and whether to stop; two micro-batches of three
-# tensors and four results; what begins it, two micro-batches, the optimizer.
+# The calls of a replayed step. Launches: learning rate, number and stop flag. Copies: two micro-batches of
+# three tensors, and four results. Graphs: begin, two micro-batches, optimizer.
 REPLAYED = {"launch": 3, "cudaMemcpyAsync": 10, "cudaGraphLaunch": 4}
 
 
@@ -78,8 +80,8 @@ def record_of(lockstep, recorder, work, family, precision, graphs, steps, *setti
 
 
 def steps_of(lines):
-    """The main thread's lines of each step but the first: from behind the copy of one's last result,
-    the five numbers of adamw_control, to the next one's."""
+    """The main thread's lines of each step except the first. A step begins after the copy of the last result
+    of the previous step, the five numbers of adamw_control, and ends with its own."""
     main = [line[1:] for line in lines if line[0] == "0"]
     ends = [i for i, line in enumerate(main)
             if line[0] == "cudaMemcpyAsync" and line[4] == "20"]
@@ -87,7 +89,7 @@ def steps_of(lines):
 
 
 def expanded(steps):
-    """The steps with what the graphs hold in the place of their launches."""
+    """The steps with the calls of the graphs instead of their launches."""
     graphs, result = {}, []
     for step in steps:
         lines, capture = [], None
@@ -107,7 +109,7 @@ def expanded(steps):
 
 
 def without_events(step):
-    """What the device does: events are drawn from a pool, in no fixed order."""
+    """The work of the device. Events come from a pool in no fixed order, so they are left out."""
     return [line[:2] if line[0] == "cudaStreamWaitEvent" else line
             for line in step if not line[0].startswith("cudaEvent")]
 
@@ -149,7 +151,7 @@ def check_steps(lines, family, graphs):
 
 
 def check_choice(lines, family, resumed):
-    """Everything about algorithms is over when the first step's first product comes."""
+    """All calls about algorithms are before the first matmul of the first step."""
     main = [line[1:] for line in lines if line[0] == "0"]
     step = expanded(steps_of(lines))[2]
     per_step = sum(line[0] == "cublasLtMatmul" for line in step)
@@ -162,10 +164,10 @@ def check_choice(lines, family, resumed):
     before = [line[0] for line in main[:products[-per_step]]]
     proposals, checks, waits = (before.count(call) for call in (
         "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulAlgoCheck", "cudaEventSynchronize"))
-    if resumed:  # each is proposed, and what is recorded checked and taken; waited for are the losses
-        # of that, and the hash of the weights that were loaded
+    if resumed:  # each algorithm is proposed, and the recorded one is checked and used; the host waits for
+        # the losses of this pass, and for the hash of the loaded weights
         assert proposals == checks > 0 and waits == 2, (family, proposals, checks, waits)
-    else:  # each is proposed, then with others, which are measured
+    else:  # each algorithm is proposed, then again with others, which are measured
         assert checks == 0 < proposals < waits and proposals % 2 == 0, (family, proposals, waits)
 
 
@@ -194,8 +196,8 @@ def check_memory(lines):
 
 
 class Order:
-    """How streams are ordered by events, and the host by what it waits for: of each, how much of the work
-    that every other stream was given is done before its own next."""
+    """The order of streams by events, and of the host by its waits. `before` holds, for each of them, how much
+    of the work of every other stream is done before its own next work."""
 
     def __init__(self):
         self.given, self.before = collections.Counter(), collections.defaultdict(collections.Counter)
@@ -204,7 +206,7 @@ class Order:
     def follow(self, line):
         if line[0] == "cudaEventRecord":
             self.events[line[1]] = self.before[line[2]] | collections.Counter({line[2]: self.given[line[2]]})
-        elif line[0] == "cudaStreamWaitEvent":  # the larger of each count; of what came before: nothing
+        elif line[0] == "cudaStreamWaitEvent":  # the larger of each count; an older event has none
             self.before[line[1]] |= self.events.get(line[2], collections.Counter())
         elif line[0] == "cudaStreamSynchronize":
             self.before["host"] |= self.before[line[1]] | collections.Counter({line[1]: self.given[line[1]]})
@@ -214,23 +216,23 @@ class Order:
             self.given[line[1]] += 1
 
     def is_behind(self, stream, work):
-        """Whether what `stream` is given next comes behind `work`: what `last` said of it."""
+        """True if the next work of `stream` is ordered after `work`, a result of last()."""
         return self.before[stream][work[0]] >= work[1]
 
     def last(self, stream):
-        """What `stream` was given last."""
+        """The last work of `stream`."""
         return stream, self.given[stream]
 
 
 def pinned_in(lines):
-    """Whether an address is in pinned memory."""
+    """A function that is true for addresses in pinned memory."""
     pinned = [(int(p, 16), int(p, 16) + int(size))
               for _, call, p, size in (l for l in lines if l[1] == "cudaHostAlloc")]
     return lambda p: any(b <= p < e for b, e in pinned)
 
 
 def operands(line):
-    """Addresses that the record has of what is computed."""
+    """The addresses of operands in a line of the record."""
     if line[0] == "cublasLtMatmul":
         return [int(operand.split(":")[0], 16) for operand in (line[3], line[4], line[6])]
     if line[0] == "cudnnBackendExecute":
@@ -239,9 +241,9 @@ def operands(line):
 
 
 def check_cudnn(lines, layers):
-    """Attention of a micro-batch is one execution a layer, then one for each backward, the last layer's
-    first. The product behind it multiplies what forward gives (4); the last two before backward made its
-    gradient (6); and it is given forward's q, k, v, out and log-sum-exp (1 to 5)."""
+    """Attention of a micro-batch is one execution per layer, then one backward per layer, the last layer
+    first. The matmul after forward multiplies its output (4). One of the two matmuls before backward makes
+    its gradient (6). Backward gets q, k, v, out and log-sum-exp of forward (1 to 5)."""
     for step in expanded(steps_of(lines)):
         computed = [line for line in step if line[0] in ("cublasLtMatmul", "cudnnBackendExecute")]
         calls = []
@@ -266,9 +268,9 @@ def check_cudnn(lines, layers):
 
 
 def check_offload(lines, layers):
-    """Copies of activations are on a stream of their own: each comes behind all that the compute stream
-    was given before; and a matrix product or attention by cuDNN, whose operands the record has, behind the
-    last copy from or to each of them. Two micro-batches a step copy all layers but two out, and in again."""
+    """Copies of activations are on a separate stream, each after all earlier work of the compute stream.
+    Matmuls and attention by cuDNN, whose operands the record has, are after the last copy from or to each
+    operand. The two micro-batches of a step copy all layers except two out and in again."""
     is_pinned = pinned_in(lines)
     steps = steps_of(lines)
     compute = next(line[1] for line in steps[0] if line[0] == "cublasLtMatmul")
@@ -291,10 +293,13 @@ def check_offload(lines, layers):
 
 
 def check_offloaded_optimizer(lines):
-    """A step copies what AdamW keeps (master, m, v: 12 bytes a parameter) in by one stream and out by
-    another. The first copy in comes behind what the compute stream was given before, each one behind the
-    copy out that freed its memory; an update behind all copies in that were asked for before it; a copy out
-    behind the update before it; and the step's end behind the last copy out."""
+    """A step copies the optimizer state (master, m, v: 12 bytes per parameter) in on one stream and out on
+    another. The order is:
+    - The first copy in is after earlier work of the compute stream, and each one after the copy out that
+      freed its memory.
+    - An update is after all copies in that were enqueued before it.
+    - A copy out is after the update before it.
+    - The end of the step is after the last copy out."""
     is_pinned = pinned_in(lines)
     steps = steps_of(lines)
     compute = next(line[1] for line in steps[0] if line[0] == "cublasLtMatmul")
@@ -326,13 +331,13 @@ def check_offloaded_optimizer(lines):
         assert order.is_behind(compute, order.last(streams["out"])), "the step ends before its last copy out"
         sizes.add(moved["in"])
     (size,) = sizes
-    state = max(int(l[3]) for l in lines if l[1] == "cudaHostAlloc")  # and little else
+    state = max(int(l[3]) for l in lines if l[1] == "cudaHostAlloc")  # with little else
     assert size % 12 == 0 and 0 <= state - size < 0.01 * size, (size, state)
     return size
 
 
 def run_with_cudnn(lockstep, recorder, work):
-    """The recorder is found as cuDNN, and by its frontend as the runtime."""
+    """The recorder is found as cuDNN, and by the frontend of cuDNN as the CUDA runtime."""
     library = work / "cudnn"
     library.mkdir()
     (library / "libcudnn.so.9").symlink_to(recorder)
@@ -355,11 +360,11 @@ def run_with_cudnn(lockstep, recorder, work):
 
 
 def check_load(lines):
-    """When the host loads its state into pinned memory, no stream has work left that may touch it."""
+    """When the host loads its state into pinned memory, no stream has unfinished work."""
     order, left = Order(), None
     for line in (line[1:] for line in lines if line[0] == "0"):
         order.follow(line)
-        if line[0] == "load":  # what opens files before may only look at them
+        if line[0] == "load":  # the last one before the step: earlier ones may only inspect files
             left = [stream for stream in order.given if not order.is_behind("host", order.last(stream))]
         if line[0] == "launch" and "adamw_control" in line[2]:  # of the first step
             break

@@ -1,8 +1,10 @@
-// Stands in for the CUDA runtime and cuBLASLt (LD_PRELOAD) on a machine without a GPU: a program
-// that is built with CUDA runs as on one H200, or LOCKSTEP_RECORD_GPUS of them (an H100 for the
-// rank LOCKSTEP_RECORD_ODD_RANK), but kernels compute nothing, and each call is a line of the file
-// LOCKSTEP_RECORD, with .RANK behind its name under mpirun: thread, call, what it is about. Device
-// memory is host memory full of zeros; copies are made. record_test.py reads the lines.
+// Replaces the CUDA runtime and cuBLASLt (LD_PRELOAD) on a host without a GPU. A program that is
+// built with CUDA then runs as on one H200, or on LOCKSTEP_RECORD_GPUS of them. The rank
+// LOCKSTEP_RECORD_ODD_RANK has an H100. Kernels compute nothing. Device memory is host memory full
+// of zeros; copies are made.
+//
+// Each call is a line of the file LOCKSTEP_RECORD: thread, call, arguments. Under mpirun the name
+// of the file ends with .RANK. record_test.py reads the lines.
 #include "tests/gpu/recorder.h"
 
 #include <array>
@@ -24,7 +26,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
-// As mpirun or torchrun says it.
+// The rank in the variables of mpirun or torchrun.
 static const char* rank_here() {
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   return rank != nullptr ? rank : std::getenv("RANK");
@@ -44,7 +46,7 @@ struct Recorder {
   std::FILE* file = std::fopen(record_name().c_str(), "w");
 };
 Recorder& recorder() {
-  static auto* r = new Recorder;  // outlives what runs at exit
+  static auto* r = new Recorder;  // lives longer than functions that run at exit
   return *r;
 }
 
@@ -144,13 +146,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   }
   return cudaSuccess;
 }
-// Pairs of neighbours have links, where that is asked for; all reach one another.
+// If the environment says so, only pairs of neighbours have links. All GPUs reach each other.
 cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int from, int to) {
   const char* pairs = std::getenv("LOCKSTEP_RECORD_PAIRS");
   *value = attribute == cudaDevP2PAttrAccessSupported || (pairs != nullptr && from / 2 == to / 2);
   return cudaSuccess;
 }
-// Those of tests/simt/nvml.cpp, and others.
+// The ids of tests/simt/nvml.cpp, and further ones.
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   constexpr std::array kBuses = {0x1B, 0x5A, 0x9A, 0xDB, 0xE1, 0xE2, 0xE3, 0xE4};
   std::snprintf(id, static_cast<std::size_t>(length), "0000:%02X:00.0",
@@ -161,7 +163,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = *total = std::size_t{140} << 30;
   return cudaSuccess;
 }
-// As CUDA's: for 0 bytes they succeed and leave the pointer as it is.
+// Like those of CUDA: for 0 bytes they succeed and do not change the pointer.
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   *p = device_memory(bytes);
@@ -220,7 +222,7 @@ cudaError_t cudaEventQuery(cudaEvent_t) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
   static const char* rank = rank_here();
   static std::atomic<int> asked{0};
-  *milliseconds = 1.0f;  // ranks of a run find different algorithms to be the fastest
+  *milliseconds = 1.0f;  // ranks of a run measure different algorithms as the fastest
   if (rank != nullptr) *milliseconds += static_cast<float>(++asked * (std::atoi(rank) + 2) % 7);
   return cudaSuccess;
 }
@@ -230,7 +232,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   std::memmove(to, from, bytes);
   return cudaSuccess;
 }
-// When the host reads weights or a state.
+// Records when the host reads weights or a state.
 int open(const char* path, int flags, ...) {
   static const auto real = reinterpret_cast<decltype(&open)>(dlsym(RTLD_NEXT, "open"));
   va_list arguments;
@@ -250,7 +252,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* stub, v
          c->blockDim.y, c->blockDim.z, c->dynamicSmemBytes);
   return cudaSuccess;
 }
-// What is captured is recorded where it is captured; a launch of the graph is one line.
+// Captured calls are recorded at the capture; a launch of the graph is one line.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   record("cudaStreamBeginCapture %p", static_cast<void*>(stream));
   return cudaSuccess;

@@ -1,18 +1,18 @@
-// What the stand-ins of CUDA's libraries share.
+// Shared by the replacements of CUDA's libraries.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-// A line of the record, with the calling thread in front.
+// Writes a line of the record, which begins with the calling thread.
 [[gnu::format(printf, 1, 2)]] void record(const char* format, ...);
 
-void* device_memory(std::size_t bytes);  // that is not there
+void* device_memory(std::size_t bytes);  // of the GPU that does not exist
 
-std::string record_name();  // of this process's file
+std::string record_name();  // the name of this process's file
 
-// Handles are small numbers, so that two runs and two steps are alike.
+// Handles are small numbers, so that two runs and two steps have equal lines.
 std::uintptr_t next_number();
 template <class Handle>
 Handle next_handle() {

@@ -1,37 +1,38 @@
 #!/usr/bin/env bash
-# Runs the tests that need a GPU, offline. Each part ends within 8 minutes (a test that has no time left
-# is skipped) and with a line of its counts; all that it said is in build/gpu/PART.log, and what each of
-# its tests said in build/gpu/TEST.out.
+# Runs the tests that need a GPU, offline. Each part ends within 8 minutes, with a line of its counts; a test
+# without time is skipped. The output of a part is in build/gpu/PART.log, that of each test in
+# build/gpu/TEST.out.
 #
 #   tests/gpu/run.sh [--within SECONDS] [--dry-run] [PART...]
 #     facts      the GPU, its driver, the toolkit, the libraries
-#     build      the preset cuda, where LOCKSTEP_BUNDLE is set with the headers of that directory
-#                (scripts/gpu_bundle.sh); skipped where its programs start here, which are then used
-#     operators  every operator against its CPU kernel, twice for the same bits; cuDNN's graphs
-#     training   whole steps of small models against the CPU's, for each family; with CUDA graphs
-#                against without, with offloading against without; of several ranks on one GPU, staged
-#                through the host, and by NCCL where there is a GPU for each
-#     layouts    every layout of up to eight ranks on one GPU, staged, with recompute and accumulation
-#     fixtures   models of each family against what PyTorch computed for them; and live, 20 steps of
-#                AdamW, where python3 has torch, transformers and safetensors
-#     filters    that operators, training and fixtures have each test of an operator or a step once
+#     build      the preset cuda, with the headers of the directory LOCKSTEP_BUNDLE if it is set
+#                (scripts/gpu_bundle.sh); skipped if the programs of the bundle start here and are used
+#     operators  every operator against its CPU kernel, twice for the same bits; the graphs of cuDNN
+#     training   whole steps of small models of each family against the CPU; with and without CUDA graphs
+#                and offloading; several ranks on one GPU, staged through the host, and by NCCL if there
+#                is a GPU for each
+#     layouts    every layout of up to eight ranks on one GPU, staged, with recompute and gradient
+#                accumulation
+#     fixtures   models of each family against stored results of PyTorch; live, 20 steps of AdamW, if
+#                python3 has torch, transformers and safetensors
+#     filters    operators, training and fixtures together have each test of an operator or a step once
 #     runs       the program: trains, stops, resumes with the same bits, as without CUDA graphs;
 #                generates; evaluates
 #     curves     losses of 200 steps of GPT-2 124M and of a Llama, against those of the CPU
 #     fp8        losses of 500 steps of a Llama 2048 wide, fp8 against bf16
 #     memcheck   compute-sanitizer over the operators
-#     racecheck  the same for races, of our own kernels
-#     products   tests/bench/gpu: matrix products
-#     kernels    and streaming kernels, attention
+#     racecheck  the same for races, of Lockstep's own kernels
+#     products   tests/bench/gpu: matmuls
+#     kernels    tests/bench/gpu: streaming kernels, attention
 #     gpt2_124m gpt2_1.5b llama_1b llama_3b_8k llama_8b llama_8b_8k llama_8b_offloaded qwen2_1.5b
-#     qwen2_7b   a model's whole steps there; the same in its peers, and how many times as fast ours are:
-#                PyTorch; for GPT-2 llm.c, where LOCKSTEP_LLMC names a directory of its sources, or of a
-#                built train_gpt2cu, or the bundle has one; for Qwen LLMQ, where LOCKSTEP_LLMQ names its
-#                directory, built, or the bundle has one
+#     qwen2_7b   tests/bench/gpu: whole steps of a model, also in its peers, and the ratio of throughputs.
+#                The peers are PyTorch; for GPT-2 llm.c, if the bundle has it or LOCKSTEP_LLMC names a
+#                directory of its sources or of a built train_gpt2cu; for Qwen LLMQ, if the bundle has it or
+#                LOCKSTEP_LLMQ names its directory, built
 #
-# --within SECONDS: all parts together end within them, for machines that are lent for so long.
-# --dry-run: on the simulated GPU of tests/simt (preset cpu), with the smallest of everything: that this
-# script works where there is no GPU.
+# --within SECONDS: all parts together end within this time, for hosts that are lent for a limited time.
+# --dry-run: on the simulated GPU of tests/simt (preset cpu), with the smallest sizes. It tests this script
+# without a GPU.
 # OUT, in the environment: a folder for an archive of all results, results.tar.gz.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
@@ -66,10 +67,10 @@ else
   built=build/cpu
 fi
 mkdir -p "$work"
-# sized REAL SIMULATED: what fits the GPU
+# sized REAL SIMULATED: the size for the GPU
 sized() { if [[ $device == real ]]; then echo "$1"; else echo "$2"; fi; }
 
-# cuDNN from a Python package (torch brings it), where the system has none.
+# If the system has no cuDNN, it comes from a Python package (torch has it).
 if [[ $(ldconfig -p) != *libcudnn.so.9* ]]; then
   cudnn=$(python3 -c 'import nvidia.cudnn as m; print(list(m.__path__)[0])' 2>/dev/null)
   if [[ -n $cudnn ]]; then
@@ -85,7 +86,7 @@ if [[ -n ${LOCKSTEP_BUNDLE:-} ]]; then
   [[ -d $bundle/llmc ]] && : "${LOCKSTEP_LLMC:=$bundle/llmc}"
   [[ -d $bundle/llmq ]] && : "${LOCKSTEP_LLMQ:=$bundle/llmq}"
   if [[ $device == real && -x $bundle/built/lockstep ]]; then
-    # The toolkit's libraries, from Python packages or its directory, where the linker does not know them.
+    # If the linker does not find the libraries of the toolkit, they come from Python packages or its directory.
     if [[ $(ldd "$bundle/built/lockstep") == *"not found"* ]]; then
       wheels=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null)
       LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${wheels:+$wheels/cu13/lib:}
@@ -100,7 +101,7 @@ if [[ $device == simulated ]]; then
   lockstep=$built/tests/simt_lockstep tests=$built/tests/simt_tests
 fi
 
-# Seconds that are left to the part; every program of a test is held to them by `timeout`.
+# Seconds that are left to the part; `timeout` ends every program of a test after them.
 left() { echo $((part_end > SECONDS ? part_end - SECONDS : 1)); }
 
 skip() {  # NAME REASON
@@ -108,7 +109,7 @@ skip() {  # NAME REASON
   echo "skipped  $1: ${2#skipped: }"
 }
 
-# check NAME COMMAND...: one test; exit code 77 means skipped. Fails where it did not pass.
+# check NAME COMMAND...: one test; exit code 77 means skipped. Fails if the test did not pass.
 check() {
   local name=$1 begin=$SECONDS
   shift
@@ -132,11 +133,11 @@ check() {
   fi
   return "$status"
 }
-# shown NAME COMMAND...: as check, and prints all output
+# shown NAME COMMAND...: like check, and prints all output
 shown() { check "$@" && cat "$work/$1.out"; }
 
-# google_tests FILTER [COMMAND...]: tests of cuda_tests, under COMMAND where there is one; prints the first
-# lines of what those say that do not pass
+# google_tests FILTER [COMMAND...]: tests of cuda_tests, under COMMAND if given; prints the first lines of
+# the output of tests that do not pass
 google_tests() {
   local filter=$1 out=$work/${part}_tests.out status failures
   shift
@@ -198,7 +199,7 @@ build() {
     skip build "the programs of $LOCKSTEP_BUNDLE start here"
     return
   fi
-  # Another compiler's warnings are no reason to do without a GPU.
+  # Warnings of another compiler must not prevent the tests.
   local options=(-DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHMARKS=ON)
   [[ $device == real ]] && options+=(-DLOCKSTEP_WARNINGS_AS_ERRORS=OFF)
   check configure cmake --preset "$preset" "${options[@]}"
@@ -206,8 +207,8 @@ build() {
   check compile cmake --build --preset "$preset" --target "${targets[@]}"
 }
 
-# Filters of tests: whole steps of training, and models of PyTorch's; operators are what is left. The tier
-# `full` keeps one processor busy for minutes.
+# Filters of tests: whole steps of training, and models of PyTorch; operators are all other tests. The tier
+# `full` keeps one CPU core busy for minutes.
 whole_steps='*Training*:*RanksCuda*:*GraphsCuda*:*/Fp8Cuda.*:*/Offload*Cuda.*'
 models_of_pytorch='*PyTorchCuda*'
 filter_operators="-$whole_steps:$models_of_pytorch:*.full_*"
@@ -260,10 +261,10 @@ live() {
     --family "$1" --files 10 "$lockstep" "$verdict"
 }
 
-# train RUN STEPS [OPTION...]: of configs/quickstart.toml on the GPU, where no option says otherwise
+# train RUN STEPS [OPTION...]: configs/quickstart.toml on the GPU, unless an option sets another
 train() { (exec_train "$@"); }
 
-# In the place of this shell: in the background, $! is then the program that a signal is for.
+# Replaces this shell: in the background, $! is then the program that gets a signal.
 exec_train() {
   local run=$1 steps=$2 config=configs/quickstart.toml where=cuda options=()
   shift 2
@@ -283,8 +284,8 @@ exec_train() {
     --set data.train="$work/data" --set data.validation=[] --set train.steps="$steps" "${options[@]}"
 }
 
-# with_the_products_of RUN OTHER: so that two runs from scratch may have the same bits, the second
-# computes matrix products by the algorithms that the first one measured.
+# with_the_products_of RUN OTHER: the second run uses the matmul algorithms that the first one measured, so
+# that two runs from scratch may have the same bits.
 with_the_products_of() { rm -rf "$2" && mkdir -p "$2" && cp "$1/numerics.json" "$2"; }
 
 # same_bits RUN OTHER: in the last checkpoint
@@ -293,7 +294,7 @@ same_bits() {
   cmp "${steps[-1]}/rank-00000.safetensors" "$2/checkpoints/${steps[-1]##*/}/rank-00000.safetensors"
 }
 
-# losses RUN: of its steps, one a line
+# losses RUN: those of its steps, one per line
 losses() { grep -o '"loss":[0-9.eE+-]*' "$1/metrics.jsonl" | cut -d: -f2; }
 
 # pack: the repository's text as bytes, in $work/data
@@ -303,9 +304,9 @@ pack() {
     timeout "$(left)" "$lockstep" data pack - --out "$work/data"
 }
 
-# pack_more: with the headers of the CUDA toolkit, so that 500 steps read no text twice
+# pack_more: also with the headers of the CUDA toolkit, so that 500 steps read no text twice
 pack_more() (
-  set +o pipefail  # head ends before what it reads from
+  set +o pipefail  # head ends before the program that it reads from
   include=$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
   include=${include%/bin/nvcc}/include
   rm -rf "$work/data"
@@ -329,7 +330,7 @@ runs() {
   check evaluates "$lockstep" eval "$work/learns" --data "$work/data" \
     --tokens "$(sized 100000 64)" --device cuda
   check learns_in_fp32 learns fp32
-  check a_stopped_run_goes_on_with_the_same_bits stopped_and_whole
+  check a_stopped_run_resumes_with_the_same_bits stopped_and_whole
   check cuda_graphs_on_and_off_have_the_same_bits graphs_on_and_off
 }
 
@@ -343,7 +344,7 @@ graphs_on_and_off() {
     same_bits "$work"/graphs_{on,off}
 }
 
-# A run that is stopped by SIGTERM and started again, against one that is not.
+# Compares a run that is stopped by SIGTERM and resumed with an uninterrupted one.
 stopped_and_whole() {
   local run=$work/parts steps stop steps_done=0
   steps=$(sized 2000 16) stop=$(sized 50 3)
@@ -363,7 +364,7 @@ stopped_and_whole() {
   train "$run" "$steps" && same_bits "$work/whole" "$run"
 }
 
-# What both sides of the curves train; the CPU's side takes one to three minutes on 16 processors.
+# Options of both sides of the curves; the CPU takes one to three minutes on 16 CPU cores.
 # shellcheck disable=SC2034  # read by name
 curve_llama=(--set model.layers=6 --set model.width=512 --set model.heads=8 --set model.kv_heads=4
   --set model.mlp_width=1408 --set model.init_std=0.04 --set optimizer.learning_rate=1e-3
@@ -380,8 +381,8 @@ curve() {
   train "$run" "$(sized 200 12)" "$@" --set checkpoint.every_steps=0 --set log.every_steps=20
 }
 
-# in_band RUN OTHER EARLY LATE: of the relative differences of RUN's losses to OTHER's, those of the
-# first ten steps are at most EARLY, those of means over 20 steps at most LATE.
+# in_band RUN OTHER EARLY LATE: the relative differences of losses of RUN and OTHER are at most EARLY in the
+# first ten steps, and at most LATE in means over 20 steps.
 in_band() {
   paste <(losses "$1") <(losses "$2") | awk -v steps="$(losses "$2" | wc -l)" -v early="$3" \
     -v late="$4" '
@@ -399,11 +400,11 @@ in_band() {
           exit bad || steps < 10 || NR != steps || first > early || means > late }'
 }
 
-# Bands. fp32: each side rounds in its own order; training amplifies that. Two CPU runs whose kernels
-# round in other ways (LOCKSTEP_CPU=baseline, avx512), of the quickstart's model, were 1.5e-6 apart in
-# the first ten steps, 0.3% in means of 20 steps later (2% in single ones): 30 and 3 times that. bf16
-# on the CPU was 0.9% and 1.3% off fp32, of the Llama here: 2.3 times that. A wrong rate, decay or
-# bias correction shows in ten steps of fp32.
+# Bands. In fp32 each side rounds in its own order, and training amplifies the difference. Two CPU runs of the
+# quickstart's model with different rounding (LOCKSTEP_CPU=baseline, avx512) differed by 1.5e-6 in the first ten
+# steps. Later they differed by 0.3% in means of 20 steps (2% in single steps). The bands are 30 and 3 times
+# these. In bf16, the Llama here differed from fp32 on the CPU by 0.9% and 1.3%; the bands are 2.3 times these.
+# A wrong rate, decay or bias correction shows in ten steps of fp32.
 curves() {
   check packs pack
   local model options
@@ -413,10 +414,10 @@ curves() {
     check "${model}_on_the_cpu" curve "${run}_cpu" --device cpu "${options[@]}" \
       --set precision.compute=fp32
     check "${model}_in_fp32" curve "${run}_fp32" "${options[@]}" --set precision.compute=fp32
-    check "${model}_in_fp32_is_as_the_cpu" in_band "${run}"_{fp32,cpu} 5e-5 1e-2
+    check "${model}_in_fp32_matches_the_cpu" in_band "${run}"_{fp32,cpu} 5e-5 1e-2
     check "${model}_in_bf16" curve "${run}_bf16" "${options[@]}" --set precision.compute=bf16
-    check "${model}_in_bf16_is_as_the_cpu" in_band "${run}"_{bf16,cpu} 2e-2 3e-2
-    tail -qn 1 "$work/${model}"_in_{fp32,bf16}_is_as_the_cpu.out
+    check "${model}_in_bf16_matches_the_cpu" in_band "${run}"_{bf16,cpu} 2e-2 3e-2
+    tail -qn 1 "$work/${model}"_in_{fp32,bf16}_matches_the_cpu.out
     rm -rf "$run"_*/checkpoints
   done
 }
@@ -434,8 +435,8 @@ fp8_run() {  # FP8
     --set precision.fp8="$1" --set checkpoint.every_steps=0 --set log.every_steps=50
 }
 
-# Published runs in fp8 end within 0.25% of bf16 (DeepSeek-V3, arXiv:2412.19437, section 3.3); these
-# are four hundred times as short and so noisier: 1%.
+# Published runs in fp8 end within 0.25% of bf16 (DeepSeek-V3, arXiv:2412.19437, section 3.3). These
+# are four hundred times shorter, and therefore noisier: 1%.
 as_good_as_bf16() {
   awk -v ours="$(end_of "$work/fp8_$1")" -v theirs="$(end_of "$work/fp8_off")" \
     -v most="$(sized 2.5 6)" 'BEGIN {
@@ -447,7 +448,7 @@ fp8() {
   check packs_more pack_more
   check trains_in_bf16 fp8_run off
   local scaling
-  for scaling in tensor $(sized block ""); do  # the dry run's matrices have no blocks
+  for scaling in tensor $(sized block ""); do  # matrices of the dry run have no blocks
     check "trains_in_fp8_$scaling" fp8_run "$scaling"
     check "fp8_${scaling}_is_as_good_as_bf16" as_good_as_bf16 "$scaling"
     tail -qn 1 "$work/fp8_${scaling}_is_as_good_as_bf16.out"
@@ -467,10 +468,10 @@ sanitized() {
     compute-sanitizer --tool "$tool" --error-exitcode 9 "$@"
 }
 memcheck() { sanitized memcheck; }
-# cuBLASLt's and cuDNN's kernels synchronize in ways that racecheck does not follow.
+# Kernels of cuBLASLt and cuDNN synchronize in ways that racecheck does not support.
 racecheck() { sanitized racecheck --kernel-regex kns=lockstep; }
 
-# gpu_bench NAME PART...: its tables, and whether they reach their goals
+# gpu_bench NAME PART...: prints its tables and checks their goals
 gpu_bench() {
   local name=$1
   shift
@@ -491,12 +492,12 @@ kernels() {
   gpu_bench attention attention
 }
 
-# Goals of the models on an H200: tokens/s in bf16 and fp8, and how many times PyTorch's.
+# Goals of the models on an H200: tokens/s in bf16 and fp8, and the ratio to PyTorch.
 declare -A goals=([gpt2_124m]="450000 - 1.25" [gpt2_1.5b]="46000 52000 1.25"
   [llama_1b]="64000 72000 1.25" [llama_3b_8k]="23500 28000 1.10" [llama_8b]="12200 16500 1.10"
   [llama_8b_8k]="11400 15000 1.10" [gpt2_tiny]="- - 1.25" [llama_tiny]="- - 1.25")
 
-# model MODEL: its steps here, and then in its peers
+# model MODEL: its steps here, then in its peers
 model() {
   local model=$1 bf16 fp8 times
   gpu_bench "steps_$model" "$model"
@@ -524,7 +525,7 @@ is_at_least() {
   ((rate >= $3))
 }
 
-# peer PEER MODEL PRODUCTS TIMES COMMAND...: the same model by COMMAND, and how many times as fast ours is
+# peer PEER MODEL PRODUCTS TIMES COMMAND...: runs the same model by COMMAND, and checks the ratio of throughputs
 peer() {
   local peer=$1 model=$2 products=$3 times=$4
   shift 4
@@ -533,7 +534,7 @@ peer() {
       faster "$model" "$products" "$times" "$peer"
 }
 
-# ours MODEL PRODUCTS: tokens/s, the best of the medians of our rows in bf16 or fp8 of the model's last size
+# ours MODEL PRODUCTS: tokens/s, the best median of Lockstep's rows in bf16 or fp8 of the model's last size
 ours() {
   [[ -e $work/steps_$1.out ]] || { echo "there are no steps of $1"; return 77; }
   awk -v products="$2" '
@@ -571,8 +572,9 @@ llmc() {  # MODEL
     peer llmc "$1" bf16 1.15 python3 -B tests/bench/gpu/llmc_bench.py "$work/llmc/train_gpt2cu" "$1"
 }
 
-# llmc_builds: in a copy, with cuDNN where its frontend's headers are. Two things for CUDA 13: a place in
-# memory is a struct, and the toolkit has no stub of NVML, which llm.c does not use without nvml.h.
+# llmc_builds: builds a copy, with cuDNN if the headers of its frontend exist. For CUDA 13 it changes two
+# things: a location in memory is a struct, and the toolkit has no stub of NVML, which llm.c does not use
+# without nvml.h.
 llmc_builds() (
   rm -rf "$work/llmc" && cp -r "$LOCKSTEP_LLMC" "$work/llmc" || exit
   frontend=${bundle:-}/usr/include

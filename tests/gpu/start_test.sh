@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# start_test.sh LOCKSTEP RECORDER CASE: a binary with CUDA starts on a machine without a GPU, and says why
-# it uses none; RECORDER (recorder.cpp) stands for drivers that give none, and for a GPU without code here.
+# start_test.sh LOCKSTEP RECORDER CASE: a binary with CUDA starts on a host without a GPU, and reports why it
+# uses none. RECORDER (recorder.cpp) replaces drivers without a GPU, and a GPU that the binary has no code for.
 set -euo pipefail
 lockstep=$(realpath "$1") recorder=$(realpath "$2")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

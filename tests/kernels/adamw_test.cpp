@@ -8,7 +8,7 @@
 
 namespace lockstep::testing::adamw_test {
 
-// What one parameter of n elements needs, its scalars set so that an update is applied as it is.
+// A parameter of n elements with its optimizer state. Its scalars apply an update unscaled.
 struct Parameter {
   Parameter(Bench& b, const AdamWMode& mode, std::int64_t n, std::int64_t first_index = 0)
       : grad(b.random({n}, DType::fp32)),
@@ -40,9 +40,9 @@ struct Parameter {
 
 class AdamWModes : public ::testing::TestWithParam<AdamWMode> {};
 
-// Against float64 AdamW fed with the same gradients. fp32: rounding of 20 steps. bf16 weights or
-// moments: the mean over elements must follow (stochastic rounding has no drift) while one element
-// may wander by a few roundings of 2^-8.
+// Compares with float64 AdamW on the same gradients. In fp32 the difference is the rounding of 20
+// steps. With bf16 weights or moments the mean over elements must follow, because stochastic
+// rounding has no drift; one element may differ by a few roundings of 2^-8.
 TEST_P(AdamWModes, twenty_steps_follow_the_reference) {
   for (const std::int64_t n : {1, 64, 1000, 20011}) {
     Bench b;
@@ -90,7 +90,7 @@ TEST_P(AdamWModes, twenty_steps_follow_the_reference) {
 
 constexpr std::uint64_t kSeed = 42;
 
-// The fp32 result of one update, rounded by the contract's formula, written out again.
+// Rounds the fp32 result of one update by the formula of kernels/adamw.h.
 float rounded(float x, const AdamWRun& run, std::uint64_t t, std::int64_t step, std::int64_t i) {
   const auto e = static_cast<std::uint64_t>(run.first_index + i);
   const auto counter = t << 62 | static_cast<std::uint64_t>(step + 1) << 32 | e / 8;
@@ -130,7 +130,7 @@ TEST(AdamWUpdate, rounds_with_the_random_bits_of_seed_purpose_step_and_index) {
   }
 }
 
-// A few steps in fp32, with or without a master; then one that rounds.
+// Checks one step that rounds, then a few steps in fp32 with or without master weights.
 void check_random(Draw& draw) {
   const auto n = draw.size(20000), first = draw.size(1000), valid = draw.between(1, 200);
   SCOPED_TRACE(str("n ", n, " first ", first));
@@ -161,7 +161,8 @@ void check_random(Draw& draw) {
                                   .beta1 = static_cast<double>(config.beta1),
                                   .beta2 = static_cast<double>(config.beta2)});
   }
-  // Of one element the moments of opposite gradients, clipped to at most 1, nearly cancel.
+  // If the gradients of an element have opposite signs, its moments nearly cancel. Gradients are
+  // clipped to at most 1.
   const double gradient = std::min(1.0, static_cast<double>(largest) * scale);
   expect_close(p.run.master ? p.run.master : p.run.weight, expected.w, 4e-6, "weight", 1);
   expect_close(p.run.m, expected.m, 4e-6, "m", gradient);
@@ -174,8 +175,8 @@ TEST(AdamWUpdate, full_random_sizes_equal_the_reference) {
   many_draws(check_random);
 }
 
-// With gradient 0 a step only decays: the mean over many elements and draws is the unrounded
-// weight, to 5 standard errors of the rounding.
+// With gradient 0 a step only applies the decay. The mean over many elements and draws is the
+// unrounded weight within 5 standard errors of the rounding.
 TEST(AdamWUpdate, stochastic_rounding_moves_the_mean_by_the_update) {
   Bench b;
   constexpr std::int64_t kSize = 1 << 16;
@@ -244,8 +245,8 @@ TEST(AdamWControl, scales_by_nominal_over_valid_tokens_and_clips_the_norm) {
   EXPECT_NEAR(control(4, 50, {.clip_norm = 0, .nominal_tokens = 100}).scale, 2, 1e-6);
 }
 
-// Where the update is skipped the weights stay, and with them what they were quantized by.
-TEST(AdamWControl, clears_absmax_where_the_update_is_applied) {
+// If the update is skipped, the weights stay, and so does the absmax that quantizes them.
+TEST(AdamWControl, clears_absmax_if_the_update_is_applied) {
   EXPECT_EQ(control(0.04, 50, {}).absmax, (Doubles{0, 0}));
   EXPECT_EQ(control(0.04, 0, {}).absmax, (Doubles{5, 7}));
   EXPECT_EQ(control(std::nan(""), 50, {}).absmax, (Doubles{5, 7}));
@@ -265,7 +266,7 @@ TEST(AdamWControl, skips_without_valid_tokens_or_with_a_norm_that_is_not_finite)
   }
 }
 
-TEST(AdamWControl, skips_with_a_loss_that_is_not_finite_though_the_norm_is) {
+TEST(AdamWControl, skips_if_only_the_loss_is_not_finite) {
   for (const double loss : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     const auto c = control(4, 5, {.nominal_tokens = 10}, loss);
     EXPECT_EQ(c.applied, 0) << loss;
@@ -294,7 +295,7 @@ TEST(AdamWContract, wrong_arguments_are_refused_by_name) {
   refused("grad 7", [&](AdamWRun& r) { r.grad = b.random({7}, DType::fp32); });
 }
 
-// At the minimum of (w - target)^2 sum, AdamW without decay stands still; far from it, it descends.
+// AdamW without decay descends to the minimum of the sum of (w - target)^2.
 TEST(AdamWContract, the_reference_descends_to_the_minimum) {
   reference::AdamW adam{{1.0, -2.0}, {0, 0}, {0, 0}};
   for (int i = 0; i < 2000; ++i)

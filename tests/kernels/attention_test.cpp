@@ -35,7 +35,7 @@ struct Attended {
   Tensor out, lse, dqkv;
 };
 
-// Whatever all scores of a query have in common drops out.
+// A term that all scores of a query share cancels out.
 TEST_P(Attention, equal_scores_of_any_size_give_the_mean_of_the_values) {
   const AttentionShape s{1, 100, 2, 1, 16};
   for (const double score : {-8192.0, -1024.0, 1024.0, 8192.0}) {
@@ -52,8 +52,8 @@ TEST_P(Attention, equal_scores_of_any_size_give_the_mean_of_the_values) {
   }
 }
 
-// The output of one sequence through a cache: prefill, some decoding of several tokens at once,
-// then one by one.
+// The output of one sequence with a KV cache: prefill, decoding of several tokens at once, then
+// decoding of one token at a time.
 Tensor cached_attention(Bench& b, ConstTensor qkv, AttentionShape s) {
   const KvCache cache{b.poisoned({1, s.T + 3, s.G, s.K}, qkv.dtype),
                       b.poisoned({1, s.T + 3, s.G, s.K}, qkv.dtype)};
@@ -77,8 +77,9 @@ void set_bits(ConstTensor t, std::int64_t i, std::uint32_t bits) {
     reinterpret_cast<float*>(data)[i] = std::bit_cast<float>(bits);
 }
 
-// One element of q, k or v of one token, with the bits that debug builds and fp8 leave behind.
-TEST_P(Attention, a_nan_reaches_all_that_it_is_in) {
+// One element of q, k or v of one token is NaN, with the bits of debug builds, of fp8 or of a quiet
+// NaN.
+TEST_P(Attention, a_nan_reaches_every_result_that_depends_on_it) {
   const AttentionShape s{1, 150, 2, 1, 32};
   constexpr std::int64_t kToken = 70;
   for (const std::uint32_t bits : {0xffffffffu, 0x7fffffffu, 0x7fc00000u})
@@ -101,8 +102,8 @@ TEST_P(Attention, a_nan_reaches_all_that_it_is_in) {
     }
 }
 
-// Not of a key: a score of -inf is a key that is left out.
-TEST_P(Attention, an_infinity_makes_no_number) {
+// Infinite keys are not tested, because a score of -inf masks its key.
+TEST_P(Attention, an_infinite_query_or_value_makes_the_output_not_finite) {
   const AttentionShape s{1, 90, 2, 1, 32};
   for (const std::uint32_t bits : {0x7f800000u, 0xff800000u})
     for (const int part : {0, 3}) {
@@ -126,7 +127,7 @@ TEST_P(Attention, without_document_starts_a_sequence_is_one_document) {
   }
 }
 
-TEST_P(Attention, the_first_token_sees_only_itself) {
+TEST_P(Attention, the_first_token_attends_only_to_itself) {
   const AttentionShape s{2, 70, 2, 1, 32};
   Bench b;
   const auto qkv = b.random(s.qkv(), GetParam());
@@ -138,7 +139,7 @@ TEST_P(Attention, the_first_token_sees_only_itself) {
                   get(qkv, static_cast<std::int64_t>(s.value(n, h)) + k));
 }
 
-TEST(AttentionContract, what_does_not_fit_is_refused_by_name) {
+TEST(AttentionContract, mismatched_arguments_are_rejected_by_name) {
   Bench b;
   const auto qkv = b.random({6, 4, 8}, DType::fp32), out = b.random({6, 2, 8}, DType::fp32);
   const auto lse = b.random({2, 2, 3}, DType::fp32), other = b.random({2, 3, 2}, DType::fp32);
@@ -164,7 +165,7 @@ TEST(AttentionContract, the_reference_gradient_is_the_derivative_of_the_referenc
   Bench b;
   auto qkv = doubles(b.random(s.qkv(), DType::fp32));
   const auto dout = doubles(b.random(s.out(), DType::fp32));
-  const FirstKeys starts{0, 0, 2, 2, 4, 0, 1, 2, 6, 2};  // token 3 of the second sees no key
+  const FirstKeys starts{0, 0, 2, 2, 4, 0, 1, 2, 6, 2};  // token 3 of sequence 1 attends to no key
   const auto loss = [&] { return reference::dot(dout, reference::attention(qkv, starts, s).out); };
   expect_close(reference::attention_gradient(dout, qkv, starts, s), finite_differences(qkv, loss),
                1e-7, "dqkv");

@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::cross_entropy_test {
 
-// The padding holds what must never count.
+// The padding holds values that would change any result that depends on them.
 void poison_padding(Tensor logits, std::int64_t vocabulary) {
   const auto columns = logits.shape[1];
   for (std::int64_t i = 0; i < logits.elements(); ++i)
@@ -17,7 +17,7 @@ void poison_padding(Tensor logits, std::int64_t vocabulary) {
 
 class CrossEntropyTest : public ::testing::TestWithParam<DType> {};
 
-TEST_P(CrossEntropyTest, masked_rows_and_padding_have_gradient_zero_whatever_they_held) {
+TEST_P(CrossEntropyTest, masked_rows_and_padding_have_gradient_zero_for_any_previous_values) {
   Bench b;
   const auto logits = b.poisoned({3, 48}, GetParam()), losses = b.poisoned({3}, DType::fp32);
   const auto row = b.random({48}, GetParam());
@@ -49,7 +49,7 @@ TEST_P(CrossEntropyTest, a_batch_that_is_all_masked_has_no_loss_and_no_gradient)
   expect_bitwise_equal(valid, sum, "valid_tokens");
 }
 
-TEST_P(CrossEntropyTest, parts_of_no_columns_and_of_masked_rows_are_neutral) {
+TEST_P(CrossEntropyTest, parts_without_columns_and_of_masked_rows_are_neutral) {
   Bench b;
   const auto logits = b.random({3, 16}, GetParam()), parts = b.poisoned({3, 3}, DType::fp32);
   CrossEntropy args{.targets = b.integers({-1, 3, 35}), .vocabulary = 40, .first_column = 32};
@@ -66,7 +66,7 @@ TEST_P(CrossEntropyTest, parts_of_no_columns_and_of_masked_rows_are_neutral) {
     EXPECT_EQ(doubles(parts.rows(n, 1)), (Doubles{lowest, 0, 0}));
 }
 
-TEST(SumLosses, counts_valid_tokens_and_adds_to_what_is_there) {
+TEST(SumLosses, counts_valid_tokens_and_adds_to_the_previous_sums) {
   Bench b;
   constexpr std::int64_t kRows = 100000;
   std::vector<std::int32_t> targets;

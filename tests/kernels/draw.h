@@ -1,5 +1,5 @@
-// Shapes and options drawn from a seed. A failure names the seed; with LOCKSTEP_TEST_SEED set to it
-// the full tier begins there.
+// Random shapes and options from a seed. A failure names the seed. If LOCKSTEP_TEST_SEED is set to
+// it, the full tier begins there.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ class Draw {
     return low + static_cast<std::int64_t>(word % static_cast<std::uint64_t>(high - low + 1));
   }
   bool coin() { return between(0, 1) == 1; }
-  // Small sizes more often than large ones, and often those where kernels err: 1, and a multiple
-  // of the 16 lanes or one beside it.
+  // A random size. Small sizes are more frequent than large ones, and so are those that often
+  // expose errors: 1, multiples of the 16 lanes, and their neighbours.
   std::int64_t size(std::int64_t most) {
     const auto any = between(1, between(1, most));
     switch (between(0, 7)) {

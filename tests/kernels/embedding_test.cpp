@@ -6,8 +6,8 @@
 
 namespace lockstep::testing::embedding_test {
 
-// Of a part the ids of the others are well, but not those of none.
-TEST(Embedding, what_is_outside_the_whole_table_is_refused_by_value) {
+// A part of the table accepts the ids of other parts, but not ids outside the whole table.
+TEST(Embedding, ids_outside_the_whole_table_are_rejected_by_value) {
   Bench b;
   const auto weight = b.random({5, 8}, DType::fp32), y = b.poisoned({2, 8}, DType::fp32);
   const auto forward = [&](std::int32_t id, const EmbeddingPart& part) {

@@ -1,4 +1,4 @@
-// Matrices in fp8 for tests: made, and read again, element by element.
+// Makes fp8 matrices for tests and reads their elements.
 #pragma once
 
 #include "core/fp8.h"
@@ -19,7 +19,7 @@ inline double decode_fp8(ConstTensor q, std::int64_t i) {
                                                         : fp8_to_float(Fp8E5M2{bits}));
 }
 
-// Where in `scales` the scale of element (r, c) of a matrix is.
+// The index in `scales` of the scale of element (r, c) of a matrix.
 inline std::int64_t scale_index(Scaling scaling, const Shape& matrix, std::int64_t r,
                                 std::int64_t c) {
   switch (scaling) {
@@ -39,7 +39,7 @@ inline Fp8Matrix poisoned_fp8(Bench& b, DType type, Scaling scaling, const Shape
   return {b.poisoned(shape, type), b.poisoned(scales_shape(scaling, shape), DType::fp32), scaling};
 }
 
-// Any finite codes; scales between 0.1 and 1.
+// Any finite fp8 values; scales between 0.1 and 1.
 inline Fp8Matrix random_fp8(Bench& b, DType type, Scaling scaling, const Shape& shape) {
   const Fp8Matrix m = poisoned_fp8(b, type, scaling, shape);
   const auto x = b.random(shape, DType::fp32, largest_fp8(type));

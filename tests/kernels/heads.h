@@ -1,5 +1,5 @@
-// What the tests of RoPE and qk-norm share: the heads of qkv [N, H + 2G, K], the angles that they
-// turn by, and the reference of qk-norm.
+// Shared by the tests of RoPE and qk-norm: the heads of qkv [N, H + 2G, K], their angles of
+// rotation, and the reference of qk-norm.
 #pragma once
 
 #include "tests/kernels/operator_case.h"
@@ -36,7 +36,8 @@ struct Heads {
 constexpr RopeScaling kShortScaling{
     .factor = 8, .low_factor = 1, .high_factor = 4, .original_context = 64};
 
-// By which angles the heads of N tokens turn; without operands they do not.
+// Turns holds the angles of rotation of the heads of N tokens. Without operands, heads are not
+// rotated.
 struct Turns {
   Turns() = default;
   Turns(Operator& o, const Heads& s, const std::optional<RopeScaling>& scaling)
@@ -65,7 +66,7 @@ struct Turns {
 namespace reference {
 
 struct QkNormResult {
-  Doubles out, rstd;  // not turned; [N, H + G]
+  Doubles out, rstd;  // not rotated; [N, H + G]
 };
 inline QkNormResult qk_norm(const Doubles& qkv, const Heads& s, const Doubles& q_weight,
                             const Doubles& k_weight, double epsilon = 1e-5) {
@@ -84,7 +85,7 @@ inline QkNormResult qk_norm(const Doubles& qkv, const Heads& s, const Doubles& q
 struct QkNormGradient {
   Doubles dqkv, dq_weight, dk_weight;
 };
-// `dout`: turned back. Values keep their gradient.
+// `dout` is rotated back. Values keep their gradient.
 inline QkNormGradient qk_norm_gradient(const Doubles& dout, const Doubles& qkv, const Heads& s,
                                        const Doubles& q_weight, const Doubles& k_weight) {
   const auto q = rmsnorm_gradient(s.part(dout, 0, s.H), s.part(qkv, 0, s.H), q_weight, 1e-5);

@@ -1,5 +1,5 @@
-// main of kernels_tests and model_tests: where LOCKSTEP_CPU names a level that this machine lacks,
-// one line and exit code 77, which CTest counts as skipped.
+// main of kernels_tests and model_tests. If LOCKSTEP_CPU names a level that this CPU lacks, it
+// prints one line and exits with 77, which CTest counts as skipped.
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <iostream>
@@ -16,7 +16,7 @@ bool machine_has_forced_level() {
   for (const auto level :
        {CpuLevel::baseline, CpuLevel::avx2, CpuLevel::avx512, CpuLevel::avx512_bf16})
     if (std::string_view(forced) == lockstep::name(level)) return lockstep::cpu_supports(level);
-  return true;  // an unknown name: the first operator refuses it
+  return true;  // an unknown name: the first operator rejects it
 }
 
 }  // namespace

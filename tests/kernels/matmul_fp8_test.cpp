@@ -5,7 +5,7 @@
 
 namespace lockstep::testing::matmul_fp8_test {
 
-TEST(MatmulFp8, what_has_no_product_is_refused_by_name) {
+TEST(MatmulFp8, unsupported_arguments_are_rejected_by_name) {
   Bench b;
   const auto make = [&](DType type, Scaling scaling, const Shape& shape) {
     return random_fp8(b, type, scaling, shape);

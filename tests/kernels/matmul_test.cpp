@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::matmul_test {
 
-TEST(Matmul, a_shape_that_does_not_fit_is_refused_by_name) {
+TEST(Matmul, mismatched_shapes_are_rejected_by_name) {
   Bench b;
   const auto fp32 = DType::fp32, bf16 = DType::bf16;
   const auto x = b.random({4, 8}, fp32), weight = b.random({6, 8}, fp32);

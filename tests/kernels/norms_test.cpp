@@ -1,4 +1,4 @@
-// RMSNorm, LayerNorm and qk-norm: what holds beside the properties of each operator (cases/).
+// Tests of RMSNorm, LayerNorm and qk-norm besides the properties of each operator (cases/).
 #include <gtest/gtest.h>
 
 #include "kernels/layernorm.h"
@@ -9,7 +9,7 @@
 
 namespace lockstep::testing::norms_test {
 
-// Two passes: the variance does not come out of a difference of large squares.
+// The variance takes two passes, because a difference of large squares would lose its digits.
 TEST(LayerNorm, a_large_mean_does_not_destroy_the_variance) {
   Bench b;
   const Shape shape{5, 768};
@@ -19,12 +19,12 @@ TEST(LayerNorm, a_large_mean_does_not_destroy_the_variance) {
   const auto weight = b.random({768}, DType::fp32), bias = b.random({768}, DType::fp32);
   const auto y = b.poisoned(shape, DType::fp32), stats = b.poisoned({5, 2}, DType::fp32);
   layernorm_forward(b.stream, {y, stats, {}, x, {}, weight, bias});
-  // The mean is rounded to 2^-24 x 1000, 1e-4 of the spread.
+  // The mean is rounded to 2^-24 x 1000, 1e-4 of the deviation.
   expect_close(y, reference::layernorm(doubles(x), doubles(weight), doubles(bias), 1e-5).y, 3e-4,
                "y");
 }
 
-TEST(RmsNorm, a_shape_that_does_not_fit_is_refused_by_name) {
+TEST(RmsNorm, mismatched_shapes_are_rejected_by_name) {
   Bench b;
   const auto x = b.random({4, 8}, DType::fp32), rstd = b.random({4}, DType::fp32);
   const auto weight = b.random({9}, DType::fp32);
@@ -32,7 +32,7 @@ TEST(RmsNorm, a_shape_that_does_not_fit_is_refused_by_name) {
     rmsnorm_forward(b.stream, {x, rstd, {}, x, {}, weight, 1e-5f});
   });
 }
-TEST(LayerNorm, a_shape_that_does_not_fit_is_refused_by_name) {
+TEST(LayerNorm, mismatched_shapes_are_rejected_by_name) {
   Bench b;
   const auto x = b.random({4, 8}, DType::fp32), stats = b.random({4, 2}, DType::fp32);
   const auto weight = b.random({8}, DType::fp32), bias = b.random({9}, DType::fp32);
@@ -41,7 +41,7 @@ TEST(LayerNorm, a_shape_that_does_not_fit_is_refused_by_name) {
   });
   EXPECT_THROW(layernorm_forward(b.stream, {x, stats, {}, x, x, weight, weight}), Error);
 }
-TEST(QkNorm, what_does_not_fit_is_refused_by_name) {
+TEST(QkNorm, mismatched_arguments_are_rejected_by_name) {
   Bench b;
   struct Call {
     std::int64_t K;

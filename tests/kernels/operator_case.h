@@ -1,7 +1,7 @@
-// One declaration of an operator for all of its tests: its operands, how it is called, and the
+// An OperatorCase declares an operator once for all of its tests: its operands, its call and the
 // float64 values of its outputs. kernels_tests check every property of it on the CPU
-// (operator_test.cpp beside this), the tests of GPUs that a GPU does what the CPU does
-// (tests/cuda/operator_test.cpp). The cases are in cases/.
+// (operator_test.cpp). The tests of GPUs compare a GPU with the CPU (tests/cuda/operator_test.cpp).
+// The cases are in cases/.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +18,13 @@
 
 namespace lockstep::testing {
 
-// A tensor of a case; or none.
+// The index of a tensor of a case; -1: none.
 struct Operand {
   int index = -1;
   explicit operator bool() const { return index >= 0; }
 };
 
-// Where an operator runs, with its operands there.
+// On holds the stream that an operator runs on, with its scratch and its operands there.
 struct On {
   Stream& stream;
   Arena& scratch;
@@ -34,29 +34,29 @@ struct On {
   }
 };
 
-// How close an output is to the reference: no element is off by more than
+// A Bound limits the error of an output. No element differs from the reference by more than
 //
 //   relative * max(largest magnitude of the reference, scale)
 //
 // where `relative` is the tolerance of the output's type unless given, and `scale` is drawn_scale
-// for drawn shapes and fixed_scale for fixed ones; 0: only the largest value counts. A GPU's output
-// is compared with the CPU's in the same way, by gpu_relative and gpu_scale; or it has the same
-// bits.
+// for drawn shapes and fixed_scale for fixed ones; 0: only the largest value counts. The output of
+// a GPU is compared with that of the CPU in the same way, by gpu_relative and gpu_scale; with
+// same_bits, bit for bit.
 //
 // Example: dweight is a sum over N rows of terms around 1, and terms cancel. With N = 400 and
 // Bound{.drawn_scale = root(N)}, where the largest sum is 5, the scale of 20 is larger: fp32, with
-// a tolerance of 4e-6, may be off by 8e-5. Where the largest sum is 50, it may be off by 2e-4.
+// a tolerance of 4e-6, may be off by 8e-5. If the largest sum is 50, it may be off by 2e-4.
 struct Bound {
   double drawn_scale = 0, fixed_scale = 0, gpu_scale = 0, relative = -1, gpu_relative = -1;
   bool same_bits = false;
-  // At random: on a GPU another bf16 only where what is rounded differs, of 1 in 100.
+  // For stochastic rounding: at most 1 in 100 bf16 numbers of a GPU differs from the CPU.
   bool rounds_alike = false;
-  bool is_compared = true;  // or Operator::expect_anywhere alone says what it is
+  bool is_compared = true;  // false: only Operator::expect_anywhere checks it
 };
-// Exactly the reference, on a GPU too.
+// The output equals the reference exactly, also on a GPU.
 constexpr Bound kExact{.relative = 0, .same_bits = true};
 
-// Columns [first, first + count) of the rows of an output, with a bound of their own.
+// Columns [first, first + count) of the rows of an output, with their own bound.
 struct Part {
   std::string name;
   std::int64_t first = 0, count = 0;
@@ -73,7 +73,7 @@ struct DeclaredOperand {
 
 using Sizes = std::vector<std::int64_t>;
 
-// The values of operands for the reference, and what it expects of the outputs.
+// Results gives the values of operands to the reference and checks the outputs.
 class Results {
  public:
   Results(const std::vector<DeclaredOperand>& declared, const std::vector<Tensor>& after,
@@ -85,9 +85,9 @@ class Results {
   Tensor tensor(Operand o) const { return after_[static_cast<std::size_t>(o.index)]; }
   Doubles after(Operand o) const { return doubles(tensor(o)); }
 
-  // Within the bound of `out`; of an operand that is added to, `expected` is what is added.
+  // `out` is within its bound. If the operator adds to `out`, `expected` is the added value.
   void close(Operand out, Doubles expected) const;
-  // What else than close() checks an output says so: an output that nothing checks fails.
+  // To be called for an output that is checked without close(): unchecked outputs are failures.
   void checked(Operand out) const { checked_.insert(out.index); }
   bool is_checked(Operand out) const { return checked_.contains(out.index); }
 
@@ -102,7 +102,7 @@ class Results {
   mutable std::set<int> checked_;
 };
 
-// `actual` against `expected`, part by part.
+// Compares each part of `actual` with `expected`.
 inline void expect_parts(ConstTensor actual, const Doubles& expected,
                          const std::vector<Part>& parts, bool on_gpu, bool is_fixed) {
   for (const Part& part : parts) {
@@ -138,13 +138,13 @@ inline void Results::close(Operand out, Doubles expected) const {
   expect_parts(tensor(out), expected, of(out).parts, false, is_fixed);
 }
 
-// Whether the program compares GPUs with CPUs (tests/cuda/operator_test.cpp).
+// True in programs that compare a GPU with the CPU (tests/cuda/operator_test.cpp).
 bool is_on_gpu();
 
-// What OperatorCase::make fills for one choice of sizes and options.
+// OperatorCase::make fills an Operator for one choice of sizes and options.
 class Operator {
  public:
-  // `pattern`: what the options are, in [0, kPatterns); -1: drawn
+  // `pattern`: the choice of options, in [0, kPatterns); -1: drawn
   Operator(Bench& bench, Draw& draws, Sizes sizes, DType type, int pattern)
       : b(bench), draw(draws), size(std::move(sizes)), dtype(type), pattern_(pattern) {}
 
@@ -154,16 +154,16 @@ class Operator {
   const DType dtype;
   std::function<void(const On&)> call;
   std::function<void(const Results&)> expect_on_cpu;
-  std::function<void(const Results&)> expect_anywhere;  // on a GPU too: what else holds
+  std::function<void(const Results&)> expect_anywhere;  // further checks, also on a GPU
   bool takes_scratch = false;                           // then 0 bytes of scratch are an error
 
-  // The options of fixed shapes: 0 has all off, the last all on. In all patterns together any three
-  // of four options take all values; options k and k + 4 are equal.
+  // Patterns of options for fixed shapes: the first has all off, the last all on. In all patterns
+  // together any three of four options have all values; options k and k + 4 are equal.
   static constexpr int kPatterns = 8;
   static int patterns_of(int coins) { return coins > 2 ? kPatterns : 1 << coins; }
 
-  // An option. With a pattern it draws nothing: at a fixed shape o.draw starts at seed 1 for every
-  // pattern.
+  // An option. A pattern decides it without a draw: at a fixed shape, o.draw starts at seed 1 for
+  // every pattern.
   bool coin() {
     const auto k = static_cast<unsigned>(coins_++);
     if (pattern_ < 0) return draw.coin();
@@ -171,11 +171,12 @@ class Operator {
     return std::popcount(static_cast<unsigned>(pattern_) & bits) % 2 == 1;
   }
   int coins() const { return coins_; }
-  // Of OperatorCase::fixed. There a case fixes what else it would draw, where the draws of one seed
-  // might hide what the shape is for.
+  // True for a shape of OperatorCase::fixed. A case then has fixed values instead of draws that
+  // could hide the purpose of the shape.
   bool is_fixed() const { return pattern_ >= 0 && !is_on_gpu(); }
 
-  // What the operator reads, and must not change. Uniform in [-scale, scale] unless given.
+  // An operand that the operator reads and must not change: uniform in [-scale, scale] unless
+  // given.
   Operand input(const Tensor& t) { return add({Role::in, t, {}, {}}); }
   Operand in(const Shape& shape, float scale = 1) { return in(shape, dtype, scale); }
   Operand in(const Shape& shape, DType type, float scale = 1) {
@@ -184,38 +185,38 @@ class Operator {
   Operand integers(const std::vector<std::int32_t>& all, const Shape& shape = {}) {
     return input(b.integers(all, shape));
   }
-  // Of fp32.
+  // An fp32 operand with these values.
   Operand values(const Shape& shape, const Doubles& all) {
     const auto t = b.poisoned(shape, DType::fp32);
     for (std::size_t i = 0; i < all.size(); ++i)
       Bench::set(t, static_cast<std::int64_t>(i), all[i]);
     return input(t);
   }
-  // What it writes: poisoned before.
+  // An operand that it writes, poisoned before.
   Operand out(const char* name, const Shape& shape, const Bound& bound = {}) {
     return out(name, shape, dtype, bound);
   }
   Operand out(const char* name, const Shape& shape, DType type, const Bound& bound = {}) {
     return add({Role::out, b.poisoned(shape, type), {{name, 0, 0, bound}}, {}});
   }
-  // What it adds to.
+  // An operand that it adds to.
   Operand adds(const char* name, const Shape& shape, DType type, const Bound& bound = {}) {
     return add({Role::adds, random(shape, type), {{name, 0, 0, bound}}, {}});
   }
-  // What it reads and writes.
+  // An operand that it reads and writes.
   Operand changes(const char* name, const Tensor& before, const Bound& bound = {}) {
     return add({Role::changes, before, {{name, 0, 0, bound}}, {}});
   }
-  // An option: set to the largest magnitude of `output`.
+  // An option: an operand that it sets to the largest magnitude of `output`.
   Operand absmax_of(Operand output) {
     if (!coin()) return {};
     return add({Role::changes, random({1}, DType::fp32, 9), {}, output});
   }
-  // An output whose parts have bounds of their own.
+  // Gives the parts of an output their own bounds.
   void divide(Operand output, const std::vector<Part>& parts) {
     declared_[static_cast<std::size_t>(output.index)].parts = parts;
   }
-  // `output`, of out(), may be any of `inputs`: one at a time.
+  // `output`, of out(), may be stored in any one of `inputs`.
   void may_be(Operand output, const std::vector<Operand>& inputs) {
     LOCKSTEP_CHECK(declared_[static_cast<std::size_t>(output.index)].role == Role::out, "tensor ",
                    output.index, " is not of out(): may_be() takes no other");
@@ -223,7 +224,7 @@ class Operator {
       aliases_.emplace_back(output, input);
   }
 
-  // As Bench::random, in a quarter of the time.
+  // Like Bench::random, in a quarter of the time.
   Tensor random(const Shape& shape, DType type, float scale = 1) {
     const Tensor t = b.arena.allocate("random", type, shape);
     const auto purpose = ++b.draws;
@@ -254,25 +255,25 @@ class Operator {
 
 struct OperatorCase {
   std::string name = {};
-  std::vector<Sizes> fixed = {};                // shapes that are always checked: on the CPU,
-  std::vector<Sizes> on_gpu = {};               // on a GPU
-  std::function<Sizes(Draw&)> draw_sizes = {};  // of `seeds` more
+  std::vector<Sizes> fixed = {};                // shapes that are always checked on the CPU
+  std::vector<Sizes> on_gpu = {};               // and on a GPU
+  std::function<Sizes(Draw&)> draw_sizes = {};  // draws `seeds` more shapes
   std::function<void(Operator&)> make = {};
-  std::string suffix = {};    // of the names of its tests
-  DType dtype = DType::fp32;  // what Operator::dtype is
+  std::string suffix = {};    // ends the names of its tests
+  DType dtype = DType::fp32;  // becomes Operator::dtype
   int seeds = 16;
 };
 
 // Declares the tests of a case; the program's operator_test.cpp defines it.
 bool register_operator(const OperatorCase& c);
 
-// The limit of what this program runs on.
+// The limit for the device that this program runs on.
 struct Limits {
   std::int64_t cpu = 0, simulated = 0, real = 0;  // kernels of the CPU; a GPU, simulated or real
 };
 std::int64_t most(const Limits& limits);
 
-// A case for fp32 and one for bf16.
+// Registers a case for fp32 and one for bf16.
 inline bool register_for_types(OperatorCase c) {
   for (const auto dtype : {DType::fp32, DType::bf16}) {
     c.dtype = dtype;
@@ -282,12 +283,12 @@ inline bool register_for_types(OperatorCase c) {
   return true;
 }
 
-// Rows of packs and others; on a GPU of one warp and of several.
+// Draws a width that is a multiple of a pack, or any. On a GPU its rows take one warp or several.
 inline std::int64_t draw_width(Draw& draw, std::int64_t most_on_cpu) {
   if (!is_on_gpu()) return draw.size(most_on_cpu);
   return draw.coin() ? draw.size(80) : 8 * draw.between(1, 300);
 }
-// Ids of [0, rows).
+// Draws n ids in [0, rows).
 inline std::vector<std::int32_t> draw_below(Draw& draw, std::int64_t n, std::int64_t rows) {
   std::vector<std::int32_t> ids;
   for (std::int64_t i = 0; i < n; ++i)
@@ -305,7 +306,7 @@ inline double rounded_to(DType dtype, double x) {
   return static_cast<double>(dtype == DType::bf16 ? to_float(to_bf16(value)) : value);
 }
 
-// A test of the program, that of no macro.
+// FunctionTest is a test that is registered without a macro.
 class FunctionTest : public ::testing::Test {
  public:
   explicit FunctionTest(std::function<void()> body) : body_(std::move(body)) {}
@@ -320,7 +321,7 @@ inline void register_test(const std::string& suite, const std::string& name,
                           [body]() -> ::testing::Test* { return new FunctionTest(body); });
 }
 
-// The refusal of `act` has `part` in its message.
+// `act` throws an Error that has `part` in its message.
 template <class Act>
 void expect_refused(const std::string& part, Act&& act) {
   try {

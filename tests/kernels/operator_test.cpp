@@ -1,7 +1,8 @@
-// Every property of an operator, on the CPU: it equals its reference, gives the same bits on any
-// number of threads and with outputs in the place of inputs, changes no input, gives absmax
-// exactly, allocates nothing; and a measuring stream counts the scratch that it takes and touches
-// nothing.
+// Checks every property of an operator on the CPU:
+//   - It equals its reference, and its absmax is exact.
+//   - It gives the same bits with any number of threads, and if an output is stored in an input.
+//   - It changes no input and allocates nothing.
+//   - A measuring stream counts its scratch and changes no tensor.
 #include "tests/allocations.h"
 #include "tests/kernels/operator_case.h"
 
@@ -19,7 +20,7 @@ namespace {
 using Role = DeclaredOperand::Role;
 using Alias = std::pair<Operand, Operand>;
 
-// Of 1 to 3 threads, which a test need not start anew.
+// A stream with 1 to 3 threads, which all tests share.
 Stream& stream_of(int threads) {
   static Stream streams[] = {{Device{}, "test", Stream::Mode::immediate, 1},
                              {Device{}, "test", Stream::Mode::immediate, 2},
@@ -72,7 +73,7 @@ class OperatorCheck {
       visit(o_.declared()[i], i);
   }
 
-  // The tensors after a call, before which a measuring stream was given the same.
+  // Calls the operator on a measuring stream, then on a real one. Returns the tensors after that.
   std::vector<Tensor> run(int threads, const Alias& alias) const {
     std::vector<Tensor> tensors;
     for_each(
@@ -101,7 +102,7 @@ class OperatorCheck {
   Operator& o_;
 };
 
-// Returns how many options there are.
+// Returns the number of options.
 int check(const OperatorCase& c, const Sizes& sizes, Draw& draw, int pattern) {
   const int threads = pattern < 0 ? static_cast<int>(draw.between(1, 3)) : 2;
   static Bench b;

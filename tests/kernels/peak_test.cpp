@@ -11,9 +11,9 @@ namespace lockstep::testing::peak_test {
 
 class Peak : public ::testing::TestWithParam<DType> {};
 
-// The best of some large products. The factor is loose, and both are measured anew where it is
-// exceeded: the machine may be busy with other work during the one and not during the other.
-TEST_P(Peak, no_product_is_far_beyond_it) {
+// Compares the peak with the best of some large matmuls. The factor is loose. If it is exceeded,
+// both are measured again, because other work may have slowed only one of the measurements.
+TEST_P(Peak, is_not_far_below_the_rate_of_a_matmul) {
   Bench b;
   constexpr std::int64_t kSize = 384;
   const auto x = b.random({kSize, kSize}, GetParam()), weight = b.random(x.shape, GetParam());
@@ -33,7 +33,7 @@ TEST_P(Peak, no_product_is_far_beyond_it) {
   EXPECT_GT(peak, best / 4);
 }
 
-TEST(PeakContract, what_has_no_peak_is_refused) {
+TEST(PeakContract, measuring_streams_and_integers_are_rejected) {
   Bench b;
   Stream measuring(Device{}, "measure", Stream::Mode::measuring, 2);
   EXPECT_THROW(measure_peak_flops(measuring, DType::fp32), Error);

@@ -17,8 +17,8 @@ class Quantize : public ::testing::TestWithParam<Fp8Case> {
   }
 };
 
-// What rounding costs: half a unit of the last place of each number that is not tiny beside the
-// largest of those it shares a scale with.
+// Rounding costs half a unit in the last place of a number, unless the number is tiny compared with
+// the largest one of the same scale.
 TEST_P(Quantize, a_round_trip_keeps_the_relative_precision_of_the_format) {
   Bench b;
   const auto x = b.random({128, 256}, DType::bf16), absmax = b.random({1}, DType::fp32);
@@ -60,8 +60,9 @@ TEST(QuantizeContract, wrong_types_and_shapes_are_refused_by_name) {
   refused("matrix is bf16, expected fp8_e4m3 or fp8_e5m2", wrong, {}, x, absmax);
 }
 
-// The midpoints between two codes are n / 16 times a power of two: beside them a quotient that is
-// not rounded as a division would show. `step`: which of the 2^23 mantissas of scales are tried.
+// The midpoints between two fp8 values are n / 16 times a power of two. Near them, a quotient that
+// is not rounded as a division gives another value. Tries every `step`-th of the 2^23 mantissas of
+// scales.
 void check_quotients(std::uint32_t step) {
   for (std::uint32_t mantissa = 0; mantissa < 1u << 23; mantissa += step)
     for (const float smallest : {1.0f, 0x1p-126f}) {
@@ -76,10 +77,10 @@ void check_quotients(std::uint32_t step) {
       }
     }
 }
-TEST(Quotient, is_rounded_as_a_division_beside_the_midpoints_between_codes) {
+TEST(Quotient, is_rounded_as_a_division_near_the_midpoints_of_fp8_values) {
   check_quotients(4099);
 }
-TEST(Quotient, full_is_rounded_as_a_division_beside_the_midpoints_for_every_scale) {
+TEST(Quotient, full_is_rounded_as_a_division_near_the_midpoints_for_every_scale) {
   check_quotients(1);
 }
 

@@ -1,4 +1,4 @@
-// The naive float64 reference of the operators: written from the formulas, loops as in a textbook.
+// The naive float64 reference of the operators, written from the formulas with plain loops.
 // Each gradient here is itself checked by finite differences in the operator's test.
 #pragma once
 
@@ -136,7 +136,7 @@ inline Doubles swiglu_gradient(const Doubles& dhidden, const Doubles& gate_up, s
   return gradient;
 }
 
-// The three products of a linear layer (kernels/matmul.h), and GELU.
+// The three matmuls of a linear layer (kernels/matmul.h), and GELU.
 
 struct MatmulSize {
   std::size_t N, I, O;

@@ -38,7 +38,7 @@ struct AttentionShape {
   }
 };
 
-// Which key tokens a query token sees: [first, n] of the batch's tokens; none if first > n.
+// Query token n attends to key tokens [first, n] of the batch; to none if first > n.
 using FirstKeys = std::vector<std::int32_t>;  // document_start, [B, T]
 
 inline double dot_at(const Doubles& a, std::size_t i, const Doubles& b, std::size_t j,
@@ -106,8 +106,8 @@ inline Doubles attention_gradient(const Doubles& dout, const Doubles& qkv, const
   return dqkv;
 }
 
-// theta^(-2i/K); scaled, a frequency of few turns in the original context is divided by `factor`,
-// one of many stays, and between the two they blend.
+// theta^(-2i/K). With scaling, a frequency with few turns in the original context is divided by
+// `factor`, one with many turns stays, and those between are blended.
 inline double rope_frequency(double i, std::int64_t K, double theta,
                              const std::optional<RopeScaling>& scaling) {
   const double f = std::pow(theta, -2 * i / static_cast<double>(K));
@@ -132,12 +132,12 @@ inline Doubles rope_table(std::int64_t P, std::int64_t K, double theta,
   return table;
 }
 
-// The first `rotated` of the heads of qkv [N, heads, K] turn by table [P, K].
+// Table [P, K] rotates the first `rotated` heads of qkv [N, heads, K].
 struct RopeSetting {
   std::size_t heads, rotated, K;
 };
 
-// Calls visit(a, b, cosine, sine) for each pair of elements that turn together.
+// Calls visit(a, b, cosine, sine) for each pair of elements that are rotated together.
 template <class Visit>
 void for_each_rope_pair(const Doubles& table, const std::vector<std::int32_t>& positions,
                         RopeSetting s, Visit&& visit) {

@@ -20,7 +20,8 @@ TEST(RopeTable, is_the_cosine_and_sine_of_position_times_frequency) {
   }
 }
 
-// Values of transformers' llama3 scaling are compared in tests/oracle; here, its three regions.
+// tests/oracle compares the values of transformers' llama3 scaling; this test checks its three
+// regions.
 TEST(RopeTable, llama3_scaling_divides_long_wavelengths_and_keeps_short_ones) {
   Bench b;
   const std::int64_t K = 128;
@@ -47,9 +48,9 @@ TEST(RopeTable, llama3_scaling_divides_long_wavelengths_and_keeps_short_ones) {
   EXPECT_GT(std::min({kept, divided, blended}), 3);
 }
 
-// A fused product and sum would move the last bit of some blended frequencies, and angles at far
+// A fused multiply-add would change the last bit of some blended frequencies, and angles at far
 // positions by 5e-4.
-TEST(RopeTable, each_step_of_a_frequency_is_rounded) {
+TEST(RopeTable, each_operation_of_a_frequency_is_rounded) {
   const std::int64_t P = 8192, K = 128;
   const RopeScaling scaling;  // of Llama 3.1
   Bench b;
@@ -86,7 +87,7 @@ TEST(Rope, the_reference_gradient_is_the_derivative_of_the_reference) {
   }
 }
 
-TEST(Rope, what_does_not_fit_is_refused_by_name) {
+TEST(Rope, mismatched_arguments_are_rejected_by_name) {
   Bench b;
   const auto qkv = b.random({3, 4, 8}, DType::fp32), table = b.random({5, 8}, DType::fp32);
   const auto narrow = b.random({5, 6}, DType::fp32);

@@ -1,5 +1,5 @@
-// Functions of kernels/simd.h, simd_random.h and attention_tile_cpu.h behind arrays, compiled once
-// per CpuLevel like an operator, so that simd_test.cpp reaches the ones of the level it runs on.
+// Applies functions of kernels/simd.h, simd_random.h and attention_tile_cpu.h to arrays. They are
+// compiled once per CpuLevel like an operator, so simd_test.cpp tests the level that it runs on.
 #pragma once
 
 #include "core/philox.h"

@@ -13,7 +13,7 @@
 namespace lockstep::LOCKSTEP_CPU_NAMESPACE {
 namespace {
 
-// Attention's functions take vectors of a register.
+// The functions of attention take vectors of one register.
 template <class F>
 Floats by_registers(Floats x, F&& f) {
   float v[kLanes];

@@ -1,5 +1,5 @@
-// The vector functions over their whole range, on the level that the process runs on. Denormals
-// count as 0 (streams flush them), so results below the smallest normal fp32 are not compared.
+// Tests the vector functions over their whole range, on the CPU level of this process. Streams
+// flush denormals to 0, so results below the smallest normal fp32 are not compared.
 #include <bit>
 #include <cmath>
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(Simd, exp_is_accurate_over_its_range) {
             2e-7);
 }
 
-TEST(Simd, exp_of_what_is_out_of_range_is_zero_large_or_nan) {
+TEST(Simd, exp_outside_its_range_is_zero_large_or_nan) {
   Bench b;  // its stream flushes denormals
   const float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -135,7 +135,7 @@ TEST(Simd, log2_is_accurate_over_the_normal_numbers) {
               2e-7);
 }
 
-// 0xffffffff fills memory that a scope gave back, 0x7fffffff is what a NaN in fp8 reads as.
+// 0xffffffff fills memory after its scope ends; 0x7fffffff is a NaN that was converted from fp8.
 TEST(Simd, nan_of_any_payload_stays_nan_in_the_softmax_of_attention) {
   std::vector<float> x(16), y;
   for (const std::uint32_t bits : {0x7fc00000u, 0xffc00000u, 0x7fffffffu, 0xffffffffu, 0x7fc00001u,
@@ -155,8 +155,8 @@ TEST(Simd, sigmoid_is_accurate_over_its_range) {
             4e-7);
 }
 
-// gelu relative to its value above 1e-7: where x is -5, e^(2u) magnifies the rounding of 2u by 20.
-// The slope, which passes through 0, absolute.
+// The error of gelu is relative to its value above 1e-7: at x = -5, e^(2u) multiplies the rounding
+// of 2u by 20. The error of the slope is absolute, because the slope passes through 0.
 TEST(Simd, gelu_and_its_slope_are_accurate) {
   const auto range = numbers_between(-8.0f, 3e5f);
   EXPECT_LT(worst_error(SimdFunction::gelu, range, reference::gelu_value,
@@ -262,7 +262,7 @@ TEST(Simd, loads_and_stores_touch_only_their_elements) {
       }
 }
 
-TEST(Simd, sums_of_every_length_are_the_sums) {
+TEST(Simd, sums_and_maxima_of_every_length_match_a_loop) {
   for (std::int64_t size = 16; size <= 200; ++size) {
     Bench b;
     const auto x = doubles(b.random({size}, DType::fp32));

@@ -1,5 +1,5 @@
-// The activations and the operators on elements: what holds beside the properties of each operator
-// (cases/).
+// Tests of the activations and of the operators on elements, besides the properties of each
+// operator (cases/).
 #include <gtest/gtest.h>
 
 #include "kernels/content_hash.h"
@@ -15,7 +15,7 @@ namespace lockstep::testing::small_operators_test {
 
 const double kNan = std::nan("");
 
-TEST(SwiGlu, a_shape_that_does_not_fit_is_refused_by_name) {
+TEST(SwiGlu, mismatched_shapes_are_rejected_by_name) {
   Bench b;
   const auto gate_up = b.random({4, 10}, DType::fp32);
   expect_refused("gate_up is [4, 10], expected [4, 20]",
@@ -30,7 +30,7 @@ TEST(SwiGlu, the_reference_gradient_is_the_derivative_of_the_reference) {
                1e-7, "dgate_up");
 }
 
-TEST(Gelu, nan_stays_and_shapes_must_fit) {
+TEST(Gelu, a_nan_stays_nan_and_mismatched_shapes_are_rejected) {
   Bench b;
   const auto x = b.random({17}, DType::fp32), y = b.random({17}, DType::fp32);
   Bench::set(x, 16, kNan);
@@ -57,7 +57,7 @@ TEST(Fill, writes_every_element_of_each_type) {
         ASSERT_EQ(type == DType::uint8 ? 1.0 * t.as<std::uint8_t>()[i] : get(t, i), 7) << i;
     }
 }
-TEST(Fill, of_an_integer_is_exact_where_floats_have_gaps) {
+TEST(Fill, of_an_integer_is_exact_beyond_the_precision_of_fp32) {
   Bench b;
   const auto t = b.integers({0, 0, 0});
   fill_integer(b.stream, t, 2147483647);
@@ -69,7 +69,7 @@ TEST(Convert, copies_types_that_it_cannot_round) {
   convert(b.stream, y, x);
   expect_bitwise_equal(y, x, "y");
 }
-TEST(Elementwise, sizes_and_types_that_do_not_fit_are_refused) {
+TEST(Elementwise, mismatched_sizes_and_types_are_rejected) {
   Bench b;
   const auto x = b.random({4}, DType::fp32), y = b.random({5}, DType::fp32);
   EXPECT_THROW(convert(b.stream, x, y), Error);
@@ -115,7 +115,7 @@ TEST(RandomNormal, has_the_moments_of_a_normal_distribution) {
   EXPECT_NEAR(neighbours / n, 0, error);
 }
 
-TEST(SumOfSquares, is_not_finite_where_a_value_is_not) {
+TEST(SumOfSquares, is_not_finite_if_a_value_is_not_finite) {
   for (const auto type : {DType::fp32, DType::bf16})
     for (const double bad : {kNan, -std::numeric_limits<double>::infinity()}) {
       Bench b;
@@ -127,7 +127,7 @@ TEST(SumOfSquares, is_not_finite_where_a_value_is_not) {
     }
 }
 
-TEST(SumPieces, a_nan_stays_and_is_left_out_of_absmax) {
+TEST(SumPieces, a_nan_stays_nan_and_absmax_ignores_it) {
   Bench b;
   const auto pieces = b.random({4, 100}, DType::bf16), out = b.poisoned({100}, DType::bf16);
   const auto absmax = b.poisoned({1}, DType::fp32);
@@ -207,7 +207,7 @@ TEST_P(ContentHashes, of_pieces_add_up_to_that_of_the_whole) {
   }
   EXPECT_EQ(sum, all);
 }
-TEST_P(ContentHashes, show_any_bit_that_flips_and_elements_that_change_places) {
+TEST_P(ContentHashes, change_if_a_bit_flips_or_elements_are_swapped) {
   constexpr std::int64_t kSize = 37;
   const auto x = bench_.random({kSize}, GetParam());
   const auto before = hash(x, whole(kSize));
@@ -229,7 +229,7 @@ TEST_P(ContentHashes, show_any_bit_that_flips_and_elements_that_change_places) {
   ++other.purpose;
   EXPECT_NE(hash(x, other), before);
 }
-TEST(ContentHash, refuses_what_it_does_not_cover) {
+TEST(ContentHash, rejects_unsupported_arguments) {
   Bench b;
   const Tensor out = b.integers({0, 0}), three = b.integers({0, 0, 0});
   EXPECT_THROW(add_content_hash(b.stream, out, three, {}), Error);

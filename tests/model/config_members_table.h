@@ -6,8 +6,8 @@
 namespace lockstep::testing {
 
 enum class MemberUse : std::uint8_t {
-  read,     // another value makes another model, or is refused
-  fixed,    // any value but those listed is refused
+  read,     // another value makes another model, or is rejected
+  fixed,    // any value except those listed is rejected
   weights,  // checked by the reader of weights
   ignored,  // no value changes the model
 };
@@ -19,7 +19,7 @@ struct MemberRow {
   // read: values that do not describe the model of the test; fixed: the accepted values.
   const char* values;
   const char* note;
-  const char* beside = "{}";  // read: members that the test needs beside it
+  const char* beside = "{}";  // read: further members that the test needs
 };
 
 constexpr const char *kNotGpt2 = "llama3 qwen2 qwen3 smollm3", *kQwen = "qwen2 qwen3",

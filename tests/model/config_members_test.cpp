@@ -1,4 +1,4 @@
-// The table of members of config.json, held against the reader and against docs/huggingface.md.
+// Compares the table of members of config.json with the reader and with docs/huggingface.md.
 #include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::vector<std::string> families_of(const MemberRow& row) {
                                                   : row.families);
 }
 
-// A model of two layers, of which every value is small.
+// A model of two layers with small values.
 Json base(const std::string& family) {
   if (family == "gpt2")
     return Json::parse(
@@ -49,7 +49,7 @@ Json::Array values_of(const MemberRow& row) {
   return Json::parse(row.values, row.members).as_array();
 }
 
-// Values of every type, none of which a member in use has.
+// Values of every type that no member in use has.
 Json::Array odd_values() {
   return Json::parse(R"([true, false, null, 0, 2, 1.5, "x", [], ["x"], {}, {"a": 1}])", "odd")
       .as_array();

@@ -23,7 +23,7 @@ TEST(ModelConfig, an_untied_head_counts_its_own_matrix) {
   EXPECT_EQ(matmul_parameters(c), matmul_parameters(qwen3_06b()));
 }
 
-TEST(ModelConfig, flops_count_products_with_the_head_and_attention_but_no_lookups) {
+TEST(ModelConfig, flops_count_matmuls_the_head_and_attention_but_no_lookups) {
   // 12 layers of 12 D^2 and the head; attention 6 L D T, causal.
   const auto gpt2 = flops_per_token(gpt2_124m(), 1024);
   EXPECT_EQ(matmul_parameters(gpt2_124m()), 12LL * 12 * 768 * 768 + 50257LL * 768);
@@ -44,15 +44,15 @@ TEST(ModelConfig, every_fourth_layer_of_smollm3_has_no_rope) {
   EXPECT_FALSE(gpt2_124m().has_rope(0));
 }
 
-// 0.02 / sqrt(24) and 0.02 / sqrt(72) in those that scale.
-TEST(ModelConfig, residual_projections_start_as_each_family_was_trained) {
+// 0.02 / sqrt(24) and 0.02 / sqrt(72) in the two families that scale.
+TEST(ModelConfig, residual_projections_are_initialized_as_in_each_family) {
   EXPECT_NEAR(gpt2_124m().residual_init_std(), 0.00408248, 1e-8);
   EXPECT_NEAR(smollm3_3b().residual_init_std(), 0.00235702, 1e-8);
   for (const auto& c : {llama3_8b(), qwen2_05b(), qwen3_06b()})
     EXPECT_EQ(c.residual_init_std(), 0.02f) << name(c.family);
 }
 
-TEST(ModelConfig, a_wrong_value_is_refused_by_key_with_what_was_expected) {
+TEST(ModelConfig, a_wrong_value_is_rejected_by_key_with_the_expected_value) {
   using Mistake = void (*)(ModelConfig&);
   const std::pair<const char*, Mistake> mistakes[] = {
       {"layers is 0", [](auto& c) { c.layers = 0; }},

@@ -22,7 +22,7 @@ Json without(const Json& json, const std::string& member) {
   return Json(rest);
 }
 
-TEST(Families, values_that_no_published_model_has_survive_too) {
+TEST(Families, values_that_no_published_model_has_survive_a_round_trip) {
   auto c = llama3_8b();
   c.rope_scaling =
       RopeScaling{.factor = 32, .low_factor = 1.5f, .high_factor = 5.25f, .original_context = 4096};
@@ -34,21 +34,21 @@ TEST(Families, values_that_no_published_model_has_survive_too) {
   EXPECT_EQ(config_from_huggingface(config_to_huggingface(c), "c"), c);
 }
 
-TEST(Families, a_config_survives_the_way_to_hugging_face_and_back) {
+TEST(Families, a_config_survives_a_round_trip_through_hugging_face) {
   for (const auto& c : published()) {
     const auto text = config_to_huggingface(c).dump(2);
     EXPECT_EQ(config_from_huggingface(Json::parse(text, "config.json"), "config.json"), c) << text;
   }
 }
 
-// A family's default may lie beyond a small vocabulary, and `transformers` then refuses the model.
-TEST(Families, special_tokens_are_not_left_to_the_defaults_of_a_family) {
+// The default of a family may be outside a small vocabulary; `transformers` then rejects the model.
+TEST(Families, special_tokens_are_null_instead_of_the_defaults_of_a_family) {
   for (const auto& c : published())
     for (const char* token : {"bos_token_id", "eos_token_id", "pad_token_id"})
       EXPECT_TRUE(config_to_huggingface(c).at(token).is_null()) << token;
 }
 
-TEST(Families, the_published_llama_3_config_is_understood) {
+TEST(Families, the_published_llama_3_config_is_read) {
   const auto* const text = R"({
     "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
     "bos_token_id": 128000, "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 4096,
@@ -62,7 +62,7 @@ TEST(Families, the_published_llama_3_config_is_understood) {
   EXPECT_EQ(config_from_huggingface(Json::parse(text, "c"), "c"), llama3_8b());
 }
 
-TEST(Families, rope_parameters_of_newer_files_mean_the_same) {
+TEST(Families, rope_parameters_of_newer_files_give_the_same_model) {
   auto json = config_to_huggingface(llama3_8b());
   json.set("rope_theta", Json());
   json.set("rope_scaling", Json());
@@ -74,7 +74,7 @@ TEST(Families, rope_parameters_of_newer_files_mean_the_same) {
   EXPECT_EQ(config_from_huggingface(json, "c"), llama3_8b());
 }
 
-TEST(Families, absent_keys_have_the_values_that_transformers_gives_them) {
+TEST(Families, absent_keys_have_the_defaults_of_transformers) {
   const auto json = Json::parse(
       R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 12, "vocab_size": 9,
           "num_attention_heads": 3, "intermediate_size": 8, "max_position_embeddings": 16,
@@ -91,7 +91,7 @@ TEST(Families, absent_keys_have_the_values_that_transformers_gives_them) {
   EXPECT_EQ(config_from_huggingface(qwen3, "c").head_size, 128);
 }
 
-// Null means as many as query heads in every family; an absent key is its class's default.
+// Null means the number of query heads in every family; an absent key has the default of its class.
 TEST(Families, absent_kv_heads_are_the_default_of_the_family) {
   const auto kv_heads = [](ModelConfig c, bool absent) {
     c.heads = 32;
@@ -107,14 +107,14 @@ TEST(Families, absent_kv_heads_are_the_default_of_the_family) {
   EXPECT_EQ(kv_heads(smollm3_3b(), true), 4);
 }
 
-// Changes of a config.json, and the place of the value that is then refused; nullptr: the model is
-// the same.
+// Changes of a config.json, and the place of the value that is then rejected; nullptr: the model
+// stays the same.
 struct Change {
   const char* members;
   const char* place;
 };
 
-// The number, word or truth at `place`, such as "rope_scaling: factor"; "": there is none.
+// The number, string or boolean at `place`, such as "rope_scaling: factor"; "": none.
 std::string value_at(const Json& change, const std::string& place) {
   const auto colon = place.find(": ");
   const Json* value = change.find(place.substr(0, colon));
@@ -144,9 +144,9 @@ void expect_each(const ModelConfig& model, std::initializer_list<Change> changes
   expect_each(config_to_huggingface(model), model, changes);
 }
 
-// A setting that stands in two places is equal in both, or refused. The table of llama3_8b stands
-// in rope_scaling, its theta beside it.
-TEST(Families, rope_settings_that_differ_between_their_places_are_refused) {
+// A setting in two places must be equal in both. llama3_8b has its table in rope_scaling, and its
+// theta outside the table.
+TEST(Families, contradictory_rope_settings_are_rejected) {
   expect_each(
       llama3_8b(),
       {{R"({"rope_parameters": {"rope_type": "llama3", "rope_theta": 500000, "factor": 8,
@@ -165,7 +165,7 @@ TEST(Families, rope_settings_that_differ_between_their_places_are_refused) {
         "rope_scaling: original_max_position_embeddings"},
        {R"({"rope_scaling": {"type": "linear", "rope_type": "llama3", "factor": 8}})",
         "rope_scaling: type"}});
-  // In `transformers` a table of rope_scaling takes the place of rope_parameters, its theta too.
+  // In `transformers` a table of rope_scaling replaces rope_parameters, including its theta.
   expect_each(without(config_to_huggingface(llama3_8b()), "rope_theta"), llama3_8b(),
               {{R"({"rope_scaling": {"type": "default"},
                     "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}})",
@@ -189,7 +189,7 @@ TEST(Families, a_rope_table_with_unknown_members_or_without_a_type_is_refused) {
        {R"({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}})",
         "rope_scaling: partial_rotary_factor"},
        {R"({"rope_scaling": 3})", "rope_scaling"},
-       // Without one of its numbers.
+       // The table lacks one of its numbers.
        {R"({"rope_scaling": {"rope_type": "llama3", "factor": null, "low_freq_factor": 1,
             "high_freq_factor": 4}})",
         "rope_scaling: factor"},
@@ -201,7 +201,7 @@ TEST(Families, a_rope_table_with_unknown_members_or_without_a_type_is_refused) {
         "rope_scaling: high_freq_factor"}});
 }
 
-TEST(Families, llama3_rope_without_its_original_context_has_the_positions_of_the_model) {
+TEST(Families, llama3_rope_without_an_original_context_uses_max_positions) {
   auto c = llama3_8b();
   auto json = config_to_huggingface(c);
   auto scaling = json.at("rope_scaling");
@@ -215,7 +215,7 @@ TEST(Families, llama3_rope_without_its_original_context_has_the_positions_of_the
 }
 
 // `transformers` 5 reads GPT-2's sizes by either name.
-TEST(Families, sizes_of_gpt2_under_two_names_agree_or_are_refused) {
+TEST(Families, sizes_of_gpt2_under_two_names_must_be_equal) {
   expect_each(gpt2_124m(),
               {{R"({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
                     "max_position_embeddings": 1024})",
@@ -227,8 +227,8 @@ TEST(Families, sizes_of_gpt2_under_two_names_agree_or_are_refused) {
   EXPECT_EQ(config_from_huggingface(renamed, "c"), gpt2_124m());
 }
 
-// null is no absent member: `transformers` refuses it, too.
-TEST(Families, null_is_refused_where_it_has_no_meaning) {
+// null is not an absent member: `transformers` also rejects it.
+TEST(Families, null_is_rejected_if_it_has_no_meaning) {
   expect_each(qwen3_06b(),
               {{R"({"tie_word_embeddings": null})", "tie_word_embeddings"},
                {R"({"rms_norm_eps": null})", "rms_norm_eps"},
@@ -239,8 +239,8 @@ TEST(Families, null_is_refused_where_it_has_no_meaning) {
                {R"({"is_causal": null})", "is_causal"}});
 }
 
-// By the names of the file, with the values that stand there.
-TEST(Families, values_out_of_range_are_refused_by_their_member) {
+// The errors have the names and the values of the file.
+TEST(Families, values_out_of_range_are_rejected_by_member) {
   expect_each(
       llama3_8b(),
       {{R"({"num_hidden_layers": 0})", "num_hidden_layers"},
@@ -284,7 +284,7 @@ TEST(Families, whole_numbers_may_be_written_as_floats) {
        {R"({"hidden_size": 1e300})", "hidden_size"}});
 }
 
-TEST(Families, windows_that_no_layer_has_and_biases_that_no_layer_reads_are_accepted) {
+TEST(Families, unused_windows_and_biases_are_accepted) {
   expect_each(qwen3_06b(),
               {{R"({"use_sliding_window": true, "sliding_window": null})", nullptr},
                {R"({"use_sliding_window": true, "max_window_layers": 28})", nullptr},
@@ -299,7 +299,7 @@ TEST(Families, windows_that_no_layer_has_and_biases_that_no_layer_reads_are_acce
   expect_each(all_rope, {{R"({"use_sliding_window": true, "sliding_window": 4096})", nullptr}});
 }
 
-TEST(Families, layers_that_attend_to_a_window_are_refused) {
+TEST(Families, layers_with_a_sliding_window_are_rejected) {
   auto json = config_to_huggingface(smollm3_3b());
   Json types(Json::Array{});
   for (int layer = 0; layer < 36; ++layer)
@@ -313,7 +313,7 @@ TEST(Families, layers_that_attend_to_a_window_are_refused) {
                              {R"({"layer_types": [1]})", "layer_types"}});
 }
 
-TEST(Families, a_list_of_layers_without_rope_becomes_its_rule_or_is_refused) {
+TEST(Families, a_list_of_layers_without_rope_becomes_an_interval_or_is_rejected) {
   auto five = smollm3_3b();
   five.layers = 5;
   const std::pair<const char*, std::int64_t> rules[] = {
@@ -336,7 +336,7 @@ TEST(Families, a_list_of_layers_without_rope_becomes_its_rule_or_is_refused) {
                      {R"({"no_rope_layers": [1, null, 1, 0, 1]})", "no_rope_layers"}});
 }
 
-TEST(Families, what_the_engine_does_not_compute_is_refused_by_file_and_key) {
+TEST(Families, unsupported_values_are_rejected_by_file_and_key) {
   expect_each(llama3_8b(), {{R"({"hidden_act": "gelu"})", "hidden_act"},
                             {R"({"sliding_window": 4096})", "sliding_window"},
                             {R"({"model_type": "mamba"})", "model_type"},
@@ -351,9 +351,9 @@ TEST(Families, what_the_engine_does_not_compute_is_refused_by_file_and_key) {
                             [] { config_from_huggingface(Json(3), "c"); });
 }
 
-// Every declared parameter lies in exactly one tensor of the files, with the right number of
-// elements; no tensor names anything else.
-TEST(Families, tensors_of_the_files_and_declared_parameters_are_the_same_numbers) {
+// Every declared parameter is in exactly one tensor of the files, with the right number of
+// elements. No tensor has any other parameter.
+TEST(Families, tensors_of_the_files_have_each_declared_parameter_once) {
   for (auto c : published()) {
     c.layers = 4;
     auto comms = make_comms();
@@ -380,7 +380,7 @@ TEST(Families, tensors_of_the_files_and_declared_parameters_are_the_same_numbers
   }
 }
 
-TEST(Families, gpt2_files_fuse_and_transpose) {
+TEST(Families, gpt2_files_have_fused_and_transposed_matrices) {
   const auto tensors = huggingface_tensors(gpt2_124m());
   const auto c_attn = std::find_if(tensors.begin(), tensors.end(), [](const auto& t) {
     return t.name == "transformer.h.3.attn.c_attn.weight";
@@ -393,7 +393,7 @@ TEST(Families, gpt2_files_fuse_and_transpose) {
                                                           "transformer.h.3.attn.c_attn.v.weight"}));
 }
 
-TEST(Families, names_of_files_without_a_head_are_found) {
+TEST(Families, tensor_names_of_files_without_a_head_are_mapped) {
   const std::pair<const char*, const char*> gpt2[] = {
       {"h.0.ln_1.weight", "transformer.h.0.ln_1.weight"},
       {"wte.weight", "transformer.wte.weight"},
@@ -408,7 +408,7 @@ TEST(Families, names_of_files_without_a_head_are_found) {
   EXPECT_EQ(listed_name(Family::llama3, "lm_head.weight"), "lm_head.weight");
 }
 
-TEST(Families, a_buffer_is_known_by_the_whole_name_and_a_layer_that_there_is) {
+TEST(Families, a_buffer_is_recognized_by_its_whole_name_and_an_existing_layer) {
   const auto gpt2 = gpt2_124m(), llama = llama3_8b();
   EXPECT_EQ(model_buffer(gpt2, "h.11.attn.bias"), ModelBuffer::causal_mask);
   EXPECT_EQ(model_buffer(gpt2, "transformer.h.0.attn.masked_bias"), ModelBuffer::masked_score);

@@ -6,8 +6,8 @@ namespace lockstep::testing::generation_test {
 
 class Generation : public ::testing::TestWithParam<Family> {};
 
-// Feeds the batch to the cache in pieces of the given lengths; returns the logits of all tokens,
-// [B, T] rows as of the whole batch.
+// Feeds the batch to the cache in pieces of the given lengths. Returns the logits of all tokens, in
+// the rows [B, T] of the whole batch.
 Doubles cached_logits(TinyModel& model, const std::vector<std::int64_t>& pieces) {
   auto& bench = model.bench;
   const auto V = stored_vocabulary(model.transformer.config()), B = model.B, T = model.T;
@@ -52,7 +52,7 @@ TEST_P(Generation, logits_of_the_last_tokens_are_the_last_rows) {
     expect_close(last.rows(b * 2, 2), doubles(all.rows(b * T + T - 2, 2)), 4e-6, "last rows");
 }
 
-TEST_P(Generation, weights_alone_are_enough_to_predict) {
+TEST_P(Generation, prediction_needs_only_the_weights) {
   const auto config = tiny(GetParam());
   Bench bench;
   Arena scratch(Device{}, Arena::Memory::host, 1 << 24);

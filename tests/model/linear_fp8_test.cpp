@@ -1,5 +1,5 @@
-// Linear in fp8 on numbers that fp8 holds exactly: whatever it quantizes, turns and multiplies, the
-// results are those of bf16.
+// Linear in fp8 with numbers that fp8 represents exactly. All its quantizations, transpositions and
+// matmuls give the results of bf16.
 #include <gtest/gtest.h>
 
 #include "kernels/reduce.h"
@@ -35,8 +35,8 @@ struct Layer {
     params.begin_step(b.stream);
   }
 
-  // Numbers n 2^-8 with n in {0, 1, 2, 4, ..., 256}, or +-448 on diagonals: every run of 128, row
-  // or column, has one of these, so that its scale is 2^-8 as E4M3.
+  // Numbers n 2^-8 with n in {0, 1, 2, 4, ..., 256}, or +-448 on diagonals. Each 128 elements of a
+  // row or column have one +-448, so that their scale is 2^-8 as E4M3.
   void fill_exact(Tensor t, const Shape& shape, std::int64_t first_row = 0) {
     const auto purpose = ++b.draws;
     for (std::int64_t i = 0; i < t.elements(); ++i) {
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(all, LinearFp8,
                                                               Fp8Products::block),
                                             ::testing::Bool()));
 
-TEST_P(LinearFp8, of_numbers_that_fp8_holds_exactly_equals_bf16) {
+TEST_P(LinearFp8, of_exact_fp8_values_equals_bf16) {
   const auto [fp8, gelu] = GetParam();
   Layer in_fp8(fp8, gelu), in_bf16(Fp8Products::off, gelu);
   // The gradients are drawn for the type they are rounded to.

@@ -1,4 +1,4 @@
-// What a step takes: from arenas as much as a measuring arena says, from the heap nothing.
+// A step takes the memory of arenas that a measuring arena counts, and none from the heap.
 #include <gtest/gtest.h>
 
 #include "tests/allocations.h"
@@ -21,7 +21,7 @@ struct Case {
   std::int64_t B = 2, T = 9;
 };
 
-// A training step, an evaluation and a prediction, with memory behind them or not.
+// Runs a training step, an evaluation and a prediction with memory, or measures them.
 Peaks peaks_of(const Case& c, bool measure) {
   const auto arena = [&] {
     return measure ? Arena::measure(Device{})
@@ -59,7 +59,7 @@ Peaks peaks_of(const Case& c, bool measure) {
   return {params_arena.peak_bytes(), activations.peak_bytes(), scratch.peak_bytes()};
 }
 
-TEST(Memory, a_measuring_arena_says_what_a_run_takes) {
+TEST(Memory, a_measuring_arena_counts_the_memory_of_a_run) {
   for (const auto family : kFamilies)
     for (const auto dtype : {DType::fp32, DType::bf16})
       for (const auto recompute : {Recompute::none, Recompute::cheap, Recompute::block}) {
@@ -68,7 +68,7 @@ TEST(Memory, a_measuring_arena_says_what_a_run_takes) {
       }
 }
 
-// Bytes a token that one more layer keeps.
+// Bytes per token that one more layer keeps.
 std::int64_t layer_bytes_per_token(ModelConfig config, Recompute recompute) {
   const auto activations = [&](std::int64_t layers) {
     config.layers = layers;
@@ -78,7 +78,7 @@ std::int64_t layer_bytes_per_token(ModelConfig config, Recompute recompute) {
   return (activations(2) - activations(1)) / 2048;
 }
 
-TEST(Memory, a_layer_keeps_the_bytes_that_the_formulas_say) {
+TEST(Memory, a_layer_keeps_the_bytes_of_the_formulas) {
   const auto c = llama3_8b();
   const auto D = c.width, HK = c.attention_width(), GK = c.kv_heads * c.head_size, F = c.mlp_width;
   const auto all = 8 * D + 4 * HK + 4 * GK + 6 * F + 4 * c.heads;

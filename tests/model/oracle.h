@@ -1,4 +1,4 @@
-// The fixtures that tests/oracle/make_fixtures.py made: what PyTorch computes for a tiny model of
+// Reads the fixtures of tests/oracle/make_fixtures.py: the results of PyTorch for a tiny model of
 // each family. A test that includes this defines LOCKSTEP_FIXTURES, their folder.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace lockstep::testing {
 
-// A folder of the fixtures: the model and what PyTorch made of it.
+// Oracle is a folder of the fixtures: a model and the results of PyTorch.
 class Oracle {
  public:
   explicit Oracle(const std::string& family)
@@ -76,7 +76,7 @@ class Oracle {
   SafetensorsFile model_, expected_;
 };
 
-// Largest magnitude; NaN where there is one.
+// The largest magnitude; NaN if any value is NaN.
 inline double largest(const Doubles& values) {
   double most = 0;
   for (const double v : values)
@@ -91,8 +91,8 @@ struct Worst {
   double error = -1;
   std::string name;
 };
-// The tensor with the largest norm(ours - theirs) / norm(theirs). GPT-2's key bias, whose gradient
-// is zero by algebra, is measured against the query bias.
+// The tensor with the largest norm(ours - theirs) / norm(theirs). The gradient of GPT-2's key bias
+// is zero by algebra; its scale is that of the query bias.
 inline Worst worst_gradient(const std::map<std::string, Doubles>& ours,
                             const std::map<std::string, Doubles>& theirs,
                             double (*norm)(const Doubles&)) {
@@ -111,7 +111,7 @@ inline Worst worst_gradient(const std::map<std::string, Doubles>& ours,
   return worst;
 }
 
-// What a model makes of the fixture's batch.
+// The results of a model on the batch of the fixture.
 struct Computed {
   Tensor logits;    // [N, Vp]
   double loss_sum;  // over valid_tokens
@@ -119,7 +119,7 @@ struct Computed {
   std::map<std::string, Doubles> gradients;  // of the mean loss
 };
 
-// The fixture's model and batch, in the engine on the CPU.
+// Loaded has the model and batch of a fixture, in the engine on the CPU.
 struct Loaded {
   Oracle oracle;
   TinyModel model;
@@ -154,11 +154,11 @@ struct Loaded {
     EXPECT_LE(worst.error, 1e-5) << worst.name;
   }
 
-  // A logit has passed some ten roundings of 2^-9 each, which rarely all point one way: 2% of the
-  // logits' length. The loss averages such errors over some 20 tokens: 2% / sqrt(20). The gradients
-  // of these models amplify rounding by their wide weights, in PyTorch too: they are held against
-  // PyTorch's own bf16 error on the same gradients. Theirs and ours are one draw each of the same
-  // random sum, and were 0.8 to 1.2 of each other on every instruction set: 1.5.
+  // A logit has about ten roundings of 2^-9 each, which rarely all have the same sign: 2% of the
+  // norm of the logits. The loss averages such errors over about 20 tokens: 2% / sqrt(20). The wide
+  // weights of these models amplify the rounding of gradients, also in PyTorch. The limit of their
+  // error is therefore 1.5 times PyTorch's own bf16 error. Both errors are draws of the same random
+  // sum; on every instruction set their ratio was 0.8 to 1.2.
   void expect_bf16(const Computed& computed) {
     expect_loss(computed, 0.02 / std::sqrt(20.0));
     EXPECT_LE(length(logits_error(computed)), 0.02 * length(oracle.expected("logits")));

@@ -1,4 +1,4 @@
-// The five families in their published sizes, as their config.json says.
+// The five families in their published sizes, with the values of their config.json.
 #pragma once
 
 #include <array>

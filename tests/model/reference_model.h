@@ -1,6 +1,6 @@
 // The naive float64 decoder of all five families, written from the formulas: one token, one head,
-// one number at a time, parameters by name. It shares nothing with the engine but ModelConfig and
-// the names of the parameters.
+// one number at a time, parameters by name. It shares only ModelConfig and the names of parameters
+// with the engine.
 #pragma once
 
 #include <cmath>
@@ -119,7 +119,7 @@ class ReferenceModel {
     return x;
   }
 
-  // Llama 3.1's stretching of wavelengths, as its paper's reference code does it.
+  // The scaling of wavelengths of Llama 3.1, as in the reference code of its paper.
   double frequency(std::size_t i) const {
     const double f = std::pow(static_cast<double>(c_.rope_theta),
                               -2.0 * static_cast<double>(i) / static_cast<double>(c_.head_size));
@@ -143,7 +143,7 @@ class ReferenceModel {
     }
   }
 
-  // Head h of a projection of one token, normalised and rotated where the layer does so.
+  // Head h of a projection of one token, normalized and rotated if the layer does so.
   Doubles head_of(const Doubles& row, std::int64_t h, const std::string& norm_name,
                   std::int64_t layer, int p) const {
     const auto K = size(c_.head_size);

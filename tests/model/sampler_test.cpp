@@ -24,7 +24,7 @@ TEST(Sampler, temperature_zero_takes_the_first_of_the_likeliest) {
   EXPECT_EQ(sampler.draw(kLogits, 7), 1);
 }
 
-TEST(Sampler, logits_that_are_not_finite_are_refused_by_token_and_prompt) {
+TEST(Sampler, logits_that_are_not_finite_are_rejected_by_token_and_prompt) {
   struct Row {
     const char* name;
     std::uint64_t index;
@@ -43,7 +43,7 @@ TEST(Sampler, logits_that_are_not_finite_are_refused_by_token_and_prompt) {
       }
 }
 
-TEST(Sampler, shares_are_the_softmax) {
+TEST(Sampler, shares_of_tokens_follow_the_softmax) {
   const int draws = 40000;
   const auto share = shares({.temperature = 0.7f, .seed = 3}, draws);
   double total = 0;
@@ -80,7 +80,7 @@ TEST(Sampler, a_draw_is_a_function_of_seed_and_index) {
   EXPECT_GT(differences, 20);
 }
 
-TEST(Sampler, padding_behind_the_vocabulary_is_never_drawn) {
+TEST(Sampler, padding_after_the_vocabulary_is_never_drawn) {
   Sampler sampler({}, 3);
   for (std::uint64_t i = 0; i < 200; ++i)
     EXPECT_LT(sampler.draw(kLogits, i), 3);

@@ -13,8 +13,8 @@ namespace lockstep::testing {
 inline const Family kFamilies[] = {Family::gpt2, Family::llama3, Family::qwen2, Family::qwen3,
                                    Family::smollm3};
 
-// No size is a multiple of a vector; query heads share key/value heads; head size times heads is
-// not the width where the family allows it.
+// No size is a multiple of a vector. Query heads share key/value heads. Head size times heads is
+// not the width if the family allows it.
 inline ModelConfig tiny(Family family) {
   const bool gpt2 = family == Family::gpt2;
   auto c = sized(family, {.layers = 2,
@@ -72,7 +72,7 @@ class TinyModel {
             .rope_table = {}};
   }
 
-  // Loss sum of the batch; gradients of it are then in `params`.
+  // Returns the loss sum of the batch; its gradients are then in `params`.
   double forward_backward(float gradient_scale = 1.0f) {
     const auto s = step();
     const auto inputs = bench.integers(batch.inputs);
@@ -136,7 +136,7 @@ class TinyModel {
     const auto word = philox(99, purpose, static_cast<std::uint64_t>(index))[0];
     return static_cast<int>(word % static_cast<std::uint64_t>(below));
   }
-  // Weights large enough that every nonlinearity matters; norms around 1.
+  // Weights are large enough that every nonlinearity matters; norms are around 1.
   void randomize() {
     for_each(&ParamShard::weight, [&](const ParamSpec& spec, Tensor t) {
       const double centre = spec.init == Init::ones ? 1 : 0;

@@ -33,9 +33,9 @@ double slope(ReferenceModel& reference, const ReferenceBatch& batch, const std::
 
 using Gradients = std::map<std::string, Doubles>;
 
-// The largest element, which differences are measured against. GPT-2's key bias shifts every score
-// of a query by the same amount: its gradient is zero by algebra, and is held against the query
-// bias's.
+// The largest element, which is the scale of differences. GPT-2's key bias shifts every score of a
+// query by the same amount, so its gradient is zero by algebra. Its scale is that of the query
+// bias.
 double magnitude(const Gradients& gradients, std::string name) {
   const auto k_bias = name.find("c_attn.k.bias");
   if (k_bias != std::string::npos) name[k_bias + 7] = 'q';
@@ -87,8 +87,8 @@ TEST_P(Decoder, gradients_are_the_slopes_of_the_reference_loss) {
   expect_gradients_are_slopes(model, {.elements = 10});
 }
 
-// bf16 keeps 8 bits of each activation; a gradient passes through some ten roundings, and a sum of
-// 18 tokens averages few of them out.
+// bf16 keeps 8 bits of each activation. A gradient has about ten roundings, and a sum of 18 tokens
+// averages few of them out.
 TEST_P(Decoder, bf16_stays_within_its_rounding_of_the_reference) {
   TinyModel model(tiny(GetParam()), {.dtype = DType::bf16});
   const double expected = model.reference().loss_sum(model.batch);
@@ -118,7 +118,7 @@ TEST_P(Decoder, tied_and_untied_heads_have_the_right_gradients) {
   expect_gradients_are_slopes(model);
 }
 
-// Loss chunk by chunk is bitwise the loss at once; weight gradients are summed in another order.
+// The loss in chunks has the same bits; weight gradients are summed in another order.
 TEST_P(Decoder, a_chunked_head_equals_a_whole_one) {
   const TinyOptions whole{.sequences = 3, .length = 50};
   auto chunked = whole;
@@ -139,7 +139,7 @@ TEST_P(Decoder, an_unequal_mask_gives_the_gradient_of_the_masked_mean) {
   const double loss = model.forward_backward(1.0f / nominal);
   EXPECT_EQ(get(model.targets.valid_tokens, 0), 7);
   EXPECT_NEAR(loss, model.reference().loss_sum(model.batch), 1e-6 * loss);
-  // The optimizer multiplies by nominal / valid: then it is the gradient of the masked mean.
+  // The optimizer multiplies by nominal / valid, which gives the gradient of the masked mean.
   expect_gradients_are_slopes(model, {.scale = 1 / static_cast<double>(nominal)});
 }
 
@@ -151,7 +151,7 @@ TEST_P(Decoder, z_loss_is_in_the_gradient_and_not_in_evaluation) {
   EXPECT_LT(model.evaluate(), 0.99 * expected);
 }
 
-TEST_P(Decoder, a_document_mask_equals_running_the_documents_apart) {
+TEST_P(Decoder, a_document_mask_equals_separate_documents) {
   const auto config = tiny(GetParam());
   TinyModel packed(config, {.sequences = 1, .length = 11});
   for (std::size_t t = 4; t < 11; ++t)
@@ -173,7 +173,7 @@ TEST_P(Decoder, a_document_mask_equals_running_the_documents_apart) {
   expect_same(packed.gradients(), sum, 1e-5);
 }
 
-TEST_P(Decoder, micro_batches_add_up) {
+TEST_P(Decoder, gradients_of_micro_batches_are_summed) {
   const auto config = tiny(GetParam());
   TinyModel model(config);
   model.forward_backward();
@@ -187,15 +187,15 @@ TEST_P(Decoder, micro_batches_add_up) {
   expect_same(model.gradients(), twice, 4e-6);
 }
 
-// Small initial weights leave the logits near zero: each token costs log V.
-TEST_P(Decoder, an_initialised_model_knows_nothing) {
+// With small initial weights the logits are near zero, and the loss of each token is log V.
+TEST_P(Decoder, an_initialized_model_has_the_loss_of_a_uniform_guess) {
   TinyModel model(tiny(GetParam()));
   model.params.initialize(model.bench.stream, 5);
   const double per_token = model.evaluate() / static_cast<double>(model.batch.inputs.size());
   EXPECT_NEAR(per_token, std::log(37.0), 0.02 * std::log(37.0));
 }
 
-// Two layers: 0.02 / sqrt(4). The deviation of n draws is off by less than 4 of its own,
+// Two layers give 0.02 / sqrt(4). The deviation of n draws is within 4 standard errors, each
 // 1 / sqrt(2 n).
 TEST_P(Decoder, initial_weights_have_the_deviation_of_the_family) {
   TinyModel model(tiny(GetParam()));
@@ -215,7 +215,7 @@ TEST_P(Decoder, initial_weights_have_the_deviation_of_the_family) {
   });
 }
 
-TEST_P(Decoder, a_step_accounts_for_its_components) {
+TEST_P(Decoder, a_trace_has_the_time_of_each_component) {
   TinyModel model(tiny(GetParam()));
   Trace trace(model.bench.stream);
   trace.begin_step(true);
@@ -235,7 +235,7 @@ TEST(Transformer, sequences_longer_than_the_model_are_refused) {
   EXPECT_THROW(TinyModel(tiny(Family::gpt2), {.sequences = 1, .length = 41}), ConfigError);
 }
 
-TEST(Head, no_token_adds_nothing) {
+TEST(Head, an_empty_batch_adds_no_loss) {
   Bench b;
   auto comms = make_comms();
   ParamStore params(comms, {});

@@ -17,7 +17,7 @@ void Simulator::begin_work() {
   order_.threads_begin(launch_first_);
 }
 
-// As by one thread.
+// Checks the copy like accesses of one thread.
 void Simulator::copy(void* to, const void* from, std::size_t bytes) {
   begin_work();
   device_memory().copy(to, from, bytes);
@@ -48,7 +48,7 @@ void Simulator::copied(const void* address, std::size_t bytes, bool is_write) {
   }
 }
 
-// Whether what `earlier` did comes before what the current thread does now.
+// True if the access `earlier` is ordered before the current access of this thread.
 bool Simulator::ordered(const Stamp& earlier, bool is_shared) const {
   if (is_shared && earlier.thread < block_first_) return true;
   if (earlier.thread < launch_first_) return order_.is_before(earlier.thread);
@@ -102,7 +102,7 @@ void Simulator::check_static_shared(const void* address, std::size_t bytes, cons
   violate("leaves a shared array", caller);
 }
 
-// The region of an address, or nullptr: the thread's own stack, constants, the host's memory.
+// The region of an address; nullptr for the thread's own stack, constants and host memory.
 Region* Simulator::find(const void* address) {
   if (dynamic_shared_->holds(address)) return dynamic_shared_.get();
   if (static_shared_->holds(address)) return static_shared_.get();
@@ -147,7 +147,7 @@ void Simulator::access(const void* address, std::size_t bytes, bool is_write, co
   const Cell before = cells[0];
   check(cells[0], is_write, *region, caller);
   for (std::size_t i = 1; i < bytes; ++i)
-    if (cells[i] == before)  // what holds of the first byte holds of this one
+    if (cells[i] == before)  // the result for the first byte holds for this one
       cells[i] = cells[0];
     else
       check(cells[i], is_write, *region, caller);

@@ -1,5 +1,5 @@
-// That the fastest algorithm of a product is chosen: the simulated cuBLASLt (cublas.cpp) says which
-// one that is, and the algorithms differ in bits.
+// The fastest algorithm of a matmul is chosen. The simulated cuBLASLt (cublas.cpp) decides which
+// one is fastest, and the algorithms differ in bits.
 #include <algorithm>
 #include <cstdlib>
 
@@ -17,7 +17,7 @@ class Fastest : public ::testing::Test {
   ~Fastest() override { unsetenv("LOCKSTEP_SIMT_FASTEST"); }
 };
 
-// The result of one product, and what was chosen for it.
+// The result of one matmul and its chosen algorithm.
 struct Chosen {
   ChosenAlgorithms products;
   Doubles y;
@@ -35,7 +35,7 @@ Chosen choose(const MatmulAlgorithms& recorded = {}) {
   return chosen;
 }
 
-TEST_F(Fastest, algorithm_is_chosen_kept_and_computes) {
+TEST_F(Fastest, algorithm_is_chosen_and_restored) {
   set("2");
   const auto two = choose();
   set("3");
@@ -51,7 +51,7 @@ TEST_F(Fastest, algorithm_is_chosen_kept_and_computes) {
   EXPECT_EQ(restored.y, two.y);
 }
 
-TEST_F(Fastest, one_that_is_faster_by_noise_is_not_chosen) {
+TEST_F(Fastest, an_algorithm_that_is_faster_only_by_noise_is_not_chosen) {
   set("0");
   const auto first = choose();
   set("-1");  // algorithm 1 is faster than the first by half a percent
@@ -61,8 +61,8 @@ TEST_F(Fastest, one_that_is_faster_by_noise_is_not_chosen) {
   EXPECT_EQ(noise.y, first.y);
 }
 
-// The products of a layer with GELU, whose epilogues take some microseconds more than a plain
-// product.
+// The matmuls of a layer with GELU. Their epilogues take some microseconds more than a plain
+// matmul.
 class Epilogues : public ::testing::Test {
  protected:
   static void set(const char* microseconds) { setenv("LOCKSTEP_SIMT_EPILOGUE", microseconds, 1); }
@@ -78,9 +78,9 @@ class Epilogues : public ::testing::Test {
   struct Result {
     ChosenAlgorithms products;
     std::vector<Doubles> values;
-    std::uint64_t nanoseconds = 0;  // of a product that was not asked for, but may have been tried
+    std::uint64_t nanoseconds = 0;  // of a matmul that is not in run(), but may have been measured
   };
-  // step_error: as plant() takes it, for what comes after choosing.
+  // step_error: the argument of plant() for the step after the choice.
   static Result choose(const MatmulAlgorithms& recorded = {}, const std::string& step_error = {}) {
     constexpr auto bf16 = DType::bf16;
     Twins t(3);
@@ -101,7 +101,7 @@ class Epilogues : public ::testing::Test {
     const auto begin = simt::device_nanoseconds();
     matmul_forward(t.stream(), t.arena(), pre.device, x.device, weight.device);
     result.nanoseconds = simt::device_nanoseconds() - begin;
-    t.upload(dweight.device, dweight.host);  // what was measured added to them
+    t.upload(dweight.device, dweight.host);  // the measurements added to them
     t.upload(dbias.device, dbias.host);
     if (!step_error.empty()) plant(step_error);
     run();
@@ -117,16 +117,17 @@ class Epilogues : public ::testing::Test {
   }
 };
 
-TEST_F(Epilogues, that_are_slow_are_not_taken_and_a_resume_takes_none_either) {
+TEST_F(Epilogues, that_are_slow_are_not_used_even_after_a_resume) {
   set("0");
   const auto fused = choose();
-  EXPECT_EQ(fused.products.choices.algorithms.size(), 3U);  // and no product that was only tried
+  EXPECT_EQ(fused.products.choices.algorithms.size(), 3U);  // no matmul that was only measured
   EXPECT_EQ(fused.products.measured.size(), 3U);
   EXPECT_EQ(unfused(fused), 0);
-  EXPECT_GE(fused.nanoseconds, 100'000U);  // by the first candidate, although it was measured
+  EXPECT_GE(fused.nanoseconds, 100'000U);  // the first candidate, although others were measured
   set("500");
   const auto plain = choose();
-  // GELU with bias, then bias, then neither; and of the two gradients each both.
+  // Forward has GELU with bias, only bias, and neither; each of the two gradients is with and
+  // without its epilogue.
   EXPECT_EQ(plain.products.choices.algorithms.size(), 7U);
   EXPECT_EQ(unfused(plain), 4);
   for (std::size_t i = 0; i < plain.values.size(); ++i)
@@ -141,7 +142,7 @@ TEST_F(Epilogues, that_are_slow_are_not_taken_and_a_resume_takes_none_either) {
   EXPECT_EQ(choose(fused.products.choices).values, fused.values);
 }
 
-TEST_F(Epilogues, a_product_without_one_cannot_be_unfused) {
+TEST_F(Epilogues, a_matmul_without_one_cannot_be_unfused) {
   set("500");
   auto recorded = choose().products.choices;
   for (auto& [product, algorithm] : recorded.algorithms)
@@ -149,9 +150,9 @@ TEST_F(Epilogues, a_product_without_one_cannot_be_unfused) {
   EXPECT_EQ(choose(recorded).products.refused.size(), 3U);
 }
 
-// What cuBLASLt returns while algorithms are chosen, or later: the products with an epilogue are
-// computed without one, or the error is thrown.
-TEST_F(Epilogues, only_a_refusal_of_cublaslt_counts_as_cannot) {
+// cuBLASLt returns an error while algorithms are chosen, or later. Then matmuls with an epilogue
+// are computed without one, or the error is thrown.
+TEST_F(Epilogues, are_unsupported_only_if_cublaslt_rejects_the_call) {
   const auto fused = choose();
   const auto error_of = [&](FunctionRef<Result()> run) -> std::string {
     try {
@@ -200,9 +201,9 @@ TEST_F(Epilogues, only_a_refusal_of_cublaslt_counts_as_cannot) {
   }
 }
 
-TEST(FindFastest, ways_that_cannot_are_left_out) {
+TEST(FindFastest, unsupported_ways_are_skipped) {
   Stream stream({Device::Kind::cuda, 0}, "test");
-  const auto among = [&](const std::vector<int>& microseconds) {  // negative: cannot
+  const auto among = [&](const std::vector<int>& microseconds) {  // negative: unsupported
     return find_fastest(stream, static_cast<int>(microseconds.size()), [&](int way) {
       const int time = microseconds[static_cast<std::size_t>(way)];
       if (time >= 0) simt::pass_time(static_cast<std::uint64_t>(time) * 1000);

@@ -1,12 +1,13 @@
-// cuBLASLt of tests/simt: the products as its manual defines them, in column-major loops. It runs
-// as a kernel of one thread, so that its reads and writes are checked like a kernel's.
+// cuBLASLt of tests/simt computes matmuls as its manual defines them, in column-major loops. It
+// runs as a kernel of one thread, so the simulator checks its reads and writes.
 //
 // It has a few algorithms, which differ in time and in bits: the sums of algorithm i are larger by
-// i / 2^22. Environment: LOCKSTEP_SIMT_FASTEST, the fastest of them (default 2);
-// LOCKSTEP_SIMT_EPILOGUE, the time of an epilogue in microseconds (default 0); and
-// LOCKSTEP_SIMT_CUBLASLT, the version of the library; and LOCKSTEP_SIMT_CUBLASLT_ERROR=CALL:STATUS,
-// the number of the status that cublasLtMatmulCALL returns for products with an epilogue
-// (AlgoGetHeuristic, AlgoCheck; empty: cublasLtMatmul).
+// i / 2^22. Environment:
+//   LOCKSTEP_SIMT_FASTEST: the fastest algorithm (default 2)
+//   LOCKSTEP_SIMT_EPILOGUE: the time of an epilogue in microseconds (default 0)
+//   LOCKSTEP_SIMT_CUBLASLT: the version of the library
+//   LOCKSTEP_SIMT_CUBLASLT_ERROR=CALL:STATUS: the number of the status that cublasLtMatmulCALL
+//   returns for matmuls with an epilogue (AlgoGetHeuristic, AlgoCheck; empty: cublasLtMatmul)
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -68,8 +69,8 @@ void put(void* data, cudaDataType_t type, std::int64_t i, double value) {
     *reinterpret_cast<float*>(p) = v;
 }
 
-// What element (row, column) of a column-major operand in fp8 is multiplied by. The layouts are
-// those of cuBLAS's manual, "Narrow precision usage": rows are along what is summed over.
+// The scale of element (row, column) of a column-major operand in fp8. The layouts are those of the
+// manual of cuBLAS, "Narrow precision usage": the sums of the matmul run along rows.
 float scale_of(const void* scales, std::uint64_t mode, const cublasLtMatrixLayoutOpaque& l,
                std::int64_t row, std::int64_t column) {
   const auto blocks = (l.rows + 127) / 128;
@@ -92,7 +93,7 @@ std::vector<double> matrix(const void* data, const cublasLtMatrixLayoutOpaque& l
   return values;
 }
 
-// What the manual demands of products in fp8 on Hopper.
+// The requirements of the manual for fp8 matmuls on Hopper.
 bool is_fp8_product(const cublasLtMatmulDescOpaque& description,
                     const cublasLtMatrixLayoutOpaque& a, const cublasLtMatrixLayoutOpaque& b) {
   const auto mode_a = description.at(CUBLASLT_MATMUL_DESC_A_SCALE_MODE);
@@ -107,21 +108,21 @@ bool is_fp8_product(const cublasLtMatmulDescOpaque& description,
          (mode_a != CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F || mode_b != mode_a) &&
          (unit == 16 || description.at(CUBLASLT_MATMUL_DESC_FAST_ACCUM) == 0) &&
          a.rows % unit == 0 && a.columns % 16 == 0 && b.columns % 16 == 0 &&
-         (epilogue == CUBLASLT_EPILOGUE_DEFAULT ||  // a bias not always: so tests see both ways
+         (epilogue == CUBLASLT_EPILOGUE_DEFAULT ||  // a bias not always: so tests run both ways
           (epilogue == CUBLASLT_EPILOGUE_BIAS && b.columns % 32 == 0)) &&
          description.pointer(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER) != nullptr &&
          description.pointer(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) != nullptr;
 }
 
 constexpr std::uint64_t kAlgorithms = 4;
-constexpr std::uint64_t kFirstAlgorithm = 0x5151;  // how they are called
+constexpr std::uint64_t kFirstAlgorithm = 0x5151;  // the id of the first one
 
 long from_environment(const char* name, long absent) {
   const char* value = std::getenv(name);
   return value != nullptr ? std::atol(value) : absent;
 }
 
-// The status that a test asks for, or success.
+// The status that a test planted, or success.
 cublasStatus_t planted_error(const char* call, const cublasLtMatmulDescOpaque& description) {
   const char* planted = std::getenv("LOCKSTEP_SIMT_CUBLASLT_ERROR");
   if (planted == nullptr ||
@@ -139,8 +140,8 @@ bool is_algorithm(const cublasLtMatmulAlgo_t& algorithm) {
   return algorithm.data[0] - kFirstAlgorithm < kAlgorithms;
 }
 
-// The heuristics take the first one to be the fastest. Another one is faster by 20%; one is faster
-// than the first by half a percent, which is noise.
+// The heuristics rank the first algorithm as the fastest. Another one is faster by 20%, and one is
+// faster than the first by half a percent, which is noise.
 void pass_time_of(std::uint64_t algorithm) {
   const auto fastest = static_cast<std::uint64_t>(from_environment("LOCKSTEP_SIMT_FASTEST", 2));
   const std::uint64_t nanoseconds[kAlgorithms] = {100'000, 99'500, 100'000, 120'000};
@@ -220,7 +221,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Epilogues only for bf16 whose columns are a multiple of 16 bytes: so tests see both ways.
+// Supports epilogues only for bf16 with columns of a multiple of 16 bytes, so tests run both ways.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,

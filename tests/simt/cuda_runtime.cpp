@@ -1,4 +1,4 @@
-// The CUDA runtime of tests/simt, and the part of core/gpu.h that tells which bytes are a tensor's.
+// The CUDA runtime of tests/simt, and the part of core/gpu.h that registers the bytes of tensors.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -13,12 +13,12 @@
 
 namespace {
 
-// What a captured stream was given, in order.
+// The work of a captured stream, in order.
 struct Graph {
   std::vector<std::function<void()>> work;
 };
 
-// What the calling thread captures.
+// The stream and the graph that the calling thread captures.
 thread_local const void* captured_stream = nullptr;
 thread_local Graph* captured = nullptr;
 
@@ -28,16 +28,15 @@ void now_or_captured(std::function<void()> work) {
   captured->work.push_back(std::move(work));
 }
 
-// All work is done when the call that made it returns; what streams and events order is checked
-// beside it (Order). An event remembers its time, the graph that it is a part of, and what comes
-// before it.
+// All work is done when its call returns. Order separately checks the order by streams and events.
+// An event stores its time, its graph and the work before it.
 struct EventTime {
   std::uint64_t nanoseconds = 0;
   const Graph* graph = nullptr;
   simt::Clock before;
 };
 
-// What is done while one lives is one work of the stream. Other host threads wait.
+// All that runs during the lifetime of a Work is one work of the stream. Other host threads wait.
 class Work {
  public:
   explicit Work(const void* stream) : lock_(simt::device_mutex()) { simt::order().begin(stream); }
@@ -130,7 +129,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = simt::device_bytes();
   return cudaSuccess;
 }
-// For 0 bytes CUDA succeeds, and leaves the pointer as it is.
+// For 0 bytes CUDA succeeds and does not change the pointer.
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   if (captured != nullptr) return cudaErrorStreamCaptureUnsupported;
   if (bytes == 0) return cudaSuccess;
@@ -250,7 +249,7 @@ void end_range() {
   --simt::ranges().open;
 }
 
-// The tensors that captured work uses come and go with it.
+// Tensors of captured work begin and end each time that the graph runs.
 void tensor_begins(std::byte* memory, std::int64_t bytes) noexcept {
   now_or_captured([=] { simt::tensor_begins(memory, static_cast<std::size_t>(bytes)); });
 }

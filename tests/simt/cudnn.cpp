@@ -1,6 +1,5 @@
-// cuDNN of tests/simt, by the definition of attention: one thread goes through queries and keys,
-// with the addresses that attention_cudnn.cpp hands over, so that its reads and writes are checked
-// like a kernel's.
+// cuDNN of tests/simt computes attention by its definition. One thread loops over queries and keys
+// with the addresses from attention_cudnn.cpp, so the simulator checks its reads and writes.
 #include "kernels/cudnn.h"
 
 #include <cmath>
@@ -20,7 +19,7 @@ void put(BFloat16* p, double value) {
   *p = to_bf16(static_cast<float>(value));
 }
 
-// One head over one sequence; tensors are those of its first token.
+// One head over one sequence; tensors begin at its first token.
 struct Head {
   const CudnnGraph& g;
   CudnnTensors t;

@@ -22,7 +22,7 @@ std::byte* map(std::size_t bytes, int protection) {
   return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
 }
 
-// The device can be touched while one of these lives.
+// Device memory is accessible during the lifetime of an Accessible.
 class Accessible {
  public:
   Accessible() { device_memory().protect(true); }

@@ -1,4 +1,4 @@
-// What simt knows of memory: regions that kernels may touch, and for each byte who touched it last.
+// The memory of simt: regions that kernels may access, and the last accesses to each byte.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace simt {
 
-// When and by whom: threads are numbered through all launches, `clock` counts what a thread has
-// waited for.
+// The thread and the time of an access. Threads are numbered through all launches; `clock` counts
+// the waits of a thread.
 struct Stamp {
   std::uint32_t thread = 0, clock = 0;  // thread 0: none
   bool operator==(const Stamp&) const = default;
@@ -54,14 +54,14 @@ class Region {
 
   Cell* cells(const void* address) const { return cells_.data() + offset(address); }
 
-  // Which bytes belong to tensors; at first none do.
+  // Marks bytes that belong to tensors; at first none do.
   void add_tensor(const std::byte* begin, std::size_t bytes) {
     tensors_[begin] = begin + bytes;
     found_ = {};
   }
   void remove_tensors(const std::byte* begin, std::size_t bytes);  // those that begin there
   bool is_in_tensor(const void* address, std::size_t bytes) const;
-  // Where `address` lies between tensors, for messages.
+  // The position of `address` relative to tensors, for messages.
   std::string place_of(const void* address) const;
 
  private:
@@ -73,9 +73,8 @@ class Region {
   std::size_t bytes_;
   bool is_shared_;
   ZeroPages<Cell> cells_;
-  std::map<const std::byte*, const std::byte*> tensors_;  // begin, end
-  mutable std::pair<const std::byte*, const std::byte*>
-      found_{};  // the tensor that was asked for last
+  std::map<const std::byte*, const std::byte*> tensors_;           // begin, end
+  mutable std::pair<const std::byte*, const std::byte*> found_{};  // the last result
 };
 
 // The static __shared__ arrays are thread_local variables; those of this program, in its TLS block.

@@ -1,6 +1,6 @@
-// NCCL for ranks that are threads of one process, on the simulated GPU. A group of collectives is
-// done when all ranks of its communicator have made theirs, a message when it is received, or sent
-// (nccl_calls.h).
+// NCCL for ranks that are threads of one process, on the simulated GPU. A group of collectives runs
+// when all ranks of its communicator have entered it. A send copies its message at once; a receive
+// waits for it (nccl_calls.h).
 #include "tests/simt/nccl.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct SplitEntry {
   ncclComm_t* made;
 };
 
-// Where an address is: in which window of its rank, at which byte of it.
+// The window of its rank that an address is in, and the byte in that window.
 using Place = std::pair<std::ptrdiff_t, std::ptrdiff_t>;
 constexpr Place kNowhere{-1, 0};
 
@@ -44,7 +44,7 @@ struct ncclWindow_vidmem {
   std::size_t bytes;
 };
 
-// What the ranks of one communicator share.
+// The state that the ranks of one communicator share.
 struct Shared {
   explicit Shared(int ranks)
       : size(ranks),
@@ -54,16 +54,16 @@ struct Shared {
   const int size;
   std::mutex mutex;
   std::condition_variable changed;
-  int here = 0;  // of those that make it
+  int here = 0;  // the number of ranks that have joined
   bool aborted = false;
   int arrived = 0, round = 0;
   std::vector<const std::vector<Call>*> calls;                        // of the round, by rank
   std::string error;                                                  // of the last round
   std::map<std::pair<int, int>, std::deque<simt::Message>> messages;  // by from, to
-  std::vector<std::deque<ncclWindow_vidmem>> windows;  // by rank, in the order of their making
+  std::vector<std::deque<ncclWindow_vidmem>> windows;  // by rank, in the order of creation
   int splitting = 0, splits_done = 0;
   std::vector<SplitEntry> splits;
-  std::vector<int> origin;  // rank of the communicator of all, by rank
+  std::vector<int> origin;  // the rank in the communicator of all ranks, by rank
 };
 
 struct ncclComm {
@@ -84,7 +84,7 @@ Place place_of(const Shared& s, std::size_t rank, const void* address) {
   return kNowhere;
 }
 
-// NCCL reaches a peer's memory by the place that its own has in their windows.
+// NCCL addresses the memory of a peer by the offset of its own memory in their windows.
 std::string check_places(const Shared& s) {
   for (std::size_t i = 0; i < s.calls[0]->size(); ++i)
     for (std::size_t rank = 0; rank < s.calls.size(); ++rank) {
@@ -128,7 +128,7 @@ ncclResult_t collect(ncclComm_t comm, const std::vector<Call>& calls) {
   return s.error.empty() ? ncclSuccess : ncclInvalidUsage;
 }
 
-// What is sent is on its way before this rank waits for what it receives.
+// All sends start before this rank waits for its receives.
 ncclResult_t exchange(ncclComm_t comm, const std::vector<Call>& messages) {
   Shared& s = *comm->shared;
   std::unique_lock lock(s.mutex);
@@ -180,7 +180,7 @@ ncclResult_t give(ncclComm_t comm, const Call& call) {
 std::mutex all_mutex;
 std::map<std::string, std::shared_ptr<Shared>> all;  // by unique id
 
-// All ranks of a communicator have said which part of it they go to.
+// Runs when all ranks of a communicator have called ncclCommSplit.
 void split(Shared& s) {
   std::map<int, std::vector<int>> colors;
   for (int rank = 0; rank < s.size; ++rank)
@@ -277,7 +277,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
-// NCCL's own tells the others in its own time.
+// The real ncclCommAbort notifies the other ranks later.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   {
     const std::lock_guard lock(comm->shared->mutex);

@@ -1,10 +1,10 @@
-// What tests ask of tests/simt's NCCL beside what it is.
+// Tests break the simulated NCCL with this.
 #pragma once
 
 namespace simt {
 
-// From now on, until it is -1 again, every communicator in which a process has this rank of the
-// communicator of all has an asynchronous error there.
+// Breaks a rank, numbered as in the communicator of all ranks, until the next call; -1: none. On
+// this rank, all its communicators have an asynchronous error.
 void break_nccl(int rank);
 
 }  // namespace simt

@@ -19,7 +19,7 @@ std::size_t bytes_of(int type) {
   return type == ncclUint8 ? 1 : type == ncclBfloat16 ? 2 : 4;
 }
 
-// Pinned memory for what is on its way.
+// Pinned memory for data in transit.
 class Staged {
  public:
   explicit Staged(std::size_t bytes)
@@ -33,7 +33,7 @@ class Staged {
   std::byte* memory_;
 };
 
-// Work of a stream: copies between its rank's memory and what is staged.
+// Work of a stream: copies between the memory of its rank and staged memory.
 class Work {
  public:
   explicit Work(const void* stream) { simt::order().begin(stream); }

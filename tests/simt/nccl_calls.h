@@ -1,4 +1,4 @@
-// Calls of the simulated NCCL, and what they do when the ranks of a communicator have made them.
+// Calls of the simulated NCCL, and their effect when all ranks of a communicator have made them.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +26,11 @@ struct Call {
   auto what() const { return std::tuple(kind, count, type, other); }
 };
 
-// Does what every rank's group of collectives asks for: the same on each. For the order of streams
-// (order.h) that is a point at which the streams of all ranks meet. Returns what is wrong with
-// them,
-// "" for nothing.
+// Performs the group of collectives of every rank, which must be the same on each. The streams of
+// all ranks synchronize here (order.h). Returns the error in the calls; "": none.
 std::string perform(const std::vector<const std::vector<Call>*>& calls);
 
-// What was sent, in pinned memory; it comes behind what the sender's stream did before.
+// A sent message in pinned memory. It is ordered after earlier work of the sender's stream.
 struct Message {
   std::size_t count;
   int type;
@@ -40,7 +38,7 @@ struct Message {
   Clock sent;
 };
 Message send(const Call& call);
-// Returns what is wrong, "" for nothing.
+// Returns the error; "": none.
 std::string receive(const Call& call, const Message& message);
 
 }  // namespace simt

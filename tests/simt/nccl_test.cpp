@@ -1,4 +1,4 @@
-// What dist/nccl_world does where NCCL does not do as it should.
+// Tests dist/nccl_world with a faulty NCCL.
 #include "tests/simt/nccl.h"
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace lockstep::nccl_test {
 
 constexpr Device kGpu{Device::Kind::cuda, 0};
 
-// What the first rank that failed says.
+// The exit code and the message of the first rank that failed.
 std::string thrown(int ranks, const std::function<void(World&)>& body) {
   try {
     run_thread_ranks(ranks, body);
@@ -29,13 +29,13 @@ void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
 }
 
-// A rank that says what make_nccl_world() says first, and then does not come.
+// A rank that sends the first messages of make_nccl_world() and then does not connect.
 void say_only(World& host, const std::string& words = nccl_in_words()) {
   host.exchange(words);
   host.exchange("");
 }
 
-TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_come) {
+TEST(NcclWorld, times_out_if_a_rank_does_not_connect) {
   const auto said = thrown(3, [](World& host) {
     if (host.rank() == 2) return say_only(host);
     make_nccl_world(host, kGpu, std::chrono::milliseconds(200));
@@ -44,7 +44,7 @@ TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_come) {
   expect_contains(said, "within 0.2 s");
 }
 
-TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_make_a_group) {
+TEST(NcclWorld, times_out_if_a_rank_does_not_create_a_group) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu, std::chrono::milliseconds(200));
     if (host.rank() == 0) world->connect({"tensor", {0, 1}});
@@ -53,7 +53,7 @@ TEST(NcclWorld, gives_up_waiting_for_a_rank_that_does_not_make_a_group) {
   expect_contains(said, "75 NCCL in the group 'tensor': ncclCommSplit: its ranks did not connect");
 }
 
-TEST(NcclWorld, refuses_ranks_with_another_nccl) {
+TEST(NcclWorld, rejects_ranks_with_a_different_nccl) {
   const auto said = thrown(2, [](World& host) {
     if (host.rank() == 1) return say_only(host, "2.27.3 NCCL_ALGO=Ring");
     make_nccl_world(host, kGpu);
@@ -61,7 +61,7 @@ TEST(NcclWorld, refuses_ranks_with_another_nccl) {
   expect_contains(said, "78 rank 1 has NCCL 2.27.3 NCCL_ALGO=Ring, rank 0 has 2.28.9");
 }
 
-TEST(NcclWorld, an_error_of_nccl_ends_every_rank) {
+TEST(NcclWorld, an_error_of_nccl_aborts_every_rank) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu);
     const auto pair = world->connect({"pair", {0, 1}});
@@ -71,13 +71,13 @@ TEST(NcclWorld, an_error_of_nccl_ends_every_rank) {
       host.exchange("waits for what will not come");
     }
     Stream stream(kGpu, "test");
-    pair->barrier(stream);  // with rank 0, which makes none
+    pair->barrier(stream);  // rank 0 does not enter it
   });
   simt::break_nccl(-1);
   expect_contains(said, "NCCL in the group 'pair': ");
 }
 
-TEST(NcclWorld, who_is_told_of_an_error_of_nccl_hears_the_group_and_its_words) {
+TEST(NcclWorld, other_ranks_get_the_group_and_the_message_of_an_nccl_error) {
   std::string first;
   std::mutex mutex;
   thrown(2, [&](World& host) {
@@ -99,15 +99,15 @@ TEST(NcclWorld, who_is_told_of_an_error_of_nccl_hears_the_group_and_its_words) {
   expect_contains(first, "the cable is out");
 }
 
-// A tensor of one rank's, with nothing in it.
+// Memory allocates tensors without values on one rank.
 struct Memory {
   Tensor tensor(std::int64_t n) { return arena.allocate("tensor", DType::fp32, {n}); }
   Arena arena{kGpu, Arena::Memory::device, 1 << 16};
   Stream stream{kGpu, "test"};
 };
 
-// As srun and torchrun start ranks, where MPI cannot.
-TEST(NcclWorld, ranks_that_have_no_mpi_meet_over_control) {
+// srun and torchrun start ranks in this way, without MPI.
+TEST(NcclWorld, ranks_without_mpi_connect_over_the_control_channel) {
   const auto said = testing::run_ranks(testing::Job(3), [](Control& control) {
     const auto bytes = make_control_world(control, [](const std::string&, int) {});
     const auto world = make_nccl_world(*bytes, kGpu);
@@ -128,7 +128,7 @@ TEST(NcclWorld, ranks_that_have_no_mpi_meet_over_control) {
   EXPECT_EQ(said, std::vector<std::string>(3));
 }
 
-TEST(NcclWorld, ranks_that_make_different_calls_are_found_by_the_simulated_nccl) {
+TEST(NcclWorld, the_simulated_nccl_finds_ranks_with_different_calls) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu);
     const auto pair = world->connect({"pair", {0, 1}});
@@ -140,8 +140,8 @@ TEST(NcclWorld, ranks_that_make_different_calls_are_found_by_the_simulated_nccl)
                   "ncclAllGather: an error of the simulated NCCL: ranks make different calls");
 }
 
-// NCCL would write into what a peer has there instead.
-TEST(NcclWorld, memory_at_another_place_than_a_peers_is_found_by_the_simulated_nccl) {
+// NCCL would overwrite other memory of a peer.
+TEST(NcclWorld, the_simulated_nccl_finds_memory_at_different_offsets) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu);
     Arena memory(kGpu, world->allocate(1 << 16), 1 << 16);
@@ -158,13 +158,13 @@ TEST(NcclWorld, memory_at_another_place_than_a_peers_is_found_by_the_simulated_n
   expect_contains(said, "receives into lies at another place of its memory than rank 0's");
 }
 
-TEST(NcclWorld, ranks_that_ask_for_unequal_memory_are_refused) {
+TEST(NcclWorld, ranks_that_allocate_unequal_sizes_are_rejected) {
   const auto said =
       thrown(2, [](World& host) { make_nccl_world(host, kGpu)->allocate(1024 + host.rank()); });
   expect_contains(said, "a rank allocates 102");
 }
 
-TEST(NcclWorld, a_call_that_no_event_orders_is_found_by_the_simulated_nccl) {
+TEST(NcclWorld, the_simulated_nccl_finds_a_call_that_no_event_orders) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu);
     const auto pair = world->connect({"pair", {0, 1}});

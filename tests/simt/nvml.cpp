@@ -1,13 +1,18 @@
-// A stand-in for libnvidia-ml.so.1: four GPUs as H100s are, which NVLink joins (that of tests/simt
-// is 0000:5A:00.0), and what NVML's manual says of its functions. LOCKSTEP_NVML =
-//   errors: each function but those that find the GPU refuses, as in a container or with MIG;
-//   lost: the same, as the GPU fell off the bus; no_causes: what holds clocks down is not told;
-//   crowded: 100 processes; bridges: NVLink joins the GPUs in pairs; unjoined: well, but no NVLink
-//   is up; hidden: the other GPUs are not shown; fabric: NVLink joins them to those of other
-//   machines; fabric_starting: it soon will; pascal: the GPU counts no energy, and takes 100 W;
-//   well: nothing slows the GPU; ill: its memory had an error, a row waits to be replaced, an
-//   NVLink is down, another has errors.
-// LOCKSTEP_NVML_OLD, when it is compiled: of a driver before 535.
+// A stand-in for libnvidia-ml.so.1 with four GPUs like H100s, which NVLink connects. The GPU of
+// tests/simt is 0000:5A:00.0. Its functions follow the manual of NVML. LOCKSTEP_NVML =
+//   errors: all functions fail, except those that find the GPU, as in a container or with MIG
+//   lost: the same, because the GPU fell off the bus
+//   no_causes: the causes of low clocks are not available
+//   crowded: 100 processes use the GPU
+//   bridges: NVLink connects the GPUs in pairs
+//   unjoined: like `well`, but no NVLink is up
+//   hidden: the other GPUs are not visible
+//   fabric: NVLink connects the GPUs to those of other hosts
+//   fabric_starting: it is about to
+//   pascal: the GPU has no energy counter, and takes 100 W
+//   well: nothing slows the GPU
+//   ill: its memory had an error, a row is to be remapped, one NVLink is down, another has errors
+// Compiled with LOCKSTEP_NVML_OLD, it is the library of a driver before 535.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -96,7 +101,7 @@ int nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned type, unsigned* mhz) {
 int nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned* milliwatts) {
   return give(device, milliwatts, is("pascal") ? 100000u : 612500u);
 }
-// As if it took 500 W since the system started.
+// The GPU has taken 500 W since the system started.
 int nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long* millijoules) {
   if (is("pascal")) return kNotSupported;
   using Milliseconds = std::chrono::milliseconds;
@@ -107,7 +112,7 @@ int nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long*
 int nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned sensor, unsigned* celsius) {
   return sensor == 0 ? give(device, celsius, 64u) : kInvalidArgument;
 }
-// Power cap; and hardware slowdown, which is a thermal one.
+// Power cap, and a hardware slowdown by heat.
 #ifdef LOCKSTEP_NVML_OLD
 int nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long* reasons) {
 #else

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# nvml_test.sh LOCKSTEP NVML OLD_NVML: what the program on the simulated GPU says with a stand-in for NVML
-# (nvml.cpp) in the directory NVML, with one of an older driver, one that refuses everything, and none.
+# nvml_test.sh LOCKSTEP NVML OLD_NVML: the program on the simulated GPU reports the state of its GPU. It runs
+# with a stand-in for NVML (nvml.cpp) in the directory NVML, with one of an older driver, with one whose calls
+# fail, and with none.
 set -euo pipefail
 tests=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
 . "$tests/wording.sh"
@@ -32,8 +33,8 @@ TOML
 for i in {1..200}; do echo "line $i of a text"; done >text
 "$lockstep" data pack text --out data >/dev/null 2>&1
 
-# train RUN LIBRARIES OPTION...: what NVML there is, is in the directory LIBRARIES. Without --device a run
-# is on the GPU.
+# train RUN LIBRARIES OPTION...: with the NVML of the directory LIBRARIES. Without --device a run is on the
+# GPU.
 train() {
   LD_LIBRARY_PATH=$2 "$lockstep" train tiny.toml --run "$1" "${@:3}" >"$1.out" 2>&1 ||
     { cat "$1.out"; exit 1; }
@@ -48,7 +49,7 @@ says there.out gpu.is gpu="$gpu" memory="16.0 GiB" gpu.power watts=700 gpu.drive
 says there.out "${warning[@]}"
 [[ $(grep -cP "$(phrases gpu.held_down)" there.out) == 1 ]] || { echo "the warning is not said once"; cat there.out; exit 1; }
 
-# until_read RUN: goes on until energy was read twice.
+# until_read RUN: trains until energy was read twice.
 until_read() {
   LD_LIBRARY_PATH=$nvml "$lockstep" train tiny.toml --run "$1" --set log.every_steps=1 --set train.steps=1000000 \
     >"$1.out" 2>&1 &
@@ -79,7 +80,7 @@ for phrase in gpu.is gpu.held_down gpu.others; do
   says_not without.out $phrase
 done
 
-# What a run does not fit beside.
+# The error of a run that does not fit names other processes on the GPU.
 status=0
 LD_LIBRARY_PATH=$nvml "$lockstep" train tiny.toml --run large --device cuda --set model.width=16384 \
   --set model.heads=128 >large.out 2>&1 || status=$?
@@ -105,7 +106,7 @@ def check_energy(run, watts):
     for before, now in zip(read, read[1:]):
         seconds = now["time_seconds"] - before["time_seconds"]
         joules = now["energy_joules"] * (now["step"] - before["step"])
-        # The line is written behind the reading, on a busy machine not at once.
+        # The line is written after the reading, with a delay on a busy host.
         assert watts * seconds / 2 < joules < watts * seconds * 2, (run, joules, seconds)
         assert abs(now["joules_per_token"] - now["energy_joules"] / 32) < 1e-9, now
     prom = open(f"{run}/metrics.prom").read()

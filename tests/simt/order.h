@@ -1,6 +1,7 @@
-// Order: which work of the device comes before which other. Work of a stream comes after what that
-// stream was given before, after what it was told to wait for, and after what the host had waited
-// for. Streams, events and the host record the works before them: of each stream, how many works.
+// Order decides which work of the device is before which other work. Work of a stream is after
+// earlier work of the stream, after the events that the stream waits for, and after work that the
+// host waited for. Streams, events and the host record the number of works of each stream before
+// them.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ class Order {
   void wait(const void* stream, const Clock& event) { merge(streams_[stream], event); }
   void host_waits(const Clock& event) { merge(host_, event); }
 
-  // From here on thread numbers, which only grow, are of the work that runs.
+  // Thread numbers from `first` on belong to the running work. Numbers only grow.
   void threads_begin(std::uint32_t first);
-  // Whether the work of a thread, that began before, comes before the one that runs.
+  // True if the work of an earlier thread is ordered before the running work.
   bool is_before(std::uint32_t thread) const {
     return thread < first_unordered_ || is_ordered(thread);
   }
@@ -38,7 +39,7 @@ class Order {
 
   std::map<const void*, Clock> streams_;
   Clock host_;
-  const void* running_ = nullptr;  // without: work that no stream was given, after all other
+  const void* running_ = nullptr;  // nullptr: work without a stream, after all other work
   std::deque<Work> works_;         // the host waited for all older ones
   std::uint32_t first_unordered_ = 0;
 };

@@ -1,5 +1,4 @@
-// Kernels with one mistake each, by number; 0 is the one without. Each sums 64 numbers in one
-// block.
+// Kernels with one mistake each, and one without. Each sums 64 numbers in one block.
 #pragma once
 
 #include "core/stream.h"
@@ -11,7 +10,7 @@ enum class Mistake : std::uint8_t {
   no_barrier,              // threads read what another warp may not have written yet
   no_barrier_behind_read,  // shared memory is written again while others read it
   barrier_not_for_all,     // half of the threads do not reach a barrier
-  ended_before_barrier,    // or have ended
+  ended_before_barrier,    // half of the threads end before a barrier
   write_behind_the_end,    // of the output
   read_behind_the_end,     // of the input
   read_before_the_begin,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# preflight_test.sh LOCKSTEP NVML TIER: `lockstep preflight` on the simulated GPU, with a stand-in for NVML (nvml.cpp)
-# in the directory NVML that reports the GPU as healthy, hot or faulty. TIER is ci, or full: also a faulty one, calls of NVML
-# that fail, and other clusters.
+# preflight_test.sh LOCKSTEP NVML TIER: `lockstep preflight` on the simulated GPU. A stand-in for NVML (nvml.cpp) in the
+# directory NVML reports the GPU as healthy, hot or faulty. TIER is ci or full, which adds a faulty GPU, failing calls of
+# NVML, and other clusters.
 set -euo pipefail
 tests=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
 . "$tests/wording.sh"
@@ -9,7 +9,7 @@ lockstep=$(realpath "$1") nvml=$(realpath "$2") tier=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-export LOCKSTEP_SIMT_MIB=1280  # memory is measured by a part of it
+export LOCKSTEP_SIMT_MIB=1280  # preflight measures a part of the memory
 
 cat >tiny.toml <<'TOML'
 [model]
@@ -60,10 +60,10 @@ END
   LOCKSTEP_NVML=no_causes preflight untold 75 "$nvml"
   says untold.out check.causes preflight.not_measured preflight.nvml_says call=nvmlDeviceGetCurrentClocksEventReasons
   LOCKSTEP_NVML=errors preflight uncounted 0 "$nvml"
-  LOCKSTEP_NVML=unjoined preflight unjoined 0 "$nvml"  # it is alone
+  LOCKSTEP_NVML=unjoined preflight unjoined 0 "$nvml"  # a single GPU needs no NVLink
 fi
 
-# Limits by the cluster that the configuration names; what preflight itself wrote says no more than the table.
+# The cluster file of the configuration sets the limits; one that preflight wrote adds nothing to the table.
 cat >slow.toml <<'TOML'
 name = "slow"
 ranks_per_node = 1
@@ -92,8 +92,8 @@ slow = json.load(open("slow.json"))["hardware"]
 assert slow["hbm_bytes_per_second"] > 1e6 and slow["host_bytes_per_second"] > 1e6, slow  # as measured
 assert slow["nic_bytes_per_second"] == 1e4 and slow["bf16_flops"] == 1e6, slow  # as it was described
 PYTHON
-  preflight again 0 "$nvml" --set plan.cluster=again.json  # which is not there yet
-  rm again.baseline  # how fast it is now is not the question
+  preflight again 0 "$nvml" --set plan.cluster=again.json  # the file does not exist yet
+  rm again.baseline  # the speed of the second run does not matter
   preflight again 0 "$nvml" --set plan.cluster=again.json
   mkdir none
   LOCKSTEP_NVML='' preflight without 75 "$PWD/none"
@@ -111,7 +111,7 @@ assert cluster["host_memory_bytes"] > 1 << 30
 assert {"matmul_forward", "layernorm_forward"} <= {one["operator"] for one in cluster["operators"]}
 PYTHON
 
-# A plan for it has the memory of the GPU and of the host that a run announces, to its three digits.
+# A plan for the cluster has the memory of GPU and host that a run reports, to three digits.
 for i in {1..200}; do echo "line $i of a text"; done >text
 "$lockstep" data pack text --out data >/dev/null 2>&1
 for offloads in false true; do

@@ -1,5 +1,5 @@
-// The instructions of kernels/ptx.cuh. Warps act in two steps: all lanes give what they have, then
-// each takes what its registers hold by the tables of the PTX ISA.
+// The instructions of kernels/ptx.cuh. A warp acts in two steps: all lanes publish their operands,
+// then each lane fills its registers by the tables of the PTX ISA.
 #include <cmath>
 #include <cstring>
 
@@ -17,7 +17,7 @@ struct Operands {
 float half_of(unsigned packed, int half) {
   return lockstep::to_float(lockstep::BFloat16{static_cast<std::uint16_t>(packed >> (16 * half))});
 }
-// The registers have 2 of 8 neighbours each, those of 4 lanes make 8.
+// Each register has 2 of 8 neighbours; the registers of 4 lanes have all 8.
 float a_at(const Exchange& all, int row, int k) {
   const auto& lane = all.as<Operands>(row % 8 * 4 + k % 8 / 2);
   return half_of(lane.a[row / 8 + k / 8 * 2], k % 2);

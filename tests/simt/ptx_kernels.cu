@@ -13,13 +13,13 @@ __global__ void multiply_kernel(float* d, const BFloat16* a, const BFloat16* b,
   const int lane = static_cast<int>(threadIdx.x);
   for (int i = lane; i < 256; i += 32)
     left[i] = a[i];
-  // Two matrices are enough; the lanes of the others give an address too, of rows of zeros.
+  // Two matrices are enough; the lanes of the others give addresses of rows of zeros.
   for (int i = lane; i < 256; i += 32)
     right[i] = i < 128 ? b[i] : BFloat16{0};
   __syncwarp();
   unsigned x[4], y[4];
   ptx::load_matrices(x, ptx::shared_address(left + lane % 16 * 16 + lane / 16 * 8));
-  if (b_is_transposed)  // [8, 16]: the halves lie beside each other
+  if (b_is_transposed)  // [8, 16]: the halves are next to each other
     ptx::load_matrices(y, ptx::shared_address(right + lane % 8 * 16 + lane / 8 % 2 * 8));
   else  // [16, 8]: one below the other
     ptx::load_matrices_transposed(y, ptx::shared_address(right + lane * 8));
@@ -43,7 +43,7 @@ __global__ void copy_exp2_kernel(BFloat16* to, const float* from, int missing) {
   ptx::copy_async<4>(row + 131, from + 4 * lane + 3, exists);
   ptx::commit_copies();
   ptx::wait_for_copies<1>();
-  row[256] = row[0];  // the older group is there
+  row[256] = row[0];  // the older group has arrived
   row[257] = row[1];
   ptx::wait_for_copies<0>();
   row[258] = row[130];

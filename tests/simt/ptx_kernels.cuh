@@ -1,4 +1,4 @@
-// Kernels of one warp that do one thing of kernels/ptx.cuh each.
+// Kernels of one warp; each uses one feature of kernels/ptx.cuh.
 #pragma once
 
 #include "core/stream.h"
@@ -15,8 +15,8 @@ void copy_exp2_on_gpu(Stream& stream, Tensor to, ConstTensor from, int missing);
 
 enum class PtxMistake : unsigned char {
   none,
-  no_wait,           // copies are read before they are there
-  no_barrier,        // behind the wait
+  no_wait,           // copies are read before they arrive
+  no_barrier,        // after the wait
   misaligned_row,    // of a matrix
   lane_stays_away,   // from an mma
   read_before_sync,  // matrices that other lanes wrote

@@ -1,4 +1,4 @@
-// The simulated instructions of kernels/ptx.cuh against plain loops, and that the simulator sees
+// Compares the simulated instructions of kernels/ptx.cuh with plain loops. The simulator finds
 // mistakes in their use.
 #include <regex>
 
@@ -8,7 +8,7 @@
 
 namespace lockstep::testing::ptx_test {
 
-TEST(SimtPtx, matrices_and_mma_multiply) {
+TEST(SimtPtx, load_matrices_and_mma_multiply_matrices) {
   for (const bool transposed : {false, true}) {
     Twins t(1);
     const auto a = t.random({16, 16}, DType::bf16);
@@ -25,7 +25,7 @@ TEST(SimtPtx, matrices_and_mma_multiply) {
   }
 }
 
-TEST(SimtPtx, copies_arrive_by_groups_and_pairs_round) {
+TEST(SimtPtx, copies_arrive_by_groups_and_pairs_are_rounded) {
   constexpr std::int64_t kMissing = 5;
   Twins t(1);
   const auto from = t.random({32, 4}, DType::fp32, 3.0f);

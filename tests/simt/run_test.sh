@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# run_test.sh LOCKSTEP TIER: the program on the simulated GPU (a lockstep that is linked with tests/simt)
-# against the CPU: the same losses, text and evaluation; and a run in two parts has the same bits, as it
-# computes its matrix products by the algorithms that it recorded, as has one without CUDA graphs. TIER is
-# ci, or full: also products in fp8, rows of masked data, a run that does not fit, and records of products
+# run_test.sh LOCKSTEP TIER: compares the program on the simulated GPU (a lockstep that is linked with
+# tests/simt) with the CPU. Losses, text and evaluation are the same. A run in two parts has the bits of an
+# uninterrupted run, because it recorded its matmul algorithms; so has a run without CUDA graphs. TIER is ci
+# or full, which adds fp8 matmuls, rows of masked data, a run that does not fit, and records of algorithms
 # that are damaged or of another library.
 set -euo pipefail
 tests=$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")
@@ -48,12 +48,12 @@ head -c 400 text | "$lockstep" data pack - --out held_out >/dev/null 2>&1
 
 train() { "$lockstep" train tiny.toml --run "$1" --device "$2" "${@:3}" >"$1.out" 2>&1 || { cat "$1.out"; exit 1; }; }
 
-# same_bits RUN RUN, other_bits RUN RUN: at their end
+# same_bits RUN RUN, other_bits RUN RUN: compare the last checkpoints
 last=checkpoints/step-00000006/rank-00000.safetensors
 same_bits() { cmp {"$1","$2"}/$last || { echo "$1 and $2 have other bits"; exit 1; }; }
 other_bits() { ! cmp -s {"$1","$2"}/$last || { echo "$1 and $2 have the same bits"; exit 1; }; }
 
-NVIDIA_TF32_OVERRIDE=1 train gpu cuda  # tests/simt/cublas.cpp computes nothing where it is set
+NVIDIA_TF32_OVERRIDE=1 train gpu cuda  # tests/simt/cublas.cpp computes nothing if it is set
 train cpu cpu
 says gpu.out products.measured
 says gpu.out products.memory
@@ -61,7 +61,7 @@ says gpu.out products.cleared variable=NVIDIA_TF32_OVERRIDE=1
 grep -A1 '"cleared_variables"' gpu/numerics.json | grep -q NVIDIA_TF32_OVERRIDE
 [[ ! -e cpu/numerics.json ]]
 
-# From here on the fastest algorithm is another one than where a run was begun (tests/simt/cublas.cpp).
+# From here on, the fastest algorithm is not the one that a run began with (tests/simt/cublas.cpp).
 export LOCKSTEP_SIMT_FASTEST=2
 train whole cuda --set schedule.kind=constant
 train parts cuda --set train.steps=3 --set schedule.kind=constant
@@ -72,11 +72,11 @@ train parts cuda --set schedule.kind=constant
 says parts.out products.recorded record=parts/checkpoints/step-00000003
 same_bits parts whole
 cmp {parts,whole}/numerics.json
-train parts cuda --set train.steps=7 --set schedule.kind=constant  # of what a resumed run saved
+train parts cuda --set train.steps=7 --set schedule.kind=constant  # from a checkpoint of the resumed run
 says parts.out products.recorded record=parts/checkpoints/step-00000006
 cmp {parts,whole}/numerics.json
 
-# A run of the record of another one has its bits.
+# A run with the record of another run has the bits of that run.
 mkdir copy
 cp whole/numerics.json copy
 train copy cuda --set schedule.kind=constant
@@ -112,7 +112,7 @@ done
 cmp cpu.text cuda.text
 cmp cpu.loss cuda.loss
 
-# Attention by cuDNN: what a run says of it, and where it cannot be.
+# Attention by cuDNN: a run reports it, and rejects settings that it does not support.
 attention() {
   local run=$1
   shift
@@ -132,8 +132,8 @@ grep -q "train.attention.*precision.compute" refused.out
 
 [[ $tier == full ]] || exit 0
 
-# Products in fp8: a resumed run quantizes the weights that it loaded. Where masters and moments are
-# changes no bit, nor what a checkpoint holds.
+# Fp8 matmuls: a resumed run quantizes the weights that it loaded. Offloading of master weights and moments
+# changes no bit of the run or of a checkpoint.
 fp8=(--set precision.compute=bf16 --set precision.fp8=tensor --set schedule.kind=constant)
 train fp8 cuda "${fp8[@]}"
 says fp8.out train.computes types="bf16 and fp8" device="simulated GPU"
@@ -157,8 +157,8 @@ status=0
 [[ $status == 78 ]]
 says fp8_refused.out fp8.micro_batch count=2
 
-# data.rows = "auto" is the same on both: windows of masked data without documents, though masks are
-# there. A run begun on one goes on on the other.
+# data.rows = "auto" is the same on both devices: windows of masked data without documents. A run that began
+# on one device resumes on the other.
 mkdir llmq
 python3 - <<'PYTHON'
 import struct
@@ -175,7 +175,7 @@ for device in cuda cpu; do
   grep -q '"rows": *"windows"' llmq_$device/$(dirname $last)/manifest.json
 done
 
-# A run that does not fit is told what would, and that does.
+# The error of a run that does not fit names settings that fit, and they do.
 export LOCKSTEP_SIMT_MIB=1059  # 1 GiB is kept for libraries, 32 MiB are cuBLASLt's
 deep=(--set model.layers=6 --set model.width=64 --set model.mlp_width=64 --set precision.compute=bf16)
 deep+=(--set train.micro_batch=1 --set train.recompute=block --set train.steps=1 --set eval.every_steps=0)
@@ -189,20 +189,20 @@ says deep.out memory.remedy settings='train.offload_optimizer = true and train.c
 train deep cuda "${deep[@]}" --set train.offload_optimizer=true
 unset LOCKSTEP_SIMT_MIB
 
-# Another version of the library: measured, so that the bits are others, and said.
+# Another version of the library: algorithms are measured again, the bits differ, and the run reports it.
 LOCKSTEP_SIMT_CUBLASLT=130001 train measured cuda --set schedule.kind=constant
 says measured.out products.other_library step=00000003 recorded=130000 version=130001
 says measured.out products.measured
 other_bits measured whole
 
-# Records that are not whole.
+# Records that are damaged or of another GPU.
 mkdir damaged
 echo '{"device": ' >damaged/numerics.json
 train damaged cuda --set train.steps=1
 grep -qF "damaged/numerics.json: " damaged.out
 says damaged.out products.measured
 rm -r damaged/checkpoints
-sed -i '0,/": "5/s//": "f/' damaged/numerics.json  # of the first product
+sed -i '0,/": "5/s//": "f/' damaged/numerics.json  # the algorithm of the first matmul
 train damaged cuda --set train.steps=1
 says damaged.out products.not_taken
 says damaged.out products.measured_one

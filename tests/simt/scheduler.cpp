@@ -34,7 +34,7 @@ void Simulator::enter() {
   }
 }
 
-// Back to the scheduler; returns when it is this fiber's turn again.
+// Switches to the scheduler; returns when it is this fiber's turn again.
 [[gnu::noinline]] void Simulator::yield() {
   if (_setjmp(current->resume) == 0) _longjmp(scheduler_, 1);
 }
@@ -112,7 +112,7 @@ void Simulator::launch(Extent grid, Extent block, std::size_t dynamic_bytes,
   device_memory().protect(false);
   if (violation_.empty()) return;
   for (auto& f : fibers_)
-    f->started = false;  // their stacks are of no use any more
+    f->started = false;  // its stack is no longer needed
   throw Violation(violation_);
 }
 
@@ -134,7 +134,7 @@ void Simulator::run_block() {
   arrived_ = exited_ = 0;
   for (std::size_t t = 0; t < threads_; ++t)
     if (!fibers_[t]->started) prepare(*fibers_[t]);
-  // Threads in an order that is drawn anew each time round.
+  // Each round runs the threads in another random order.
   std::vector<int> order(threads_);
   for (std::size_t t = 0; t < threads_; ++t)
     order[t] = static_cast<int>(t);
@@ -153,7 +153,7 @@ void Simulator::run_block() {
       return;
     }
   }
-  // They could still arrive while the block's memory is written, or is another block's.
+  // Pending copies could arrive while the memory is written, or belongs to another block.
   for (std::size_t t = 0; t < threads_ && violation_.empty(); ++t)
     if (const Fiber& f = *fibers_[t]; !f.open.empty() || !f.groups.empty())
       violation_ = "simt: " + who(f) + " ends without waiting for its copies";
@@ -202,8 +202,8 @@ int Simulator::syncthreads_sum(int value) {
   return sum_result_;
 }
 
-// The lanes of `mask` that wait at `what`, the calling one among them. Violation when another one
-// waits elsewhere for the calling one.
+// The lanes of `mask` that wait at `what`, including the calling lane. Throws Violation if another
+// lane waits elsewhere for the calling lane.
 unsigned Simulator::lanes_that_wait(unsigned mask, const char* what) {
   const auto same = [&](const Fiber& f) {
     return f.mask == mask && (f.waits_for == what || std::strcmp(f.waits_for, what) == 0);

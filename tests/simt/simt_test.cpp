@@ -1,4 +1,4 @@
-// That the simulator sees mistakes: each is planted in a kernel that is otherwise right.
+// The simulator finds mistakes. Each mistake is planted in a kernel that is otherwise correct.
 #include "tests/simt/simt.h"
 
 #include <regex>
@@ -15,12 +15,12 @@ namespace lockstep::testing::simt_test {
 
 struct Planted {
   Mistake mistake;
-  const char *name, *message;  // what the simulator says, a regular expression
+  const char *name, *message;  // message: a regular expression for that of the simulator
 };
 
 class Simt : public ::testing::TestWithParam<Planted> {};
 
-// Which of the two depends on who comes first.
+// The order of threads decides which of the two messages appears.
 constexpr auto kUnordered = "nothing orders the two|no thread of its block wrote";
 
 void sum_on_gpu(Mistake mistake, std::uint64_t seed) {
@@ -35,7 +35,7 @@ void sum_on_gpu(Mistake mistake, std::uint64_t seed) {
   expect_close(t.download(sum.device), {total}, 1e-5, "sum", 1);
 }
 
-TEST(Simt, a_right_kernel_is_right_in_any_order_of_threads) {
+TEST(Simt, a_correct_kernel_is_correct_in_any_order_of_threads) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed)
     sum_on_gpu(Mistake::none, seed);
 }
@@ -48,7 +48,7 @@ TEST_P(Simt, finds_the_mistake_in_any_order_of_threads) {
     } catch (const simt::Violation& found) {
       EXPECT_TRUE(std::regex_search(found.what(), std::regex(GetParam().message))) << found.what();
     }
-    sum_on_gpu(Mistake::none, seed);  // and the simulator goes on
+    sum_on_gpu(Mistake::none, seed);  // the simulator continues
   }
 }
 INSTANTIATE_TEST_SUITE_P(
@@ -86,7 +86,7 @@ TEST(Simt, the_host_cannot_touch_device_memory) {
   EXPECT_DEATH(values.device.as<float>()[0] = 1.0f, "");
 }
 
-TEST(Simt, work_for_another_stream_than_the_captured_one_is_found) {
+TEST(Simt, work_for_another_stream_during_a_capture_is_found) {
   Twins t(1);
   const auto values = t.random({64}, DType::fp32);
   Stream other({Device::Kind::cuda, 0}, "other");
@@ -94,7 +94,7 @@ TEST(Simt, work_for_another_stream_than_the_captured_one_is_found) {
   EXPECT_THROW(graph.run(t.stream(), [&] { fill(other, values.device, 0.0f); }), simt::Violation);
 }
 
-// Work of two streams on the same tensor, in each order, with nothing between and with what orders.
+// Work of two streams on the same tensor, in each order, with and without synchronization.
 struct SimtStreams : ::testing::Test {
   Twins t{1};
   const Tensor values = t.random({64}, DType::fp32).device;
@@ -117,7 +117,7 @@ struct SimtStreams : ::testing::Test {
   }
 };
 
-TEST_F(SimtStreams, work_that_nothing_orders_is_found) {
+TEST_F(SimtStreams, unordered_work_is_found) {
   expect_found(write, write);
   expect_found(write, read);
   expect_found(write, copy_in);
@@ -131,7 +131,7 @@ TEST_F(SimtStreams, work_that_nothing_orders_is_found) {
   expect_found(copy_out, copy_out);
 }
 
-TEST_F(SimtStreams, events_and_a_host_that_waited_order) {
+TEST_F(SimtStreams, events_and_waits_of_the_host_order_work) {
   const std::vector<Act> all{write, read, copy_in, copy_out};
   for (const auto& first : all)
     for (const auto& second : all) {
@@ -148,7 +148,7 @@ TEST_F(SimtStreams, events_and_a_host_that_waited_order) {
   copy_out(other);  // both read
 }
 
-TEST_F(SimtStreams, an_event_orders_only_what_came_before_it) {
+TEST_F(SimtStreams, an_event_orders_only_earlier_work) {
   write(t.stream());
   const Event event = t.stream().record();
   write(t.stream());
@@ -156,15 +156,15 @@ TEST_F(SimtStreams, an_event_orders_only_what_came_before_it) {
   EXPECT_THROW(read(other), simt::Violation);
   Stream third({Device::Kind::cuda, 0}, "third");
   third.wait(t.stream().record());
-  other.wait(third.record());  // by way of another one
+  other.wait(third.record());  // through a third stream
   read(other);
 }
 
-// A launcher is compiled as kernels are, and another thread's kernel may run meanwhile.
-TEST(Simt, another_host_thread_is_no_part_of_a_kernel) {
+// Launchers are compiled like kernels, and may run while another host thread runs a kernel.
+TEST(Simt, another_host_thread_is_not_part_of_a_kernel) {
   Twins t(1);
   const auto memory = t.poisoned({4}, DType::fp32);
-  auto* behind = static_cast<std::byte*>(memory.device.data) + 256;  // where no tensor is
+  auto* behind = static_cast<std::byte*>(memory.device.data) + 256;  // outside all tensors
   int reads = 0;
   simt::launch({1, 1, 1}, {1, 1, 1}, 0, [&] {
     std::thread([&] {
@@ -175,7 +175,7 @@ TEST(Simt, another_host_thread_is_no_part_of_a_kernel) {
   EXPECT_EQ(reads, 1);
 }
 
-TEST(Simt, copies_go_through_pinned_memory_and_stay_inside) {
+TEST(Simt, copies_need_pinned_memory_and_stay_inside_tensors) {
   Twins t(1);
   const auto values = t.random({64}, DType::fp32);
   EXPECT_THROW(t.stream().copy(values.device, values.host), simt::Violation);

@@ -1,5 +1,5 @@
-// Simulator: the implementation of simt.h. scheduler.cpp runs the threads of a block, which are
-// fibers, and lets them wait for each other; accesses.cpp checks what they touch.
+// Simulator implements simt.h. scheduler.cpp runs the threads of a block, which are fibers, and
+// lets them wait for each other; accesses.cpp checks their accesses.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ constexpr std::size_t kExchangeBytes = 64;
 struct AsyncCopy {
   std::byte* to;
   const std::byte* from;
-  std::size_t bytes, from_global;  // what is not from global memory becomes zeros
+  std::size_t bytes, from_global;  // the bytes after from_global become zeros
 };
 
 enum class State : std::uint8_t { runnable, at_barrier, in_warp, exited };
@@ -52,13 +52,13 @@ struct Fiber {
   std::byte* stack = nullptr;
 };
 
-// What lanes gave to the last exchanges. A lane reads when it is its turn again, before which
-// others can finish at most one exchange each.
+// The bytes of lanes in the last exchanges. A lane reads at its next turn. Until then the other
+// lanes can finish at most one exchange each.
 struct Warp {
   alignas(16) std::byte values[2 * kWarp][kWarp][kExchangeBytes];
   std::size_t exchanges = 0;
   unsigned waiting = 0;  // the lanes in State::in_warp
-  unsigned alike = 0;    // the same ones, where all of them wait at one place with one mask; else 0
+  unsigned alike = 0;    // the same lanes if all wait at one place with one mask; else 0
 };
 
 std::string who(const Fiber& f);  // "thread (1, 0, 0) of block (0, 0, 0)"

@@ -1,5 +1,5 @@
-// GPUs whose blocks have less shared memory than an H100's: 8.6, 8.9 and 12.0 have 99 KiB. The
-// simulated GPU refuses a launch that wants more.
+// GPUs whose blocks have less shared memory than those of an H100: 8.6, 8.9 and 12.0 have 99 KiB.
+// The simulated GPU rejects a launch that needs more.
 #include "kernels/attention.h"
 #include "tests/cuda/twins.h"
 #include "tests/simt/simt.h"
@@ -15,7 +15,7 @@ class SmallGpu : public ::testing::Test {
   const std::size_t before_ = simt::most_shared_bytes();
 };
 
-// Forward and backward of a sequence of 70 tokens, two heads over one.
+// Forward and backward of a sequence of 70 tokens, with two query heads per kv head.
 void run_attention(std::int64_t K) {
   constexpr std::int64_t N = 70, H = 2, G = 1;
   Twins t(5);
@@ -28,7 +28,7 @@ void run_attention(std::int64_t K) {
     attention_backward(on.stream, on.scratch, on(dqkv), on(dout), on(out), on(lse), on(qkv), {});
   });
   t.expect_close(out, "out");
-  // Into dq and dk enters the rounding of out, of which each side has its own.
+  // dq and dk contain the rounding of out, which differs between the two sides.
   expect_close(doubles(t.download(dqkv.device)), doubles(dqkv.host), 3 * tolerance(DType::bf16),
                "dqkv", 1);
 }
@@ -38,7 +38,7 @@ TEST_F(SmallGpu, has_attention_of_heads_of_64_and_128) {
   run_attention(128);
 }
 
-TEST_F(SmallGpu, says_which_heads_it_takes) {
+TEST_F(SmallGpu, names_the_largest_head_that_it_supports) {
   try {
     run_attention(192);
     FAIL() << "no error";

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Pinned memory for one tensor, as large as the largest that was asked for.
+// Staging owns pinned memory for one tensor, as large as the largest one so far.
 class Staging {
  public:
   Staging() = default;
@@ -15,7 +15,7 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging() { release(); }
 
-  // Of the type and shape of t.
+  // A tensor with the type and shape of t.
   Tensor for_tensor(ConstTensor t) {
     if (bytes_ < t.bytes()) {
       release();
@@ -63,7 +63,7 @@ class StagedCommunicator final : public Communicator {
     host_->broadcast(staged, root, cpu_);
     bring(inout, staged, stream);
   }
-  // The host's world keeps what was sent, so that no message waits for another.
+  // The host's world buffers sent messages, so that no message waits for another.
   void do_send(ConstTensor sent, int to, Stream& stream) override {
     host_->send(fetched(sent, stream), to, cpu_);
   }

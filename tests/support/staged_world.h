@@ -1,5 +1,5 @@
-// StagedWorld: tensors of a GPU that travel through host memory and another world, so that several
-// ranks can share one GPU, which NCCL refuses. For tests: each call waits for the GPU, and cannot
+// StagedWorld sends tensors of a GPU through host memory and another world, so that several ranks
+// can share one GPU, which NCCL rejects. It is for tests: each call waits for the GPU, and cannot
 // be captured in a graph.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// `host` carries what is on CPUs, and outlives the result.
+// `host` sends tensors between CPUs. It must outlive the result.
 std::unique_ptr<World> make_staged_world(World& host);
 
 }  // namespace lockstep

@@ -14,12 +14,12 @@
 
 namespace lockstep {
 
-// A barrier at which ranks show each other where their memory is.
+// Meeting is a barrier at which ranks exchange the addresses of their memory.
 class ThreadRanks::Meeting {
  public:
   explicit Meeting(int size) : shown_(static_cast<std::size_t>(size)) {}
 
-  // Returns when all ranks came. What each showed can be read until all met again.
+  // Returns when all ranks have arrived. Their addresses can be read until the next meeting.
   void meet(int rank, const void* memory) {
     std::unique_lock lock(mutex_);
     shown_[static_cast<std::size_t>(rank)] = memory;
@@ -29,7 +29,7 @@ class ThreadRanks::Meeting {
     std::unique_lock lock(mutex_);
     meet(lock);
   }
-  // A message waits until its receiver comes; of two ranks they are received in their order.
+  // A message waits for its receiver. Messages between two ranks are received in order.
   void send(int from, int to, ConstTensor sent) {
     {
       const std::lock_guard lock(mutex_);
@@ -91,14 +91,14 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-// Each collective ends with a barrier: no rank changes what others still read.
+// Each collective ends with a barrier, so that no rank changes memory that others still read.
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(const std::string& name, int rank, int size, std::shared_ptr<Meeting> meeting)
       : Communicator(name, rank, size), meeting_(std::move(meeting)) {}
 
  private:
-  // Rank r adds up range r of all, then each takes the sums where they are.
+  // Rank r sums range r of all ranks; then each rank copies the sums from their ranks.
   void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) override {
     stream.enqueue([this, inout, op](Stream&) {
       const auto n = inout.elements(), bytes = bytes_per_element(inout.dtype);
@@ -219,7 +219,7 @@ void ThreadWorld::abort(const std::string& why, int /*exit_code*/) noexcept {
   try {
     ranks_.abort(str("rank ", rank_, " failed: ", why));
   } catch (...) {
-    std::terminate();  // without memory for a sentence the others would wait forever
+    std::terminate();  // without memory for the message the other ranks would wait forever
   }
 }
 

@@ -1,5 +1,5 @@
-// ThreadWorld: ranks as threads of one process. They read each other's memory; what is summed is
-// added in the order of ranks.
+// ThreadWorld runs ranks as threads of one process. They read each other's memory; sums are in the
+// order of ranks.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// What the ranks of one process share.
+// ThreadRanks is the state that the ranks of one process share.
 class ThreadRanks {
  public:
   explicit ThreadRanks(int size) : size_(size) {}
@@ -29,7 +29,7 @@ class ThreadRanks {
   int size_;
   std::mutex mutex_;
   std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<Meeting>> meetings_;
-  std::string aborted_;  // why; empty: not
+  std::string aborted_;  // the reason; empty: not aborted
 };
 
 class ThreadWorld final : public World {
@@ -41,7 +41,7 @@ class ThreadWorld final : public World {
   std::vector<std::string> exchange(const std::string& mine) override;
   std::vector<std::string> gather(const std::string& tag, const std::string& mine) override;
   std::string broadcast(const std::string& tag, const std::string& text) override;
-  // Who waits for this rank, or will, gets an Error that says why.
+  // Ranks that wait for this rank, now or later, get an Error with the reason.
   void abort(const std::string& why, int exit_code) noexcept override;
 
  private:
@@ -51,8 +51,8 @@ class ThreadWorld final : public World {
   int rank_;
 };
 
-// body(world) on `size` ranks, each a thread. When one throws, the others are not left waiting;
-// throws the first error.
+// Runs body(world) on `size` ranks, each a thread. If one throws, the others do not wait for it.
+// Throws the first error.
 void run_thread_ranks(int size, const std::function<void(World&)>& body);
 
 }  // namespace lockstep

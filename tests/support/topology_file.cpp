@@ -44,14 +44,14 @@ std::string address_of(int gpu) {
   return str("0", domain, ":01:00.0");
 }
 
-// [rank of the host] which group of linked GPUs it is in: "nvlink" is "all" (or absent), "none", or
-// groups of GPUs, [[0, 1], [2, 3]], beside which GPUs are alone.
+// The group of linked GPUs of each rank of the host. "nvlink" is "all" (or absent), "none", or
+// groups of GPUs, [[0, 1], [2, 3]]; GPUs in no group have no links.
 std::vector<int> linked_groups(const Json& host, int ranks) {
   std::vector<int> group_of(static_cast<std::size_t>(ranks), 0);
   const Json* nvlink = host.find("nvlink");
   if (nvlink == nullptr || (nvlink->is_string() && nvlink->as_string() == "all")) return group_of;
   for (std::size_t i = 0; i < group_of.size(); ++i)
-    group_of[i] = -1 - static_cast<int>(i);  // alone
+    group_of[i] = -1 - static_cast<int>(i);  // without links
   if (nvlink->is_string() && nvlink->as_string() == "none") return group_of;
   if (!nvlink->is_array())
     throw DataError(str("\"nvlink\" is ", nvlink->dump(),
@@ -108,7 +108,7 @@ void add_hosts(const Json& host, std::vector<RankPlace>& all, std::set<std::stri
   expect_keys(host,
               {"name", "count", "ranks", "gpu", "nvlink", "fabric", "adapters", "numa_nodes"});
   const auto name = text_or_none(host, "name");
-  if (name.empty()) host.at("name");  // says that it is missing
+  if (name.empty()) host.at("name");  // throws that it is missing
   const int count = number_or(host, "count", 0, 1, kMostHosts);
   const auto ranks = ranks_of(host);
   for (int i = 1; i <= std::max(count, 1); ++i) {

@@ -1,5 +1,5 @@
-// Products of fp8 on several ranks: scales and blocks are those that one rank has, so all that
-// differs from its numbers is what differs in bf16 too, the order and rounding of sums.
+// Fp8 matmuls on several ranks. Scales and blocks are the same as on one rank. As in bf16, results
+// differ only by the order and rounding of sums.
 #include <gtest/gtest.h>
 
 #include "tests/train/layout_rig.h"
@@ -22,7 +22,7 @@ TrainingConfig config_of(Fp8Products fp8, Family family) {
   return config;
 }
 
-// |found - expected| / |expected|, in the norm of all that is named so.
+// |found - expected| / |expected|, in the norm over all parameters.
 double distance(const Assembled& found, const Assembled& expected) {
   double difference = 0, size = 0;
   for (const auto& [name, whole] : expected.values())
@@ -45,14 +45,14 @@ TEST_P(Fp8Layouts, train_as_one_rank_does) {
     auto& stream = rank.stream();
     const auto updated = fp8_copies(params, stream);
     EXPECT_FALSE(updated.empty());
-    params.refresh_weights(stream);  // reads all weights for what they are
+    params.refresh_weights(stream);  // makes the copies again from all weights
     EXPECT_TRUE(fp8_copies(params, stream) == updated);
   };
   const auto many = train_on(layout, config, 3, {.behind = expect_fresh});
   EXPECT_EQ(many.initial.values(), one.initial.values());
-  // Data ranks compute what one rank does, micro-batch by micro-batch, until gradients travel in
-  // bf16, rounded to 2^-9. Tensor ranks round each part of a sum to bf16, too: of its 16 to 32 bf16
-  // numbers to a code of fp8, the last goes to the next code, an eighth or a quarter away.
+  // Data parallel ranks compute the numbers of one rank until gradients are sent in bf16, rounded
+  // to 2^-9. Tensor ranks also round each partial sum to bf16. Each fp8 value stands for 16 to 32
+  // bf16 numbers; the last of them may become the next fp8 value, an eighth or a quarter away.
   const bool by_tensor = layout.mesh.size(Axis::tensor) > 1;
   EXPECT_NEAR(many.losses[0], one.losses[0], (by_tensor ? 2e-3 : 1e-6) * one.losses[0]);
   EXPECT_LT(distance(many.gradients, one.gradients), by_tensor ? 0.1 : 1.0 / 256);
@@ -61,7 +61,7 @@ TEST_P(Fp8Layouts, train_as_one_rank_does) {
   EXPECT_EQ(train_on(layout, config, 3).weights.values(), many.weights.values());
 }
 
-TEST_P(Fp8Layouts, go_on_bitwise_from_what_they_saved) {
+TEST_P(Fp8Layouts, resume_bitwise_from_their_checkpoint) {
   const auto& [family, layout] = std::get<1>(GetParam());
   expect_a_resume_is_bitwise(layout, config_of(std::get<0>(GetParam()), family));
 }
@@ -80,7 +80,7 @@ const std::pair kTensor{Family::gpt2, Layout{Mesh{.tensor = 2}}};
 const std::pair kReplicateTensor{Family::llama3, Layout{Mesh{.replicate = 2, .tensor = 2}}};
 const std::pair kShardTensor{Family::llama3, Layout{Mesh{.shard = 2, .tensor = 2}}};
 
-// Each layout once; the other type under --full.
+// CI runs each layout with one kind of scales, --full with the other.
 constexpr auto kScaledTensors = Fp8Products::tensor, kScaledBlocks = Fp8Products::block;
 INSTANTIATE_TEST_SUITE_P(
     some, Fp8Layouts,

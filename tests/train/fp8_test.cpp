@@ -1,5 +1,5 @@
-// Training with products of fp8. What the products compute is tests/kernels' and tests/model's;
-// here is what they do to a run.
+// Training with fp8 matmuls. tests/kernels and tests/model check their values; these tests check
+// their effect on a run.
 #include <gtest/gtest.h>
 
 #include "tests/train/training_rig.h"
@@ -28,7 +28,7 @@ const auto kName = [](const auto& p) {
   return str(std::get<Fp8Products>(p.param) == Fp8Products::tensor ? "tensor_" : "block_",
              name(std::get<Family>(p.param)));
 };
-// gpt2 has the biases that these have, qwen3 all their other parts.
+// Under --full only: GPT-2 has their biases, and Qwen3 all their other parts.
 INSTANTIATE_TEST_SUITE_P(full_others, Fp8Training,
                          ::testing::Combine(kTypes,
                                             ::testing::Values(Family::llama3, Family::qwen2)),
@@ -47,10 +47,10 @@ double cosine(const Doubles& a, const Doubles& b) {
   return ab / std::sqrt(aa * bb);
 }
 
-// A code of E5M2 is off by some 5% (at most 1/8), one of E4M3 by half of that; each product of
-// backward adds such noise to what it hands on. After the dozen of two layers that is up to a sixth
-// of the gradient, which turns it by ten degrees.
-TEST_P(Fp8Training, gradients_point_where_those_of_bf16_do) {
+// An E5M2 value is off by about 5% (at most 1/8), an E4M3 value by half of that. Each matmul of
+// backward adds such noise to its result. After the dozen matmuls of two layers the noise is up to
+// a sixth of the gradient, which turns it by ten degrees.
+TEST_P(Fp8Training, gradients_point_in_the_direction_of_bf16_gradients) {
   auto bf16 = config();
   bf16.fp8 = Fp8Products::off;
   Rig exact(bf16), rounded(config());
@@ -61,7 +61,7 @@ TEST_P(Fp8Training, gradients_point_where_those_of_bf16_do) {
   EXPECT_GT(cosine(rounded.gradients(), exact.gradients()), 0.985);
 }
 
-TEST_P(Fp8Training, one_batch_is_learned_by_heart) {
+TEST_P(Fp8Training, a_single_batch_is_memorized) {
   Rig rig(config());
   double last = rig.step(1, 3e-3).loss;
   for (int i = 2; i <= 60; ++i)
@@ -76,7 +76,7 @@ TEST_P(Fp8Training, recompute_is_bitwise_exact) {
   expect_recompute_is_exact(config(), 2);
 }
 
-TEST_P(Fp8Training, the_measured_bytes_are_the_bytes_used) {
+TEST_P(Fp8Training, memory_use_equals_the_measured_bytes) {
   expect_the_measured_bytes_are_used(config());
 }
 
@@ -85,7 +85,7 @@ TEST(Fp8TrainingOnce, a_step_allocates_nothing_from_the_heap) {
     expect_a_step_allocates_nothing_from_the_heap(config_of(fp8));
 }
 
-// Samples of any length: prompts and single tokens are computed in bf16, in the memory measured.
+// Prompts of any length and single tokens are computed in bf16, within the measured memory.
 TEST(Fp8TrainingOnce, text_is_sampled_in_bf16) {
   for (const auto fp8 : {Fp8Products::tensor, Fp8Products::block}) {
     auto config = config_of(fp8);
@@ -104,9 +104,9 @@ std::vector<std::byte> copies(Rig& rig) {
   return fp8_copies(rig.training.params(), rig.bench.stream);
 }
 
-// The optimizer finds largest magnitudes as it writes; refresh_weights() reads all weights for
-// them.
-TEST_P(Fp8Training, copies_are_those_of_the_weights_after_updates_and_skipped_ones) {
+// The optimizer finds the largest magnitudes while it writes; refresh_weights() reads all weights
+// to find them.
+TEST_P(Fp8Training, copies_match_the_weights_after_applied_and_skipped_updates) {
   auto config = Fp8Training::config();
   for (const bool stochastic : {false, true}) {
     config.stochastic_rounding = stochastic;

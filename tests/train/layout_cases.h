@@ -1,4 +1,4 @@
-// Layouts with what else may not change a run: cases of ranks on CPUs and on GPUs.
+// Layouts with families, recompute, micro-batches and domains: cases for ranks on CPUs and on GPUs.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ inline std::string name_of(const LayoutCase& c) {
              "_", c.micro_batches, "_d", c.layout.per_domain);
 }
 
-// Every layout three times, so that each pair of two values of a case is among them.
+// Every layout three times. Together the cases have each pair of two values.
 inline std::vector<LayoutCase> every_layout_and_pair() {
   std::vector<LayoutCase> cases;
   const auto layouts = all_layouts();

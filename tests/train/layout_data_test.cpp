@@ -1,4 +1,4 @@
-// What ranks read of a dataset: every token of a step once, whatever the layout.
+// On every layout, ranks together read every token of a step once.
 #include <gtest/gtest.h>
 
 #include "tests/data/shards.h"
@@ -6,9 +6,9 @@
 
 namespace lockstep::testing::layout_data_test {
 
-// Ten sequences a step: no number of ranks here but two divides them, so some ranks have masked
-// ones; and the dataset's seven are read again and again.
-TEST(LayoutData, is_consumed_once_by_all_ranks_together) {
+// A step has ten sequences. Most of the layouts do not divide them, so some ranks have masked
+// sequences. The dataset has seven sequences and is read several times.
+TEST(LayoutData, is_consumed_once_in_each_step_by_all_ranks_together) {
   const TemporaryDirectory directory;
   auto config = layout_config(Family::llama3);
   config.model.vocabulary = 257;

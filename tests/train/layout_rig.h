@@ -1,4 +1,4 @@
-// A few steps of a tiny model on a mesh of rank threads, and what came of them.
+// Runs a few steps of a tiny model on a mesh of rank threads and returns the results.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@
 
 namespace lockstep::testing {
 
-// ThreadSanitizer takes a minute for some of the layouts. It watches twelve that train for three
-// steps, between them every sharding, copies, tensor ranks, two levels of domains, recompute,
-// accumulation and fp8; and two that save, load, evaluate and sample.
+// ThreadSanitizer takes a minute for some of the layouts. It runs twelve that train for three
+// steps. Together they have every sharding, replicas, tensor ranks, two levels of domains,
+// recompute, gradient accumulation and fp8. Two more save, load, evaluate and sample.
 inline constexpr std::array kUnderThreadSanitizer{
     "pairs/Layouts.trains_as_one_rank_does/gpt2_r2_s1_t1_full_cheap_2_d4",  // sharding none
     "pairs/Layouts.trains_as_one_rank_does/llama3_r1_s2_t1_optimizer_block_4_d0",
@@ -36,7 +36,7 @@ inline constexpr std::array kUnderThreadSanitizer{
     "pairs/Layouts.trains_as_one_rank_does/gpt2_r2_s2_t2_optimizer_cheap_2_d2",
     "some/Fp8Layouts.train_as_one_rank_does/tensor_llama3_r1_s4_t1_full",
     "some/Fp8Layouts.train_as_one_rank_does/block_llama3_r1_s2_t2_full",
-    "all/LayoutRuns.go_on_bitwise_from_what_they_saved/r1_s2_t2_full",
+    "all/LayoutRuns.resume_bitwise_from_their_checkpoint/r1_s2_t2_full",
     "all/LayoutRuns.evaluate_and_sample_as_one_rank_does/r1_s2_t2_full"};
 
 // A test of one layout or several.
@@ -68,7 +68,7 @@ inline std::string name_of(const Layout& layout) {
   return str("r", replicate, "_s", shard, "_t", tensor, "_", name(layout.sharding));
 }
 
-// Every layout of up to 8 ranks but one rank alone. Sharding `none` is a replicate axis.
+// Every layout of 2 to 8 ranks. A replicate axis stands for sharding `none`.
 inline std::vector<Layout> all_layouts() {
   std::vector<Layout> layouts;
   for (const int replicate : {1, 2, 4, 8})
@@ -83,7 +83,7 @@ inline std::vector<Layout> all_layouts() {
   return layouts;
 }
 
-// Ranks of which `per_domain` neighbours are an NVLink domain; 0: all are in one.
+// Each `per_domain` consecutive ranks are an NVLink domain; 0: all ranks are in one.
 inline Topology topology_of_neighbours(int ranks, int per_domain) {
   Topology topology;
   for (int rank = 0; rank < ranks; ++rank)
@@ -102,7 +102,7 @@ inline Topology topology_of(const Layout& layout) {
   return topology;
 }
 
-// Of heads that eight tensor ranks divide.
+// The model has heads that eight tensor ranks divide.
 inline TrainingConfig layout_config(Family family) {
   TrainingConfig config = tiny();
   config.model = small_model(family, 32, 8);
@@ -115,8 +115,8 @@ inline TrainingConfig layout_config(Family family) {
   return config;
 }
 
-// Whole parameters by name, put together from every rank's segments; each element must be found,
-// and the same, wherever it is.
+// Assembled joins the segments of every rank to whole parameters by name. Each element must be
+// present, and equal on all ranks that hold it.
 class Assembled {
  public:
   void add(const ParamLayout& layout, const Segment& segment, Tensor flat) {
@@ -143,8 +143,8 @@ class Assembled {
   std::map<std::string, Doubles> values_;
 };
 
-// A sum over sequences, each by its tokens and targets: it does not know their order, and shows one
-// that is missing or there twice. Masked sequences count nothing.
+// Consumed sums hashes of the tokens and targets of sequences. The sum does not depend on their
+// order; it changes if a sequence is missing or repeated. Masked sequences do not count.
 class Consumed {
  public:
   void add(const Batch& batch) {
@@ -184,10 +184,10 @@ inline void expect_the_same_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.weights.values(), b.weights.values());
 }
 
-// One rank's Training, its stream and memory.
+// LayoutRank owns the Training of one rank, its stream and its memory.
 class LayoutRank {
  public:
-  // `dataset`: where batches come from; "": they are random.
+  // `dataset`: the source of batches; "": batches are random.
   LayoutRank(const TrainingConfig& config, const Arenas::Bytes& bytes, Comms comms,
              const std::string& dataset = "")
       : config_(config),
@@ -267,7 +267,7 @@ class LayoutRank {
     return (config_.global_batch_sequences + at_once - 1) / at_once;
   }
 
-  // The step's micro-batch m: of all ranks together the same tokens on every layout.
+  // Micro-batch m of the step. On every layout, all ranks together have the same tokens.
   Batch random_batch(int step, std::int64_t m) {
     const auto B = config_.micro_batch_sequences, T = config_.sequence_length,
                S = config_.global_batch_sequences;
@@ -281,7 +281,7 @@ class LayoutRank {
       const auto sequence = (m * place_.ranks + place_.rank) * B + b;
       for (std::int64_t t = 0; t < T; ++t) {
         const auto i = sequence * (T + 1) + t;
-        // Masks differ from sequence to sequence; those behind the batch count nothing.
+        // Masks differ from sequence to sequence; sequences after the end of the batch are masked.
         const bool masked = sequence >= S || (sequence % 3 == 1 && t < T / 2);
         ids.push_back(sequence >= S ? 0 : word(i));
         next.push_back(masked ? -1 : word(i + 1));
@@ -303,7 +303,7 @@ class LayoutRank {
   std::optional<Loader> loader_;
 };
 
-// What a rank does before its steps and behind them.
+// Each rank calls these before and after its steps.
 using OnRank = std::function<void(LayoutRank&)>;
 struct Around {
   OnRank before = [](LayoutRank& rank) { rank.training().initialize(); };
@@ -343,7 +343,7 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
     }
     gather(outcome.weights, weight);
     consumed[static_cast<std::size_t>(world.rank())] = rank.consumed;
-    // A rank that is behind another is the one that others wait for, wherever it sits.
+    // All ranks have entered the same number of collectives; a straggler has entered fewer.
     const auto entered = std::to_string(world.ring()->activity().collectives);
     EXPECT_EQ(world.exchange(entered),
               std::vector<std::string>(static_cast<std::size_t>(world.size()), entered));
@@ -359,7 +359,7 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
   return outcome;
 }
 
-// Ranks that load what other ranks saved train as those do, and as ranks that never saved.
+// Ranks that load a checkpoint train as the ranks that saved it, or as an uninterrupted run.
 enum class Against { the_run_that_saved, an_uninterrupted_run };
 inline void expect_a_resume_is_bitwise(const Layout& layout, const TrainingConfig& config,
                                        Against against = Against::the_run_that_saved) {

@@ -1,4 +1,4 @@
-// What a run does beside its steps, on every layout: it saves and goes on, evaluates and samples.
+// On every layout, a run saves, resumes, evaluates and samples.
 #include <gtest/gtest.h>
 
 #include "tests/train/layout_rig.h"
@@ -11,7 +11,7 @@ Family family_of(const Layout& layout) {
 
 class LayoutRuns : public LayoutTestWith<Layout> {};
 
-// fp32; bf16 with masters of fp32; bf16 without.
+// Types 0, 1 and 2: fp32, bf16 with fp32 master weights, bf16 without master weights.
 TrainingConfig config_of(const Layout& layout, int type) {
   auto config = layout_config(family_of(layout));
   if (type > 0) config.compute = DType::bf16;
@@ -22,19 +22,19 @@ TrainingConfig config_of(const Layout& layout, int type) {
   return config;
 }
 
-// The types by turns, so that each mesh that shards has each of them.
-TEST_P(LayoutRuns, go_on_bitwise_from_what_they_saved) {
+// The types alternate, so that each sharded mesh has each of them.
+TEST_P(LayoutRuns, resume_bitwise_from_their_checkpoint) {
   const auto& [replicate, shard, tensor] = GetParam().mesh;
   const int type = (replicate + shard + tensor + static_cast<int>(GetParam().sharding) + 2) % 3;
   expect_a_resume_is_bitwise(GetParam(), config_of(GetParam(), type));
 }
-TEST_P(LayoutRuns, full_go_on_bitwise_with_every_type) {
+TEST_P(LayoutRuns, full_resume_bitwise_with_every_type) {
   for (const int type : {0, 1, 2})
     expect_a_resume_is_bitwise(GetParam(), config_of(GetParam(), type),
                                Against::an_uninterrupted_run);
 }
 
-// Losses and tokens, and the step behind them, are those of one rank.
+// Losses, tokens and the next step equal those of one rank.
 TEST_P(LayoutRuns, evaluate_and_sample_as_one_rank_does) {
   struct Seen {
     LossSum evaluated;

@@ -40,8 +40,8 @@ Outcome train(const LayoutCase& c, int steps) {
   return train_on(c.layout, config_of(c), steps);
 }
 
-// The same numbers as one rank. A step of AdamW moves a weight by the learning rate, whatever the
-// size of its gradient, so rounding that differs grows from step to step; losses are still equal.
+// Expects the numbers of one rank. A step of AdamW moves a weight by the learning rate, even if its
+// gradient is tiny. Differences of rounding therefore grow with each step; losses stay equal.
 void expect_trained_as(const Outcome& many, const Outcome& one) {
   EXPECT_EQ(many.initial.values(), one.initial.values());
   EXPECT_EQ(many.tokens, one.tokens);
@@ -53,7 +53,7 @@ void expect_trained_as(const Outcome& many, const Outcome& one) {
   }
 }
 
-// All of one family on one layout, domains by turns.
+// All cases of one family on one layout; the sizes of domains alternate.
 std::vector<LayoutCase> every_case(Family family, const Layout& layout) {
   std::vector<LayoutCase> cases;
   for (std::size_t i = 0; i < LayoutCase::kRecompute.size(); ++i)
@@ -64,7 +64,7 @@ std::vector<LayoutCase> every_case(Family family, const Layout& layout) {
   return cases;
 }
 
-using Pair = std::array<int, 4>;  // of two values, each behind its place in a case
+using Pair = std::array<int, 4>;  // two values, each after its position in a case
 std::set<Pair> pairs_of(const std::vector<LayoutCase>& cases) {
   std::set<Pair> pairs;
   for (const auto& c : cases) {
@@ -85,7 +85,7 @@ std::set<Pair> pairs_of(const std::vector<LayoutCase>& cases) {
   return pairs;
 }
 
-TEST(LayoutCases, that_thread_sanitizer_watches_are_there) {
+TEST(LayoutCases, for_thread_sanitizer_exist) {
   std::set<std::string> names;
   const auto& all = *::testing::UnitTest::GetInstance();
   for (int i = 0; i < all.total_test_suite_count(); ++i) {
@@ -97,7 +97,7 @@ TEST(LayoutCases, that_thread_sanitizer_watches_are_there) {
     EXPECT_TRUE(names.count(name)) << name;
 }
 
-TEST(LayoutCases, hold_every_pair_of_values) {
+TEST(LayoutCases, cover_every_pair_of_values) {
   std::vector<LayoutCase> all;
   for (const auto family : LayoutCase::kFamilies)
     for (const auto& layout : all_layouts())
@@ -170,8 +170,7 @@ INSTANTIATE_TEST_SUITE_P(all, EveryLayout, ::testing::ValuesIn([] {
                            return str(name(c.param.first), "_", name_of(c.param.second));
                          });
 
-// What else may change beside the layout: each must leave the bits of its layout alone, or, for the
-// type, be as close as bf16 is.
+// A layout with another setting that must not change the numbers of a run.
 struct Variant {
   const char* name;
   Layout layout = {};
@@ -198,12 +197,12 @@ INSTANTIATE_TEST_SUITE_P(
                 {Mesh{.shard = 8}, Sharding::gradients},
                 Recompute::none,
                 2},
-        Variant{"three_copies", {Mesh{.replicate = 3, .shard = 2}, Sharding::optimizer}},
-        Variant{"each_rank_a_domain", {Mesh{.replicate = 2, .shard = 2}, Sharding::optimizer, 1}},
-        // Of two groups that share gradients one lies on one host, the other on two.
+        Variant{"three_replicas", {Mesh{.replicate = 3, .shard = 2}, Sharding::optimizer}},
+        Variant{"one_rank_per_domain", {Mesh{.replicate = 2, .shard = 2}, Sharding::optimizer, 1}},
+        // One of the two groups that share gradients is on one host, the other on two hosts.
         Variant{"uneven_hosts", {Mesh{.replicate = 2, .shard = 4}, Sharding::full, 0, {4, 2, 2}}},
-        Variant{"uneven_copies", {Mesh{.replicate = 4, .tensor = 2}, Sharding::full, 0, {6, 2}}},
-        Variant{"a_rank_alone",
+        Variant{"uneven_replicas", {Mesh{.replicate = 4, .tensor = 2}, Sharding::full, 0, {6, 2}}},
+        Variant{"a_host_with_one_rank",
                 {Mesh{.replicate = 2, .shard = 4}, Sharding::gradients, 0, {4, 3, 1}}},
         Variant{"qwen3", {Mesh{.shard = 2, .tensor = 2}}, Recompute::block, 1, Family::qwen3},
         Variant{"qwen2", {Mesh{.replicate = 2, .tensor = 4}}, Recompute::none, 1, Family::qwen2},
@@ -212,8 +211,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 using LayoutsInBf16 = LayoutTest<::testing::Test>;
 
-// In bf16 gradients travel in bf16 too, with a relative error of 2^-9 a term; losses are those of
-// weights that agree to bf16.
+// In bf16, gradients are also sent in bf16, with a relative error of 2^-9 per term. Weights, and
+// with them losses, agree to the precision of bf16.
 TEST_F(LayoutsInBf16, train_as_one_rank_does) {
   for (const auto& [rounding, moments] :
        {std::pair{false, DType::fp32}, std::pair{true, DType::bf16}}) {

@@ -1,4 +1,4 @@
-// What a call logs, and its wording.
+// Checks the log lines of a call, and their wording.
 #pragma once
 
 #include "tests/captured.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep::testing {
 
-// `act` logs each of `pins`; all that it logs is the message NAME of `reader`.
+// `act` logs each of `pins`; its whole log is the message NAME of `reader`.
 template <class Act>
 void expect_log(const std::string& reader, const std::string& name,
                 std::initializer_list<std::string> pins, const Act& act) {

@@ -1,4 +1,4 @@
-// The weights of a model without its step, to import into and export from.
+// ModelWeights holds the weights of a model without a Training, for import and export.
 #pragma once
 
 #include <map>
@@ -30,7 +30,7 @@ class ModelWeights {
       all[slice.name] = doubles(slice.local);
     return all;
   }
-  // Cut each slice in two, as shards would.
+  // Each slice cut in two, as shards have it.
   std::vector<StateSlice> halves() const {
     std::vector<StateSlice> all;
     for (const auto& slice : slices) {
@@ -45,8 +45,8 @@ class ModelWeights {
     return all;
   }
 
-  // Matrices cut in two along dimension 1, as tensor ranks cut them; what is read into them goes
-  // to `slices` by put_together().
+  // Matrices cut in two along dimension 1, as tensor ranks have them. put_together() copies the
+  // values that were read into them to `slices`.
   std::vector<StateSlice> columns() {
     std::vector<StateSlice> all;
     for (const auto& slice : slices) {

@@ -7,7 +7,8 @@ namespace lockstep::testing::optimizer_oracle_test {
 
 class AdamWAgainstPyTorch : public ::testing::TestWithParam<Family> {};
 
-// Forward, backward, clipping and the update, twenty times over: an error in any of them grows.
+// Each of the twenty steps is forward, backward, clipping and the update. An error in any of them
+// grows.
 TEST_P(AdamWAgainstPyTorch, twenty_losses_agree) {
   Loaded loaded(GetParam(), DType::fp32);
   auto& model = loaded.model;

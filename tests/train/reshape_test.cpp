@@ -1,4 +1,4 @@
-// A run that was saved on one layout goes on on another.
+// A run that was saved on one layout resumes on another.
 #include <gtest/gtest.h>
 
 #include "checkpoint/compare.h"
@@ -13,8 +13,8 @@ class Reshaped : public LayoutTest<::testing::Test> {
  protected:
   using Places = std::vector<std::size_t>;
 
-  // Saves on the layout, and goes on on others, by their places in kLayouts. `whole`: of one rank
-  // that was never saved.
+  // Saves on one layout and resumes on others; `place` and `others` are indices of kLayouts.
+  // `whole`: the outcome of one rank that was never saved.
   void expect_goes_on(const TrainingConfig& config, std::size_t place, const Places& others,
                       const Outcome& whole) {
     const TemporaryDirectory saved(fast_directory());
@@ -76,7 +76,7 @@ class Reshaped : public LayoutTest<::testing::Test> {
   int pairs_ = 0;
 };
 
-TEST_F(Reshaped, runs_go_on_on_30_pairs_of_layouts) {
+TEST_F(Reshaped, runs_resume_on_30_pairs_of_layouts) {
   constexpr std::array kFamilies{Family::gpt2, Family::llama3};
   const auto n = kLayouts.size();
   for (std::size_t k = 0; k < 2; ++k) {
@@ -91,7 +91,7 @@ TEST_F(Reshaped, runs_go_on_on_30_pairs_of_layouts) {
   std::printf("%d pairs\n", pairs_);
 }
 
-TEST_F(Reshaped, full_runs_go_on_on_all_pairs_of_layouts) {
+TEST_F(Reshaped, full_runs_resume_on_all_pairs_of_layouts) {
   for (const auto family : {Family::gpt2, Family::llama3}) {
     const auto config = config_of(family);
     const auto one = whole(config);

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kReader = "train/run_directory";
 
-// `act` finds the directory taken by this process.
+// `act` fails because this process holds the directory.
 template <class Act>
 void expect_taken(const fs::path& path, const Act& act) {
   auto text = message_of<TransientError>(act);
@@ -23,7 +23,7 @@ void expect_taken(const fs::path& path, const Act& act) {
   expect_wording(kReader, "taken", text);
 }
 
-TEST(RunDirectory, is_made_with_all_above_it_and_names_its_files) {
+TEST(RunDirectory, is_created_with_its_parents_and_names_its_files) {
   const TemporaryDirectory temporary;
   const RunDirectory run(temporary / "a/b");
   EXPECT_TRUE(fs::is_directory(temporary / "a/b/checkpoints"));
@@ -32,13 +32,13 @@ TEST(RunDirectory, is_made_with_all_above_it_and_names_its_files) {
   EXPECT_EQ(run.numerics(), temporary / "a/b/numerics.json");
 }
 
-TEST(RunDirectory, has_a_name_however_it_is_written) {
+TEST(RunDirectory, has_the_same_name_for_every_spelling_of_its_path) {
   for (const char* path : {"a/b", "/a/b/", "b", "./b/.", "a/c/../b//"})
     EXPECT_EQ(run_name(path), "b") << path;
   EXPECT_EQ(run_name("."), fs::current_path().filename().string());
 }
 
-TEST(RunDirectory, of_a_run_that_never_was_goes_again) {
+TEST(RunDirectory, is_removed_if_the_run_created_it_and_saved_nothing) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
   {
@@ -56,7 +56,7 @@ TEST(RunDirectory, of_a_run_that_never_was_goes_again) {
   EXPECT_TRUE(fs::exists(path));
 }
 
-TEST(RunDirectory, lets_one_holder_in_at_a_time) {
+TEST(RunDirectory, has_one_holder_at_a_time) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
   {
@@ -66,8 +66,8 @@ TEST(RunDirectory, lets_one_holder_in_at_a_time) {
   const RunDirectory free_again(path);
 }
 
-// The lock is the process's: however it dies, the next one may go on.
-TEST(RunDirectory, a_holder_that_is_killed_leaves_it_free) {
+// The process owns the lock: its death by any cause releases it.
+TEST(RunDirectory, is_free_after_its_holder_is_killed) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
   int ready[2];
@@ -88,8 +88,8 @@ TEST(RunDirectory, a_holder_that_is_killed_leaves_it_free) {
   const RunDirectory run(path);
 }
 
-// Whatever happened to the directory, a run that goes on would train without a lock.
-TEST(RunDirectory, one_that_is_not_the_runs_any_more_is_an_error_of_every_rank) {
+// A run that continued in such a directory would train without a lock.
+TEST(RunDirectory, if_removed_moved_or_replaced_is_an_error_on_every_rank) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run", moved = temporary / "moved";
   const std::string kMoved = "moved";
@@ -117,7 +117,7 @@ TEST(RunDirectory, one_that_is_not_the_runs_any_more_is_an_error_of_every_rank) 
   });
 }
 
-TEST(RunDirectory, one_in_which_another_process_trains_instead_is_busy) {
+TEST(RunDirectory, is_busy_if_another_process_trains_in_it_instead) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
   const RunDirectory run(path);
@@ -127,7 +127,7 @@ TEST(RunDirectory, one_in_which_another_process_trains_instead_is_busy) {
   EXPECT_NO_THROW(other.check());
 }
 
-TEST(RunDirectory, one_that_cannot_be_written_is_an_error_that_names_it) {
+TEST(RunDirectory, if_unwritable_is_an_error_that_names_it) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";
   RunDirectory(path).keep();

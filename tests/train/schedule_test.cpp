@@ -23,14 +23,15 @@ TEST(Schedule, has_the_rates_of_its_formula) {
   };
   const auto warmup = schedule(Decay::cosine, 10, 1), late = schedule(Decay::linear, 10, 0.5);
   const Row rows[] = {
-      // Warmup is a straight line from the first step to the peak; without it the first has it.
+      // Warmup is a straight line from the first step to the peak. Without warmup the first step
+      // has the peak.
       {warmup, 1, 100, 0.1},
       {warmup, 5, 100, 0.5},
       {warmup, 9, 100, 0.9},
       {warmup, 10, 100, 1},
       {warmup, 11, 100, 1},
       {schedule(Decay::linear, 0, 1), 1, 100, 1},
-      // A warmup that is longer than the run is its beginning.
+      // A run shorter than its warmup has the first rates of the warmup.
       {schedule(Decay::cosine, 2000, 1), 20, 20, 0.01},
       // Decay over the last 50 steps of 100: step 76 is half way.
       {schedule(Decay::cosine, 0, 0.5), 76, 100, 0.5},

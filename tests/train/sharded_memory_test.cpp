@@ -1,5 +1,5 @@
-// What a rank holds of a model that ranks share, as the arena counts it, beside the formulas of
-// docs/parallelism.md; and how often weights are gathered.
+// Compares the memory of a rank for a sharded model, as the arena counts it, with the formulas of
+// docs/parallelism.md. Also counts the all-gathers of weights.
 #include <gtest/gtest.h>
 
 #include "tests/train/layout_rig.h"
@@ -42,7 +42,7 @@ Model gpt2() {
   return m;
 }
 
-// ZeRO 0 is copies in place of shards.
+// Replicas instead of shards are ZeRO stage 0.
 constexpr const char* kNone = "none";
 struct Way {
   const char* name;
@@ -57,7 +57,7 @@ struct Measured {
   double weights_and_gradients = 0, optimizer = 0;
 };
 
-// Of bf16 with fp32 masters and moments; the ring of reductions is left out.
+// The memory in bf16 with fp32 master weights and moments, without the ring of reductions.
 Measured measure(const ModelConfig& config, const Mesh& mesh, ParamStore::Options options) {
   options.compute_dtype = DType::bf16;
   LoneWorld world(0, mesh.world());
@@ -89,7 +89,7 @@ void expect_padded(double found, double expected, double most, const std::string
   EXPECT_LE(found, expected + most) << what;
 }
 
-TEST(ShardedMemory, is_what_the_formulas_say) {
+TEST(ShardedMemory, matches_the_formulas) {
   for (const Model& m : {llama(4, 384, 1024, 8192), llama(8, 512, 1536, 32000), gpt2()})
     for (const int d : {1, 2, 4, 8})
       for (const Way& way : kWays) {
@@ -109,7 +109,7 @@ TEST(ShardedMemory, is_what_the_formulas_say) {
       }
 }
 
-TEST(ShardedMemory, of_copies_in_fp8_is_of_two_blocks_where_weights_are_gathered) {
+TEST(ShardedMemory, of_fp8_copies_is_that_of_two_blocks_if_weights_are_gathered) {
   const Model m = llama(6, 512, 1536, 8192);
   for (const auto fp8 : {Fp8Products::tensor, Fp8Products::block})
     for (const auto& [sharding, layers] :
@@ -123,14 +123,14 @@ TEST(ShardedMemory, of_copies_in_fp8_is_of_two_blocks_where_weights_are_gathered
     }
 }
 
-TEST(ShardedMemory, of_a_block_kept_gathered_is_that_of_a_whole_block) {
+TEST(ShardedMemory, of_a_block_that_stays_gathered_is_that_of_the_whole_block) {
   const Model m = llama(6, 384, 1024, 8192);
   const auto bytes = [&](std::int64_t kept) {
     return measure(m.config, {.shard = 4}, {.keep_gathered = kept}).weights_and_gradients;
   };
   for (const std::int64_t kept : {1, 3, 4})
     EXPECT_NEAR(bytes(kept) - bytes(0), static_cast<double>(kept) * 2 * m.layer * 3 / 4, 1e4);
-  // In place of the two buffers.
+  // If all blocks stay gathered, there are no buffers of two blocks.
   EXPECT_NEAR(bytes(6) - bytes(0), (6 * 3.0 / 4 - 2) * 2 * m.layer, 1e4);
 }
 
@@ -145,9 +145,9 @@ TrainingConfig sharded(Family family, std::int64_t kept) {
   return config;
 }
 
-// Blocks that are not kept, R of them, are gathered for each forward and backward, but the two that
-// are in the buffers where these meet. Ends that are not tied take turns in one buffer.
-TEST(Gathers, of_a_step_are_as_many_as_the_documents_say) {
+// R blocks are not kept. Each forward and backward gathers them, except the last two of the pass
+// before it, which are still in the buffers. Untied ends alternate in one buffer.
+TEST(Gathers, of_a_step_have_the_documented_number) {
   for (const auto family : {Family::llama3, Family::gpt2})
     for (const std::int64_t kept : {0, 1, 3, 4, 5, 6}) {
       const auto config = sharded(family, kept);
@@ -171,7 +171,7 @@ TEST(Gathers, of_a_step_are_as_many_as_the_documents_say) {
     }
 }
 
-TEST(Gathers, that_are_left_out_change_no_bits_in_the_memory_that_was_measured) {
+TEST(Gathers, that_are_skipped_change_no_bits_within_the_measured_memory) {
   const Layout layout{Mesh{.shard = 2}};
   const auto expected = train_on(layout, sharded(Family::llama3, 0), 3);
   for (const std::int64_t kept : {1, 3, 6}) {

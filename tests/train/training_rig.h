@@ -1,4 +1,4 @@
-// A Training of a tiny model, a batch for it, and claims of every Training.
+// A Training of a tiny model, a batch for it, and checks for every Training.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// write_events DIR: the event files of a run of 20 steps that was stopped after step 15, and went
-// on from the checkpoint of step 10 with other losses. Read by tensorboard_test.py.
+// write_events DIR: writes the event files of a run of 20 steps. The run stopped after step 15 and
+// resumed from the checkpoint of step 10 with other losses. tensorboard_test.py reads the files.
 #include <iostream>
 
 #include "train/observe/tensorboard.h"

@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::adamw_cases {
 
-// Columns of each row of t, as a matrix of their own.
+// The columns of each row of t, as a separate matrix.
 Tensor columns_of(Bench& b, ConstTensor t, const AdamWRun::Columns& columns) {
   const auto rows = t.elements() / columns.stride;
   const Tensor part = b.poisoned({rows * columns.count}, t.dtype);
@@ -17,7 +17,7 @@ Tensor columns_of(Bench& b, ConstTensor t, const AdamWRun::Columns& columns) {
   return part;
 }
 
-// A parameter and what AdamW keeps of it; or the columns of one.
+// A parameter with its optimizer state, or some columns of one.
 struct Parameter {
   Parameter(Operator& o, const AdamWMode& mode, std::int64_t n) {
     const auto bound = [](DType type) { return Bound{.rounds_alike = type == DType::bf16}; };
@@ -30,7 +30,7 @@ struct Parameter {
     v = o.changes("v", positive, bound(mode.moments));
     grad = o.in({n}, DType::fp32);
   }
-  // `columns` of another; all of them: a copy.
+  // `columns` of another parameter; with all of them, a copy.
   Parameter(Operator& o, const Parameter& whole, const AdamWRun::Columns& columns) {
     const auto part = [&](const char* name, Operand from) {
       if (!from) return Operand{};
@@ -73,10 +73,10 @@ struct Scalars {
   Operand rate, step, updates, control;
 };
 
-// Runs begin at any element of a parameter, and anywhere in memory. Sharding: in more runs than one
-// launch of a GPU is told, of no elements to several blocks, the bits are those of one run. absmax,
-// of some of the runs, is raised to the weights as stored, and changes no bit. A skipped update
-// changes nothing.
+// Runs begin at any element of a parameter, and anywhere in memory. As for shards, many runs give
+// the bits of one run. There are more runs than one launch of a GPU takes; they have 0 elements up
+// to several blocks. absmax of some runs is raised to the stored weights and changes no bit. A
+// skipped update changes nothing.
 void make_update(Operator& o, const AdamWMode& mode) {
   const auto n = o.size[0], first = o.size[1], begin = std::min(n, o.size[2]);
   const bool applied = o.is_fixed() ? !o.coin() : o.draw.between(0, 7) > 0;
@@ -86,7 +86,7 @@ void make_update(Operator& o, const AdamWMode& mode) {
   const auto before = o.b.poisoned({1}, DType::fp32);
   Bench::set(before, 0, raised ? 1000 : 0);
   const auto absmax = o.changes("absmax", before, {.is_compared = false});
-  const auto asked = begin + (n - begin) / 2;  // absmax is of the runs before
+  const auto asked = begin + (n - begin) / 2;  // runs before this element have absmax
   o.call = [=](const On& on) {
     std::array<AdamWRun, 80> runs;
     std::size_t used = 0;
@@ -110,7 +110,7 @@ void make_update(Operator& o, const AdamWMode& mode) {
       const auto all = whole.state()[i], piece = pieces.state()[i];
       if (!all) continue;
       expect_bitwise_equal(r.tensor(piece), r.tensor(all), str("tensor ", i, " in pieces"));
-      r.checked(all);  // the values: adamw_test.cpp
+      r.checked(all);  // adamw_test.cpp checks the values
       const auto is_kept = [&](std::int64_t from, std::int64_t to) {
         expect_bitwise_equal(r.tensor(all).rows(from, to - from),
                              r.before(all).rows(from, to - from), str("tensor ", i, " is kept"));
@@ -125,9 +125,9 @@ void make_update(Operator& o, const AdamWMode& mode) {
   };
 }
 
-// Tensor parallelism: the parts of a matrix that is divided by columns, each in two runs that meet
-// anywhere, have the bits of the whole. Also far into a parameter, where the draw of an element
-// takes all of its 32 bits.
+// For tensor parallelism, a matrix is divided by columns, and each part at any element into two
+// runs. The parts have the bits of the whole. This also holds far into a parameter, where the draw
+// of an element takes all of its 32 bits.
 void make_columns(Operator& o, const AdamWMode& mode) {
   const auto rows = o.size[0], unit = o.size[1], stride = unit * o.size[2];
   const auto skipped = o.coin() ? 0 : ((std::int64_t{1} << 35) / stride - rows) / 8 * 8;
@@ -157,7 +157,7 @@ void make_columns(Operator& o, const AdamWMode& mode) {
   };
   o.expect_anywhere = [=](const Results& r) {
     for (const auto of : whole.state())
-      if (of) r.checked(of);  // the values: adamw_test.cpp
+      if (of) r.checked(of);  // adamw_test.cpp checks the values
     Bench b;
     for (const auto& [part, columns, cut] : parts)
       for (std::size_t i = 0; i < 4; ++i)

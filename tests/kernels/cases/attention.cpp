@@ -8,14 +8,18 @@ namespace lockstep::testing::attention_cases {
 using reference::AttentionShape;
 using reference::FirstKeys;
 
-// B, T, H, G, K, how many first tokens of a sequence see no key, and whether scores are large.
+// Sizes: B, T, H, G, K, the number of first tokens of a sequence that attend to no key, and 1 for
+// large scores.
 AttentionShape shape_of(const Sizes& s) {
   return {s[0], s[1], s[2], s[3], s[4]};
 }
-// T = 1, T beside a multiple of any tile, one kv head, as many as query heads, between; odd K. The
-// one of 530 tokens takes two passes backward of 3 threads, else one. Some tokens of a block, all
-// of several blocks, all of a sequence without a key. Scores up to +-1e3: the running maximum jumps
-// by hundreds, most exponentials are 0, and many a softmax has one 1.
+// The fixed shapes have:
+//   - T = 1, T next to a multiple of any tile, and odd K;
+//   - one kv head, one per query head, and numbers between;
+//   - 530 tokens, whose backward takes two passes with 3 threads, else one;
+//   - no key for some tokens of a block, for all of several blocks, and for a whole sequence;
+//   - scores up to +-1e3: the running maximum jumps by hundreds, most exponentials are 0, and many
+//     rows of the softmax have a single 1.
 const std::vector<Sizes> kFixed{
     {1, 1, 1, 1, 1, 0, 0},      {2, 1, 3, 1, 16, 0, 0},   {1, 2, 2, 2, 5, 0, 0},
     {3, 17, 4, 2, 32, 0, 0},    {2, 65, 2, 1, 64, 0, 0},  {1, 127, 2, 2, 80, 0, 0},
@@ -24,7 +28,7 @@ const std::vector<Sizes> kFixed{
     {2, 65, 2, 1, 64, 30, 0},   {2, 65, 2, 1, 64, 65, 0}, {1, 300, 3, 1, 36, 140, 0},
     {1, 300, 3, 1, 36, 300, 0}, {1, 300, 2, 1, 36, 0, 1}, {2, 70, 2, 2, 64, 0, 1}};
 
-// On a GPU for the kernels without tensor cores, whose blocks have 32 tokens.
+// On a GPU, these shapes are for the kernels without tensor cores, whose blocks have 32 tokens.
 Sizes draw_sizes(Draw& d) {
   for (;;) {
     const auto T = d.size(most({.cpu = 700, .simulated = 75, .real = 1000})),
@@ -40,7 +44,8 @@ Sizes draw_sizes(Draw& d) {
     if (is_on_gpu() || s[0] * T * T * s[2] * K <= 1 << 22) return s;
   }
 }
-// For those with, whose blocks have 64 or 128; and blocks of queries, and of keys, without a step.
+// Shapes for the kernels with tensor cores, whose blocks have 64 or 128 tokens. Some blocks of
+// queries, and some of keys, have no step.
 const std::vector<Sizes> kTensorCores = [] {
   std::vector<Sizes> sizes{
       {2, 140, 2, 1, 64, 0, 0},    {1, 300, 1, 1, 64, 0, 0},   {2, 1, 2, 2, 64, 0, 0},
@@ -54,8 +59,8 @@ const std::vector<Sizes> kTensorCores = [] {
   return sizes;
 }();
 
-// document_start, with `given` false absent: whole sequences, or documents of up to a drawn number
-// of tokens; some tokens see no key.
+// Documents draws document_start: whole sequences, or documents of up to a drawn number of tokens;
+// some tokens attend to no key. If `given` is false, the operand is absent.
 struct Documents {
   Documents(Operator& o, const AttentionShape& s) {
     const auto blind = o.size[5];
@@ -82,7 +87,7 @@ struct Documents {
 float scale_of(const Operator& o) {
   return o.size[6] == 1 ? 30.0f : 2.0f;
 }
-// An fp32 score of 1e3 is off by some 1e-4, and so is its exponential.
+// An fp32 score of 1e3 is off by about 1e-4, and so is its exponential.
 double relative_of(const Operator& o) {
   return tolerance(o.dtype) + (o.size[6] == 1 ? 4e-4 : 0);
 }
@@ -111,9 +116,9 @@ void make_forward(Operator& o) {
   };
 }
 
-// Each of dq, dk and dv beside its own largest element, or 1 where that is less: most are 0 where
-// documents are short. dq and dk come from the difference of dout v and dout out, into which the
-// rounding of out enters: twice the tolerance.
+// The bounds of dq, dk and dv are relative to the largest element of each, but at least 1: with
+// short documents most elements are 0. dq and dk have twice the tolerance, because they come from
+// the difference of dout v and dout out, which has the rounding of out.
 void make_backward(Operator& o) {
   const auto s = shape_of(o.size);
   const Documents documents(o, s);
@@ -161,10 +166,10 @@ const bool kBackwardOnTensorCores = register_operator({.name = "TensorCoresAtten
                                                        .make = make_backward,
                                                        .dtype = DType::bf16});
 
-// B sequences of which `there` tokens are in the cache, or fewer of some, get `count` more:
-// prefill, decoding of one, and of a few at once. H, G, K. More and fewer tokens than a span of the
-// cache, of 256 keys; one query head a kv head, and several. The places after the last token
-// hold NaN, or values of others.
+// Sizes: B, `there`, `count`, H, G, K. B sequences have up to `there` tokens in the cache and get
+// `count` more: prefill, or decoding of one or a few tokens. The shapes have more and fewer tokens
+// than a span of the cache (256 keys), and one or several query heads per kv head. The cache after
+// the last token holds NaN or stale values.
 const std::vector<Sizes> kCached{
     {2, 0, 59, 6, 2, 32},   {2, 59, 9, 6, 2, 32},   {2, 83, 1, 6, 2, 32},   {1, 0, 41, 3, 1, 20},
     {1, 38, 3, 3, 1, 20},   {1, 0, 529, 1, 1, 80},  {1, 529, 9, 1, 1, 80},  {1, 559, 1, 1, 1, 80},
@@ -193,7 +198,7 @@ void make_cached(Operator& o) {
   const auto H = o.size[3], G = o.size[4], K = o.size[5], row = G * K;
   const auto capacity = there + count + o.draw.between(3, 300);
   const bool differ = there > 0 && o.coin(), stale = there > 0 && o.coin();
-  std::vector<std::int64_t> first;  // where each sequence goes on
+  std::vector<std::int64_t> first;  // the next position of each sequence
   std::vector<std::int32_t> places;
   for (std::int64_t b = 0; b < B; ++b) {
     first.push_back(differ ? o.draw.between(0, there) : there);
@@ -236,7 +241,7 @@ void make_cached(Operator& o) {
             std::copy_n(in_whole, row, in_cache);
         }
       FirstKeys starts(static_cast<std::size_t>(end), 0);
-      std::fill_n(starts.begin(), begin, static_cast<std::int32_t>(end));  // they see nothing
+      std::fill_n(starts.begin(), begin, static_cast<std::int32_t>(end));  // attend to no key
       const auto all = reference::attention(whole, starts, s).out;
       expected.insert(expected.end(), all.begin() + begin * H * K, all.end());
     }

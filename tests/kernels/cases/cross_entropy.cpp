@@ -7,15 +7,16 @@
 
 namespace lockstep::testing::cross_entropy_cases {
 
-// Logits [rows, columns], of which the columns from `vocabulary` on hold what must never count.
+// Logits [rows, columns]. From column `vocabulary` on, padding holds values that would change any
+// result that depends on them.
 Tensor draw_logits(Operator& o, std::int64_t rows, std::int64_t columns, std::int64_t vocabulary) {
   const auto logits = o.random({rows, columns}, o.dtype, 8);
   for (std::int64_t i = 0; i < logits.elements(); ++i)
     if (i % columns >= vocabulary) Bench::set(logits, i, i % 2 == 0 ? std::nan("") : 1e30);
   return logits;
 }
-// None, some, nearly all or all of the rows masked; of a GPU's few draws, some in most. Every fifth
-// at a fixed shape.
+// None, some, nearly all or all rows are masked. A GPU has few draws: most of them mask some rows.
+// A fixed shape masks every fifth row.
 std::vector<std::int32_t> draw_targets(Operator& o, std::int64_t rows, std::int64_t vocabulary) {
   const std::int64_t percents[] = {0, 20, 95, 100};
   const auto masked = o.is_fixed()                              ? 0
@@ -27,7 +28,7 @@ std::vector<std::int32_t> draw_targets(Operator& o, std::int64_t rows, std::int6
   return targets;
 }
 
-// Rows of packs, or of any size.
+// Rows are multiples of packs, or of any size.
 const std::vector<Sizes> kFixed{{1, 1, 1},     {3, 16, 16},     {5, 40, 33},      {37, 300, 300},
                                 {9, 300, 257}, {2, 9000, 8999}, {4, 50304, 50257}};
 Sizes draw_sizes(Draw& d) {
@@ -50,7 +51,7 @@ CrossEntropy draw_options(Operator& o, std::int64_t vocabulary) {
           .z_loss = o.coin() ? 1e-2f : 0.0f};
 }
 
-// Evaluation takes no z_loss.
+// Evaluation has no z_loss.
 template <bool kGradient>
 void make(Operator& o) {
   const auto rows = o.size[0], columns = o.size[1], vocabulary = o.size[2];
@@ -88,7 +89,7 @@ const bool kGradient = register_for_types({.name = "CrossEntropyGradient",
                                            .draw_sizes = draw_sizes,
                                            .make = make<true>});
 
-// Columns divided over 1 to 5 ranks, of which some may hold padding alone.
+// Columns are divided among 1 to 5 ranks. Some ranks may hold only padding.
 const bool kRanks = register_for_types(
     {.name = "CrossEntropyInParts",
      .draw_sizes = [](Draw& d) -> Sizes {
@@ -156,7 +157,7 @@ const bool kRanks = register_for_types(
              const auto gradient = reference::cross_entropy_gradient(whole, classes, setting);
              setting.z_loss = 0;
              const auto plain = reference::cross_entropy(whole, classes, setting);
-             r.checked(parts);  // by what is made of them
+             r.checked(parts);  // by the results that depend on them
              for (std::int64_t rank = 0; rank < ranks; ++rank) {
                const auto& own = all[static_cast<std::size_t>(rank)];
                r.close(own.plain, plain);
@@ -203,8 +204,8 @@ const bool kSum = register_operator(
            };
          }});
 
-// One row of 40 logits, in [-1, 1] except some: what holds of its losses and gradient, also where
-// another rank has the bad ones (`other`: 40 more).
+// Row computes the losses and the gradient of a row of 40 logits, which are in [-1, 1] except the
+// bad ones. With `of_other`, another rank with 40 more logits has the bad ones.
 struct Row {
   Row(Operator& o, std::int32_t target, const std::vector<std::pair<std::int64_t, double>>& bad,
       bool of_other, const Bound& bound) {
@@ -212,7 +213,7 @@ struct Row {
     for (const auto& [at, value] : bad)
       Bench::set(of_other ? others : own, at, value);
     logits = o.changes("gradient", own, bound);
-    // Not poisoned: that is NaN.
+    // Not poisoned, because poison is NaN.
     losses = o.changes("loss", o.random({1}, DType::fp32), bound);
     plain = o.changes("loss of evaluation", o.random({1}, DType::fp32), bound);
     const auto targets = o.integers(std::vector<std::int32_t>{target});
@@ -236,9 +237,9 @@ struct Row {
   Operand logits, losses, plain;
 };
 
-// A NaN that turned into a small number would let a broken step pass for a good one: also of
-// another rank, since all must skip the step. But -infinity is a token that cannot come, also where
-// a rank has no other.
+// A NaN that became a small number would hide a broken step. This also holds for a NaN of another
+// rank, because all ranks must skip the step. But -infinity is an impossible token, even if a rank
+// has no other tokens.
 const double kInfinity = std::numeric_limits<double>::infinity();
 const std::vector<Sizes> kBad{{0, 0, 0}, {17, 0, 0}, {36, 0, 0}, {0, 1, 0}, {17, 1, 0}, {36, 1, 0},
                               {0, 0, 1}, {17, 0, 1}, {36, 0, 1}, {0, 1, 1}, {17, 1, 1}, {36, 1, 1}};
@@ -284,7 +285,7 @@ const bool kLarge = register_for_types(
        };
      }});
 
-// Rows of larger tensors are taken alone.
+// The call changes only some rows of larger tensors.
 const bool kRows = register_for_types(
     {.name = "CrossEntropyOfSomeRows", .fixed = {{0}}, .on_gpu = {{0}}, .make = [](Operator& o) {
        const auto logits =

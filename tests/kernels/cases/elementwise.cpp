@@ -6,13 +6,13 @@
 
 namespace lockstep::testing::elementwise_cases {
 
-// Around the sizes of vectors, blocks and pieces of threads.
+// Sizes around those of vectors, blocks and pieces of threads.
 const std::vector<Sizes> kFixed{{1}, {15}, {16}, {17}, {63}, {65}, {1000}, {16384}, {70001}};
 Sizes draw_size(Draw& d) {
   return {d.size(most({.cpu = 5000, .simulated = 5000, .real = 5000000}))};
 }
 
-// A part that begins anywhere, so that packs do not fit everywhere; the rest stays.
+// A part that begins at any element, aligned to packs or not. The rest must not change.
 struct Range {
   std::int64_t first, count;
   Tensor of(const Tensor& t) const { return t.rows(first, count); }
@@ -45,7 +45,7 @@ const bool kFill = register_for_types(
        };
      }});
 
-// Rounded once, or copied.
+// Elements are rounded once, or copied.
 const bool kConvert = register_for_types(
     {.name = "Convert", .fixed = kFixed, .draw_sizes = draw_size, .make = [](Operator& o) {
        const auto n = o.size[0];

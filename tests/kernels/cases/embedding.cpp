@@ -15,7 +15,7 @@ Sizes draw_sizes(Draw& d) {
           d.size(most({.cpu = 100, .simulated = 300, .real = 300}))};
 }
 
-// Ids of [0, rows): any, a few, or all alike; maybe the first half all alike.
+// Ids in [0, rows): any, a few, or a single one. As an option, the ids of the first half are equal.
 std::vector<std::int32_t> draw_ids(Operator& o, std::int64_t N, std::int64_t rows) {
   const std::int64_t bounds[] = {1, std::min<std::int64_t>(rows, 3), rows};
   const auto bound = bounds[o.is_fixed() ? 2 : o.draw.between(0, 2)];
@@ -27,8 +27,8 @@ std::vector<std::int32_t> draw_ids(Operator& o, std::int64_t N, std::int64_t row
   return ids;
 }
 
-// The ids and positions of a batch; and, as an option, one rank's part of the table and of the
-// tokens whose positions are added: any, none or all.
+// Batch draws the ids and positions of a batch. As an option, it is a rank with a part of the
+// table, which adds the positions of some tokens: any, none or all.
 struct Batch {
   explicit Batch(Operator& o)
       : N(o.size[0]), D(o.size[1]), V(o.size[2]), P(o.size[3]), learned(o.coin()) {
@@ -44,7 +44,7 @@ struct Batch {
     ids = o.integers(all_ids, {N});
     positions = o.integers(all_positions, {N});
   }
-  // Which row of its table token n takes; -1: none.
+  // The row of token n in the table of the rank; -1: none.
   std::int64_t row(std::int64_t n) const {
     const auto at = all_ids[static_cast<std::size_t>(n)] - part.first_id;
     return at >= 0 && at < rows ? at : -1;
@@ -90,8 +90,8 @@ const bool kForward = register_for_types(
        };
      }});
 
-// fp32 sums in the order of n: the result is exact on a CPU. What the parts of ranks make adds up
-// to the whole, then.
+// Sums are fp32, in the order of n, so the result is exact on a CPU. Therefore the sum over the
+// parts of all ranks is the whole.
 const bool kBackward = register_for_types(
     {.name = "EmbeddingBackward",
      .fixed = kFixed,

@@ -9,8 +9,9 @@ namespace lockstep::testing::layernorm_cases {
 
 const std::vector<Sizes> kFixed{{1, 2}, {3, 16}, {7, 33}, {9, 35}, {70, 50}, {300, 20}, {64, 768}};
 
-// Rounding of s - mean is divided by the spread, and that of rstd by its square: of a few columns
-// the spread may be small. On a GPU: a row of one element has a variance of nothing but rounding.
+// The rounding of s - mean is divided by the deviation, and that of rstd by its square. With few
+// columns the deviation may be small. On a GPU, the variance of a row of one element is only
+// rounding.
 const bool kForward = register_for_types(
     {.name = "LayerNormForward",
      .fixed = kFixed,
@@ -48,7 +49,7 @@ const bool kForward = register_for_types(
            };
          }});
 
-// On a GPU also rows that have 8 packs a thread, of a full pack and of one element.
+// On a GPU also rows with 8 packs per thread: packs of full size, and of one element.
 const bool kBackward = register_for_types(
     {.name = "LayerNormBackward",
      .fixed = kFixed,

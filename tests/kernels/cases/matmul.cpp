@@ -7,9 +7,9 @@
 
 namespace lockstep::testing::matmul_cases {
 
-// N tokens, I inputs, O outputs: none, single elements, primes, a row or two (decoding), and sizes
-// past every block of the packed kernel in each dimension in turn; the last three also take several
-// blocks of the depth over several packings of rows and panels of columns.
+// N tokens, I inputs, O outputs. There are shapes with no tokens, single elements, primes, one or
+// two rows (decoding), and, for each dimension, a size beyond every block of the packed kernel. The
+// last three also have several blocks of depth, packings of rows and panels of columns.
 const std::vector<Sizes> kFixed{
     {0, 16, 8},      {1, 1, 1},      {1, 7, 3},        {2, 64, 130},    {5, 131, 17},
     {13, 48, 96},    {16, 259, 101}, {17, 31, 53},     {40, 96, 64},    {97, 101, 89},
@@ -17,7 +17,7 @@ const std::vector<Sizes> kFixed{
     {30, 20, 1700},  {1700, 20, 30}, {100, 1700, 130}, {70, 130, 1700}, {1700, 100, 130}};
 const std::vector<Sizes> kOnGpu{{0, 16, 8}};
 
-// On a CPU products small enough for the reference, long in one dimension or middling in two.
+// On a CPU, matmuls are small enough for the reference: long in one dimension or medium in two.
 template <int kTokensOnGpu>
 Sizes draw_sizes(Draw& d) {
   const auto columns = [&] { return d.coin() ? d.size(24) : 8 * d.between(1, 4); };
@@ -46,12 +46,12 @@ const bool kForward = register_for_types(
        const auto N = o.size[0], I = o.size[1], O = o.size[2];
        const bool biased = o.coin(), gelu = o.coin(), adds = o.coin();
        const auto type = o.coin() ? DType::fp32 : o.dtype;
-       // Sums around 1, where GELU bends.
+       // Sums are around 1, where GELU is curved.
        const bool small = !is_on_gpu() && (gelu || !o.is_fixed());
        const auto x = o.in({N, I}, small ? 2 / std::sqrt(static_cast<float>(I)) : 1);
        const auto weight = o.in({O, I}), bias = biased ? o.in({O}) : Operand{};
        const auto residual = adds ? o.in({N, O}, type) : Operand{};
-       // Where sums are of bf16, so are the roundings in between.
+       // If y is bf16, so are the roundings before it.
        const Bound bound{.drawn_scale = 1, .gpu_scale = root(I)};
        const auto pre_gelu = gelu ? o.out("pre_gelu", {N, O}, type, bound) : Operand{};
        const auto y = o.out("y", {N, O}, type, bound);
@@ -126,10 +126,10 @@ const bool kWeight = register_for_types(
        };
      }});
 
-// a [R, K], b [C, K] in fp8, against float64 over the values that codes and scales stand for. With
-// `small`, whole numbers of which every sum fits in the 13 bits that Hopper's tensor cores keep;
-// other sums are cut: before each promotion to fp32 to 13 bits, and where they are fast, all along
-// K.
+// Multiplies a [R, K] and b [C, K] in fp8. The reference is float64 over the values of codes and
+// scales. With `small`, the values are whole numbers, and every sum fits in the 13 bits that
+// Hopper's tensor cores keep. Other sums are cut to 13 bits before each promotion to fp32; with
+// `fast`, along the whole of K.
 bool register_fp8(const char* suffix, Scaling a_scaling, Scaling b_scaling) {
   const bool whole = a_scaling == Scaling::tensor;
   const auto unit = whole ? 16 : 128;
@@ -160,7 +160,7 @@ bool register_fp8(const char* suffix, Scaling a_scaling, Scaling b_scaling) {
              const auto a = make(types == 1 ? DType::fp8_e5m2 : DType::fp8_e4m3, a_scaling, {R, K});
              const auto w = make(types == 2 ? DType::fp8_e5m2 : DType::fp8_e4m3, b_scaling, {C, K});
              const auto type = o.coin() ? DType::bf16 : DType::fp32;
-             const float like = small ? 10.0f : 1e5f;  // a product
+             const float like = small ? 10.0f : 1e5f;  // the size of an element of y
              const auto bias =
                  type == DType::bf16 && o.coin() ? o.in({C}, DType::bf16, like) : Operand{};
              const double cut = small ? 0 : fast ? 8e-3 : 0x1p-12;

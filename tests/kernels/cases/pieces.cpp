@@ -13,7 +13,7 @@ DType other_type(Operator& o) {
   return o.dtype == DType::fp32 ? DType::bf16 : DType::fp32;
 }
 
-// Columns of each piece in the order of the second index: columns of packs, or any.
+// Columns of each piece, in the order of the second index. Columns are multiples of packs, or any.
 const bool kPack = register_for_types(
     {.name = "PackPieces",
      .fixed = {{1, 1, 1, 0, 1}, {3, 4, 40, 8, 16}, {2, 5, 37, 5, 31}, {2, 3, 40000, 100, 39000}},
@@ -41,7 +41,8 @@ const bool kPack = register_for_types(
            };
          }});
 
-// Exactly: fp32 sums in the order of the contract, on a GPU too; and near the float64 sum.
+// Sums are fp32, exactly in the order of kernels/pieces.h, also on a GPU. They are close to the
+// float64 sum.
 const bool kSum = register_for_types(
     {.name = "SumPieces",  // P, C (of the bias), rows
      .fixed = {{1, 1, 1}, {2, 35000, 2}, {3, 37, 50}, {8, 777, 60}, {1000, 15, 3}},
@@ -61,7 +62,7 @@ const bool kSum = register_for_types(
            const auto out =
                add ? o.changes("out", o.random({n}, to), kExact) : o.out("out", {n}, to, kExact);
            const auto absmax = o.absmax_of(out);
-           // With `add` the residual may be what out held before, which is then added twice.
+           // With `add`, the residual may be the previous value of out, which is then added twice.
            const auto past = !residual                          ? Operand{}
                              : add && to == o.dtype && o.coin() ? out
                                                                 : o.in({n});
@@ -97,7 +98,7 @@ const bool kSum = register_for_types(
            };
          }});
 
-// The contract, element by element; added to the previous value.
+// The sum of kernels/content_hash.h, element by element.
 std::uint64_t hash_of(ConstTensor x, const HashPlace& p) {
   std::uint64_t sum = 0;
   for (std::int64_t i = 0; i < x.elements(); ++i) {

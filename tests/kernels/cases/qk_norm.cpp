@@ -4,7 +4,7 @@
 
 namespace lockstep::testing::qk_norm_cases {
 
-// Not K = 1, whose gradient is zero by algebra. An odd K does not turn.
+// No shape has K = 1, because its gradient is zero by algebra. Heads with odd K are not rotated.
 const std::vector<Sizes> kFixed{{1, 1, 1, 3}, {3, 4, 2, 16},  {70, 3, 3, 33}, {40, 6, 1, 128},
                                 {1, 1, 1, 2}, {70, 3, 3, 34}, {100, 4, 2, 40}};
 Sizes draw_sizes(Draw& d) {
@@ -19,9 +19,9 @@ Turns draw_turns(Operator& o, const Heads& s) {
   return s.K % 2 == 0 && o.coin() ? Turns(o, s, {}) : Turns();
 }
 
-// One pass rounds once: an element of bf16 is off by half a unit of its own in the last place, and
-// what fp32 lost. Rounded between norm and RoPE, it could be off by that of its partner. Values are
-// copied.
+// One pass rounds once: the error of a bf16 element is half a unit in its own last place and the
+// error of fp32. With a rounding between norm and RoPE, the error could be half a unit of its
+// partner. Values are copied.
 const bool kForward = register_for_types(
     {.name = "QkNormForward", .fixed = kFixed, .draw_sizes = draw_sizes, .make = [](Operator& o) {
        const Heads s{o.size};

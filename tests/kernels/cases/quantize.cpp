@@ -5,7 +5,7 @@
 
 namespace lockstep::testing::quantize_cases {
 
-// Every code and scale of m, which stands for value(r, c): the scalar conversion gives them.
+// Compares every fp8 value and scale of m with the scalar conversion of value(r, c).
 template <class Value>
 void check_codes(const ConstFp8Matrix& m, float absmax, Value&& value) {
   const auto type = m.q.dtype;
@@ -38,9 +38,9 @@ void check_codes(const ConstFp8Matrix& m, float absmax, Value&& value) {
     }
 }
 
-// Magnitudes differ, from run to run and row to row; or, on a GPU, every exponent, NaNs and
-// infinities too, but no signalling NaN, of which the fmaxf of a CPU makes a NaN, that of a GPU
-// not.
+// Magnitudes differ between runs of 128 elements and between rows. As an option on a GPU, all
+// exponents, NaNs and infinities occur. Signalling NaNs do not: fmaxf of a CPU makes a NaN of them,
+// fmaxf of a GPU does not.
 Tensor draw_matrix(Operator& o, std::int64_t R, std::int64_t C) {
   const auto x = o.random({R, C}, DType::bf16);
   const bool any = is_on_gpu() && o.coin();
@@ -74,7 +74,7 @@ void make(Operator& o, const Fp8Case& c) {
     return Matrix{o.out("codes", shape, c.type, kExact),
                   o.out("scales", scales_shape(c.scaling, shape), DType::fp32, kExact)};
   };
-  // Both, or one.
+  // Both matrices are written, or one.
   const bool straight = !o.coin(), transposed = !straight || !o.coin();
   const auto q = make_out({R, C}), turned = make_out({C, R});
   o.call = [=](const On& on) {

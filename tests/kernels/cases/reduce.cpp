@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::reduce_cases {
 
-// Around the chunks of threads; of packs and of other sizes, and of nothing.
+// Sizes around the chunks of threads, multiples of packs or not, and 0.
 const std::vector<Sizes> kFixed{{0}, {1}, {15}, {64}, {65}, {4097}, {65536}, {65537}, {1000003}};
 Sizes draw_size(Draw& d) {
   const auto n = d.size(most({.cpu = 40000, .simulated = 40000, .real = 4000000}));
@@ -21,7 +21,7 @@ double sum_of_squares_of(const Doubles& x) {
 }
 constexpr Bound kSum{.drawn_scale = 1, .gpu_scale = 1, .relative = 3e-7};
 
-// Also of a view that begins between packs.
+// As an option, the view begins between packs.
 const bool kSquares =
     register_for_types({.name = "SumOfSquares",
                         .fixed = kFixed,
@@ -43,7 +43,7 @@ const bool kSquares =
                           };
                         }});
 
-// Of packs, or not: more than one launch of a GPU is told.
+// More tensors than one launch of a GPU takes. Their sizes are multiples of packs, or not.
 const bool kMany =
     register_for_types({.name = "SumOfSquaresOfMany",
                         .fixed = {{1}, {8}},
@@ -76,7 +76,7 @@ const bool kMany =
                           };
                         }});
 
-// NaNs are left out.
+// NaNs are ignored.
 const bool kAbsmax = register_for_types(
     {.name = "Absmax",
      .fixed = kFixed,

@@ -37,8 +37,8 @@ const bool kForward = register_for_types(
            };
          }});
 
-// A row of one element near 0 has a large rstd and, by algebra, no gradient. On a GPU: also rows
-// that have 8 packs a thread, of a full pack and of one element.
+// A row of one element near 0 has a large rstd and, by algebra, no gradient. On a GPU also rows
+// with 8 packs per thread: packs of full size, and of one element.
 const bool kBackward = register_for_types(
     {.name = "RmsNormBackward",
      .fixed = {{1, 1}, {3, 16}, {70, 33}, {300, 50}, {64, 768}},

@@ -9,7 +9,7 @@ std::optional<RopeScaling> draw_scaling(Operator& o) {
   return o.coin() ? std::optional(kShortScaling) : std::nullopt;
 }
 
-// Angles are rounded to fp32, some 2^-24 of up to P, and so are frequencies.
+// Angles of up to P are rounded to fp32, by about 2^-24 of their size, and so are frequencies.
 const bool kTable = register_operator(
     {.name = "RopeTable",
      .draw_sizes = [](Draw& d) -> Sizes {

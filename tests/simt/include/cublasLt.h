@@ -1,5 +1,5 @@
-// In place of cuBLASLt's header: what kernels/cublas.cu uses of it, computed on the CPU
-// (tests/simt/cublas.cpp).
+// Replaces the header of cuBLASLt with the part that kernels/cublas.cu uses; tests/simt/cublas.cpp
+// computes it on the CPU.
 #pragma once
 
 #include <cstddef>

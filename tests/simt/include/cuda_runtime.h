@@ -1,5 +1,5 @@
-// In place of CUDA's header when a .cu file is compiled for tests/simt: the words of CUDA C++ that
-// the kernels use, and the part of the runtime that their launchers use.
+// Replaces the header of CUDA when a .cu file is compiled for tests/simt. It has the keywords of
+// CUDA C++ that the kernels use, and the part of the runtime that their launchers use.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 #define __restrict__
 #define __shared__ static thread_local __attribute__((aligned(256)))
 
-// threadIdx.x and so on: objects without data that ask who runs.
+// threadIdx.x and so on: objects without data that read the index of the running thread.
 template <auto vector, auto component>
 struct SimtComponent {
   operator unsigned() const { return simt::self().*vector.*component; }  // NOLINT: as in CUDA
@@ -96,7 +96,7 @@ inline int __all_sync(unsigned mask, int predicate) {
   return __ballot_sync(mask, predicate) == mask;
 }
 
-// Their accesses are no others, so g++ must not report them.
+// atomic() checks these accesses, so g++ must not report them.
 template <class T>
 [[gnu::no_sanitize_thread]] T atomicAdd(T* address, std::type_identity_t<T> value) {
   simt::atomic(address, sizeof *address);

@@ -1,5 +1,5 @@
-// In place of CUDA's header: the runtime as tests/simt has it. Every call is done when it returns,
-// or, of a captured stream, when the graph is launched.
+// Replaces the header of CUDA with the runtime of tests/simt. Every call is done when it returns;
+// on a captured stream, when the graph is launched.
 #pragma once
 
 #include <cstddef>

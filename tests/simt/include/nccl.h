@@ -1,5 +1,5 @@
-// In place of NCCL's header: the part of it that dist/nccl_world.cpp asks for, as
-// tests/simt/nccl.cpp has it.
+// Replaces the header of NCCL with the part that dist/nccl_world.cpp uses; tests/simt/nccl.cpp
+// implements it.
 #pragma once
 
 #include <cstddef>

@@ -25,8 +25,8 @@ Config config_of(const Case& one) {
   return c;
 }
 
-// What loaders of all ranks that read data hand out in a step: all sequences, and those of them
-// that are masked.
+// Counts the sequences that the loaders of all data parallel ranks return in a step: all, and the
+// masked ones.
 std::pair<std::int64_t, std::int64_t> read(const Config& c, const std::filesystem::path& dataset) {
   std::int64_t all = 0, masked = 0;
   const auto ranks = static_cast<int>(c.layout.ranks / c.layout.tensor);
@@ -68,7 +68,7 @@ TEST(BatchSplit, a_step_is_split_as_loaders_read_it) {
   }
 }
 
-TEST(BatchSplit, says_what_is_masked_and_what_would_leave_none) {
+TEST(BatchSplit, reports_masked_sequences_and_how_to_avoid_them) {
   for (const Case& one : {Case{512, 1024, 1, 1, 1024}, Case{6, 2, 1, 2, 8}, Case{3, 1, 1, 2, 4}}) {
     const auto text = masked_in_words(config_of(one));
     for (const auto number : {one.sequences, one.computed, one.computed - one.sequences})

@@ -37,7 +37,7 @@ class ReplayTest : public ::testing::Test {
   std::filesystem::path metrics_ = directory_ / "metrics.jsonl";
 };
 
-TEST_F(ReplayTest, recorded_steps_are_the_bits_that_were) {
+TEST_F(ReplayTest, recorded_steps_read_back_bit_for_bit) {
   record(1, 4);
   const auto steps = recorded_steps(metrics_, 2);
   ASSERT_EQ(steps.size(), 2u);
@@ -46,7 +46,7 @@ TEST_F(ReplayTest, recorded_steps_are_the_bits_that_were) {
   EXPECT_TRUE(recorded_steps(directory_ / "absent", 0).empty());
 }
 
-TEST_F(ReplayTest, a_line_without_its_end_counts_nothing_and_a_damaged_one_is_named) {
+TEST_F(ReplayTest, a_partial_last_line_is_ignored_and_a_damaged_line_is_an_error_that_names_it) {
   record(1, 2);
   std::ofstream(metrics_, std::ios::app) << R"({"step":3,"loss":1)";
   EXPECT_EQ(recorded_steps(metrics_, 0).size(), 2u);
@@ -56,7 +56,7 @@ TEST_F(ReplayTest, a_line_without_its_end_counts_nothing_and_a_damaged_one_is_na
   EXPECT_EQ(recorded_steps(metrics_, 3).size(), 0u);  // later steps are not affected
 }
 
-TEST_F(ReplayTest, begins_at_the_newest_checkpoint_that_enough_steps_follow) {
+TEST_F(ReplayTest, begins_at_the_newest_checkpoint_with_enough_steps_after_it) {
   EXPECT_EQ(found({10}, 5), std::pair(-1L, 0L));
   record(1, 33);
   EXPECT_EQ(found({10, 20, 30}, 3), std::pair(30L, 3L));
@@ -70,7 +70,7 @@ TEST_F(ReplayTest, begins_at_the_newest_checkpoint_that_enough_steps_follow) {
   EXPECT_EQ(found({35}, 10), std::pair(35L, 5L));
 }
 
-TEST_F(ReplayTest, a_step_that_does_not_come_again_is_said_with_both_values) {
+TEST_F(ReplayTest, a_step_that_differs_is_an_error_with_both_values) {
   const auto nan = std::numeric_limits<double>::quiet_NaN();
   const RecordedStep recorded{7, 0.1, 3.25, 0.5, "00000000000000aa"};
   EXPECT_NO_THROW(check_again(recorded, recorded));

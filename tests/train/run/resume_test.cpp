@@ -45,7 +45,7 @@ struct Resume : ::testing::Test {
   RunFacts facts{.config = config, .settings = settings, .history = kHistory, .threads = 2};
 };
 
-TEST_F(Resume, progress_comes_back_bit_for_bit) {
+TEST_F(Resume, progress_is_restored_bit_for_bit) {
   RunProgress progress{
       .step = 7, .first_sample = 1234, .tokens_seen = 99, .good_step = 5, .statistics = {}};
   for (int i = 0; i < 200; ++i) {
@@ -71,8 +71,8 @@ TEST_F(Resume, progress_comes_back_bit_for_bit) {
   }
 }
 
-// Of a shared file system ranks may see different states.
-TEST_F(Resume, imported_weights_are_there_where_rank_0_sees_them) {
+// Ranks may see different states of a shared file system.
+TEST_F(Resume, imported_weights_exist_for_all_ranks_if_rank_0_sees_them) {
   const TemporaryDirectory temporary;
   Json about;
   about.set("imported_from", "elsewhere");
@@ -95,7 +95,7 @@ TEST_F(Resume, imported_weights_are_there_where_rank_0_sees_them) {
   EXPECT_EQ(found("trained", "imported"), (Both{false, false}));
 }
 
-TEST_F(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
+TEST_F(Resume, the_numerics_record_of_a_gpu_is_saved_and_a_cpu_has_none) {
   EXPECT_EQ(describe_run({}, facts).at("numerics").find("products"), nullptr);
   const NumericsRecord record{.device = "NVIDIA H200",
                               .driver = "13.0",
@@ -111,8 +111,8 @@ TEST_F(Resume, what_a_gpu_computes_with_is_kept_and_the_cpu_has_none) {
   EXPECT_EQ(back.products.algorithms, record.products.algorithms);
 }
 
-// Two runs of the same settings differ in their bits where one took cuDNN and the other did not.
-TEST_F(Resume, another_computer_or_attention_is_warned_of) {
+// Two runs with the same settings differ in their bits if only one of them uses cuDNN.
+TEST_F(Resume, a_different_attention_is_a_warning) {
   facts.device = "NVIDIA H200";
   const auto before = describe_run({}, facts);
   EXPECT_EQ(before.at("numerics").at("attention").as_string(), "own kernels");
@@ -122,7 +122,7 @@ TEST_F(Resume, another_computer_or_attention_is_warned_of) {
              [&] { log_changes(before, facts); });
 }
 
-TEST_F(Resume, a_longer_schedule_that_learns_faster_again_is_warned_of) {
+TEST_F(Resume, a_longer_schedule_that_raises_the_learning_rate_again_is_a_warning) {
   config.schedule.kind = Config::Decay::cosine;
   config.schedule.decay_fraction = 1;
   config.train.steps = 100;
@@ -135,25 +135,25 @@ TEST_F(Resume, a_longer_schedule_that_learns_faster_again_is_warned_of) {
   expect_log(kReader, "a longer schedule", {"100", "200"}, [&] { log_changes(before, facts); });
   config.schedule.kind = Config::Decay::constant;
   EXPECT_EQ(log_of_changes(before), "");
-  // Within the warmup it grows.
+  // Within the warmup the rate rises anyway.
   config.schedule.warmup_steps = 1000;
   config.train.steps = 100;
   EXPECT_EQ(log_of_changes(before), "");
 }
 
-TEST_F(Resume, a_checkpoint_of_weights_alone_is_refused_with_the_way_out) {
+TEST_F(Resume, a_checkpoint_of_only_weights_is_rejected_with_a_remedy) {
   Json about;
   about.set("step", 0);
   expect_refusal<ConfigError>(kReader, "weights alone", {"--init-from"},
                               [&] { check_resume(about, facts, kSameRows, false); });
 }
 
-TEST(SameModel, every_family_is_the_same_as_what_its_checkpoint_says) {
+TEST(SameModel, every_family_matches_the_config_that_it_writes) {
   for (const auto family : kFamilies) {
     auto here = model_of(family);
     const auto there = config_from_huggingface(config_to_huggingface(here), "file");
     check_same_model(there, here, "a file holds");
-    here.init_std = 0.5f;  // what weights start from is no part of a model
+    here.init_std = 0.5f;  // initialization is not a property of a trained model
     check_same_model(there, here, "a file holds");
     here.max_positions = 32;
     if (family == Family::gpt2) {
@@ -164,7 +164,7 @@ TEST(SameModel, every_family_is_the_same_as_what_its_checkpoint_says) {
   }
 }
 
-TEST(SameModel, what_is_said_otherwise_is_the_same) {
+TEST(SameModel, equivalent_values_match) {
   auto here = model_of(Family::smollm3), there = here;
   here.no_rope_every = 0;
   there.no_rope_every = there.layers + 1;  // `transformers` may write 4 for three layers

@@ -29,7 +29,7 @@ class MachineFilesTest : public ::testing::Test {
   const Tokens tokens_ = random_documents(500);
 };
 
-TEST_F(MachineFilesTest, ranks_of_a_machine_read_by_its_first) {
+TEST_F(MachineFilesTest, ranks_of_a_host_read_through_its_first_rank) {
   run_thread_ranks(3, [&](World& world) {
     RunShards files({}, world);
     expect_all_tokens(files);
@@ -44,8 +44,8 @@ TEST_F(MachineFilesTest, ranks_of_a_machine_read_by_its_first) {
   });
 }
 
-// As a container of its own has it.
-TEST_F(MachineFilesTest, a_rank_that_cannot_reach_the_first_one_opens_files_itself) {
+// A rank in its own container has its own network.
+TEST_F(MachineFilesTest, a_rank_that_cannot_reach_the_first_rank_opens_files_itself) {
   std::atomic<bool> may_leave = true;
   run_thread_ranks(3, [&](World& world) {
     if (world.rank() == 1) may_leave = unshare(CLONE_NEWNET) == 0;  // of this thread alone
@@ -65,7 +65,7 @@ TEST_F(MachineFilesTest, a_rank_that_cannot_reach_the_first_one_opens_files_itse
   if (!may_leave) GTEST_SKIP() << "a thread may not have a network of its own here";
 }
 
-TEST_F(MachineFilesTest, a_rank_alone_needs_nobody) {
+TEST_F(MachineFilesTest, a_single_rank_reads_files_even_after_stop) {
   LoneWorld world;
   RunShards files({}, world);
   expect_all_tokens(files);
@@ -73,7 +73,7 @@ TEST_F(MachineFilesTest, a_rank_alone_needs_nobody) {
   expect_all_tokens(files);
 }
 
-TEST(RunShards, room_is_needed_of_each_source_once) {
+TEST(RunShards, a_shuffled_source_opens_more_shards_at_once_and_a_local_one_needs_no_cache) {
   Loader::Config reads;
   reads.sources = {{.paths = {"a"}}};
   reads.shuffle_shards = 4;
@@ -82,10 +82,10 @@ TEST(RunShards, room_is_needed_of_each_source_once) {
   EXPECT_EQ(Loader::shards_at_once(reads), 3);
   LoneWorld world;
   RunShards files({}, world);
-  files.need_room({reads});  // what is local needs none
+  files.need_room({reads});  // no error, because the source is local
 }
 
-TEST(RunShards, counts_in_words) {
+TEST(RunShards, describes_the_change_of_its_counts) {
   ShardCache::Counts before{.hits = 2, .misses = 1, .fetched = 3, .fetched_bytes = 1'000'000},
       now = before;
   EXPECT_EQ(in_words(now, before), "");

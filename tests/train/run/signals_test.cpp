@@ -11,7 +11,7 @@ namespace lockstep::signals_test {
 
 using namespace std::chrono_literals;
 
-// Whatever this process was started with: nohup ignores SIGHUP, some launchers SIGPIPE.
+// Resets the signals, because nohup ignores SIGHUP and some launchers ignore SIGPIPE.
 class Signals : public ::testing::Test {
  protected:
   Signals() {
@@ -20,7 +20,7 @@ class Signals : public ::testing::Test {
   }
 };
 
-TEST_F(Signals, nothing_is_asked_before_a_signal_and_after_it_the_exit_code_is_known) {
+TEST_F(Signals, each_signal_has_its_exit_code_and_before_it_there_is_none) {
   for (const auto& [signal, code] :
        {std::pair{SIGINT, 130}, {SIGTERM, 75}, {SIGUSR1, 75}, {SIGHUP, 75}}) {
     const StopSignals signals;
@@ -30,7 +30,7 @@ TEST_F(Signals, nothing_is_asked_before_a_signal_and_after_it_the_exit_code_is_k
   }
 }
 
-// The exit code of a child that is sent `first`, then after a pause `second`, and would go on.
+// The exit code of a child that gets `first`, then after a pause `second`, and then exits.
 int exit_after(int first, std::chrono::milliseconds pause, int second) {
   const pid_t child = fork();
   if (child == 0) {
@@ -56,12 +56,12 @@ TEST_F(Signals, a_signal_that_is_delivered_twice_is_one_request) {
   EXPECT_EQ(exit_after(SIGTERM, 0ms, SIGTERM), 75);
 }
 
-TEST_F(Signals, a_terminal_that_goes_twice_is_one_request) {
+TEST_F(Signals, repeated_hangups_are_one_request) {
   EXPECT_EQ(exit_after(SIGHUP, 150ms, SIGHUP), 75);
   EXPECT_EQ(exit_after(SIGHUP, 0ms, SIGTERM), 128 + SIGTERM);
 }
 
-TEST_F(Signals, a_closed_pipe_and_a_hangup_under_nohup_are_nothing) {
+TEST_F(Signals, a_closed_pipe_and_a_hangup_under_nohup_are_ignored) {
   std::signal(SIGHUP, SIG_IGN);
   {
     const StopSignals signals;
@@ -72,7 +72,7 @@ TEST_F(Signals, a_closed_pipe_and_a_hangup_under_nohup_are_nothing) {
   std::signal(SIGHUP, SIG_DFL);
 }
 
-TEST_F(Signals, what_handled_the_signals_before_handles_them_again) {
+TEST_F(Signals, earlier_handlers_are_restored) {
   { const StopSignals signals; }
   for (const int signal : {SIGUSR1, SIGPIPE, SIGHUP}) {
     struct sigaction now {};

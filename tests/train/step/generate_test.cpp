@@ -1,4 +1,4 @@
-// Several prompts together.
+// Generation for several prompts together.
 #include "model/generate.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Model {
 
   Model() { inference.params().initialize(stream, 5); }
 
-  // stop: a token behind which a text ends
+  // stop: a token after which a text ends
   Texts run(std::span<const Prompt> prompts, const Sampling& sampling, std::int32_t stop = -1) {
     Texts texts;
     generate(inference.context(), inference.transformer(), arenas.pinned, prompts, sampling,
@@ -55,7 +55,7 @@ std::vector<std::int32_t> slice_of(const std::vector<std::int32_t>& text, std::s
   return {text.begin(), text.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
-TEST(Generate, prompts_together_become_what_each_becomes_alone) {
+TEST(Generate, prompts_together_give_the_same_texts_as_alone) {
   Model model;
   const auto prompts = prompts_of({1, 30, 5, 61, 12, 2}, 17);
   for (const Sampling& sampling : {Sampling{.temperature = 0}, Sampling{.seed = 3}}) {
@@ -68,7 +68,7 @@ TEST(Generate, prompts_together_become_what_each_becomes_alone) {
   }
 }
 
-TEST(Generate, the_same_prompt_twice_draws_numbers_of_its_own) {
+TEST(Generate, equal_prompts_draw_different_random_numbers) {
   Model model;
   auto prompts = prompts_of({5, 5}, 16);
   const auto drawn = model.run(prompts, {.seed = 3});
@@ -77,7 +77,7 @@ TEST(Generate, the_same_prompt_twice_draws_numbers_of_its_own) {
   EXPECT_EQ(likeliest.at(0), slice_of(likeliest.at(1), likeliest.at(0).size()));
 }
 
-TEST(Generate, a_text_that_ends_leaves_the_others_alone) {
+TEST(Generate, a_text_that_ends_does_not_change_the_others) {
   Model model;
   const auto prompts = prompts_of({3, 9, 4}, 40);
   const auto all = model.run(prompts, {.seed = 9});

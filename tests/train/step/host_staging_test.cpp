@@ -33,7 +33,7 @@ float first(const StateSlice& slice) {
   return *slice.local.as<float>();
 }
 
-TEST(HostStaging, keeps_what_was_taken_while_the_state_changes) {
+TEST(HostStaging, keeps_its_copy_while_the_state_changes) {
   TwoSlices two;
   HostStaging host(two.slices, two.bench.stream, HostStaging::Copies::owned);
   EXPECT_FALSE(host.shares_state());
@@ -47,7 +47,7 @@ TEST(HostStaging, keeps_what_was_taken_while_the_state_changes) {
   }
 }
 
-TEST(HostStaging, brings_what_was_read_to_the_state) {
+TEST(HostStaging, sends_loaded_values_to_the_state) {
   TwoSlices two;
   HostStaging host(two.slices, two.bench.stream, HostStaging::Copies::owned);
   host.prepare_to_read();
@@ -58,7 +58,7 @@ TEST(HostStaging, brings_what_was_read_to_the_state) {
   EXPECT_EQ(*two.loaded.as<float>(), 4);
 }
 
-TEST(HostStaging, without_copies_is_the_state) {
+TEST(HostStaging, without_copies_shares_the_state) {
   TwoSlices two;
   HostStaging host(two.slices, two.bench.stream);
   EXPECT_TRUE(host.shares_state());
@@ -68,7 +68,7 @@ TEST(HostStaging, without_copies_is_the_state) {
             4096);  // of 4000, aligned
 }
 
-TEST(HostStaging, an_update_waits_for_what_holds_it) {
+TEST(HostStaging, an_update_waits_for_the_event_that_holds_it) {
   Rig rig(tiny());
   rig.step(1, 1e-3);
   const auto before = rig.weights();
@@ -85,7 +85,7 @@ TEST(HostStaging, an_update_waits_for_what_holds_it) {
   rig.training.finish_step();
   EXPECT_EQ(copied, before);
   EXPECT_NE(rig.weights(), before);
-  rig.step(3, 1e-3);  // is held by nothing
+  rig.step(3, 1e-3);  // no event holds this step
 }
 
 }  // namespace lockstep::testing::host_state_test

@@ -17,7 +17,7 @@ constexpr const char* kReader = "train/memory";
 
 const MemoryRoom kRoom{.device = {}, .host_bytes = std::int64_t{16} << 30};
 
-TEST(Memory, the_peak_counts_what_was_used_and_freed) {
+TEST(Memory, the_peak_includes_freed_memory) {
   constexpr std::size_t kBytes = 512 << 20;  // more than anything else here has used
   const auto before = used_memory_bytes(Device{});
   void* memory = std::malloc(kBytes);
@@ -29,14 +29,14 @@ TEST(Memory, the_peak_counts_what_was_used_and_freed) {
   EXPECT_GE(used_memory_bytes(Device{}), static_cast<std::int64_t>(kBytes));
 }
 
-TEST(Memory, what_is_available_is_part_of_the_machine) {
+TEST(Memory, available_memory_is_at_most_that_of_the_host) {
   EXPECT_GT(available_memory_bytes(Device{}), 0);
   EXPECT_LE(available_memory_bytes(Device{}), all_memory_bytes(Device{}));
   EXPECT_LE(all_memory_bytes(Device{}),
             static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
 }
 
-TEST(Memory, more_than_is_available_is_refused_with_both_figures_and_a_remedy) {
+TEST(Memory, too_large_a_need_is_rejected_with_both_sizes_and_a_remedy) {
   room_here(Device{}).require({.device = 1}, "nothing");
   EXPECT_THROW(room_here(Device{}).require({.device = std::int64_t{1} << 50}, "nothing"),
                ConfigError);
@@ -45,7 +45,7 @@ TEST(Memory, more_than_is_available_is_refused_with_both_figures_and_a_remedy) {
       [] { kRoom.require({.device = std::int64_t{1} << 50}, "buy a smaller model"); });
 }
 
-// Without its sizes, which depend on what the program was built for.
+// Compares the message without its sizes, which depend on the build.
 template <class Act>
 void expect_no_room(const char* what, std::initializer_list<std::string> keys, const Act& act) {
   const auto text = message_of<ConfigError>(act);
@@ -55,7 +55,7 @@ void expect_no_room(const char* what, std::initializer_list<std::string> keys, c
   expect_wording(kReader, what, std::regex_replace(text, size, "SIZE"));
 }
 
-// As a run checks before it takes memory.
+// Checks memory as a run does before it allocates.
 RunBytes checked(const Config& config) {
   const auto bytes = run_bytes(config, kRoom);
   require_room(config, bytes, kRoom);
@@ -89,7 +89,7 @@ Keepable kept(const Config& config, const MemoryRoom& room = kRoom) {
   return keepable_blocks(config, room, HostStaging::Copies::none);
 }
 
-TEST(Memory, blocks_could_stay_gathered_where_there_is_memory_for_them) {
+TEST(Memory, as_many_blocks_could_stay_gathered_as_fit) {
   Config config = sharded(64);
   const auto least = checked(config).sum().device;
   const auto all = kept(config);
@@ -106,15 +106,15 @@ TEST(Memory, blocks_could_stay_gathered_where_there_is_memory_for_them) {
   EXPECT_EQ(kept(config).blocks, 0) << "there are no more";
 }
 
-TEST(Memory, blocks_that_are_never_gathered_cannot_stay) {
+TEST(Memory, blocks_that_are_never_gathered_cannot_stay_gathered) {
   Config config = sharded(64);
   config.layout.sharding = Sharding::optimizer;
   EXPECT_EQ(kept(config).blocks, 0);
   EXPECT_EQ(kept(sharded(1)).blocks, 0);
 }
 
-// Ranks share the saving of what several of them have: together they copy each element once.
-TEST(Memory, each_rank_of_a_run_is_measured_as_itself) {
+// Replicated elements are divided among their ranks: together the ranks copy each element once.
+TEST(Memory, each_rank_is_measured_with_its_own_part_of_the_checkpoint) {
   Config config = sharded(4);
   config.layout.shard = 1;
   config.layout.replicate = config.layout.tensor = 2;
@@ -134,7 +134,7 @@ TEST(Memory, each_rank_of_a_run_is_measured_as_itself) {
   EXPECT_THROW(measure_training(training, Device{}, 1, 4), Error);
 }
 
-TEST(Memory, a_rank_that_shares_a_model_is_measured_as_itself) {
+TEST(Memory, inference_is_measured_on_the_given_rank) {
   const Stream stream(Device{}, "test");
   const Mesh mesh{.shard = 2, .tensor = 2};
   for (const int rank : {0, 3}) {
@@ -146,8 +146,8 @@ TEST(Memory, a_rank_that_shares_a_model_is_measured_as_itself) {
   }
 }
 
-// Of a GPU that is not here, whose host has little.
-TEST(Memory, what_would_fit_takes_less_of_a_host_where_that_is_short) {
+// The GPU is not present; its host has little memory.
+TEST(Memory, the_remedy_offloads_less_if_host_memory_is_short) {
   Config config = sharded(8);
   config.precision.compute = DType::bf16;
   config.train.recompute = Recompute::block;
@@ -172,9 +172,9 @@ TEST(Memory, what_would_fit_takes_less_of_a_host_where_that_is_short) {
   expect_remedy("no host memory", {"0"});
 }
 
-// A micro-batch of 4096 sequences does not fit; of the smaller ones, the largest that
-// does is named, and it does.
-TEST(TooLarge, a_run_that_does_not_fit_is_told_which_settings_would) {
+// A micro-batch of 4096 sequences does not fit. The error names a smaller one that fits; twice its
+// size does not fit.
+TEST(TooLarge, the_error_names_settings_that_fit) {
   Config config = config_of(Family::gpt2, 12, 768);
   config.train.micro_batch = 1 << 12;
   config.train.batch_tokens = config.train.micro_batch * 1024;
@@ -198,15 +198,15 @@ Config too_large(std::int64_t sequence_length) {
   return config;
 }
 
-// One sequence of 24 tokens would have no products of fp8: it is not proposed.
-TEST(TooLarge, what_would_fit_in_fp8_is_a_multiple_of_16_tokens) {
+// One sequence of 24 tokens is not proposed, because it could not have fp8 matmuls.
+TEST(TooLarge, proposed_sizes_in_fp8_are_multiples_of_16_tokens) {
   Config config = too_large(24);
   config.precision.compute = DType::bf16;
   config.precision.fp8 = Fp8Products::tensor;
   expect_no_room("too large in fp8", {}, [&] { checked(config); });
 }
 
-TEST(TooLarge, a_model_that_never_fits_is_said_to_be_too_large) {
+TEST(TooLarge, a_model_that_never_fits_is_reported_as_too_large) {
   Config config = too_large(1024);
   config.layout.keep_gathered = 1;
   expect_no_room("too large", {"train.recompute = \"block\"", "layout.keep_gathered = 0"},

@@ -1,4 +1,4 @@
-// What a run on a GPU keeps of how it computes.
+// The record of libraries and matmul algorithms that a run on a GPU keeps.
 #include "train/step/numerics.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ const NumericsRecord kRecord{
     .nccl = "2.28.9 NCCL_ALGO=Ring",
     .products = {.cublaslt = 130002, .algorithms = {{"2 x 3 x 4", "00ff"}, {"b", "01"}}}};
 
-TEST(Numerics, record_comes_back_from_a_file) {
+TEST(Numerics, a_record_reads_back_from_a_file) {
   const TemporaryDirectory temporary;
   Json json;
   add_to(json, kRecord);
@@ -38,8 +38,8 @@ TEST(Numerics, a_record_of_one_rank_does_not_name_nccl) {
   EXPECT_EQ(numerics_in(json).nccl, "");
 }
 
-TEST(Numerics, ranks_that_would_compute_other_bits_are_refused_by_name) {
-  // What rank 2 says, where rank 1 differs from the others; "": nothing.
+TEST(Numerics, ranks_with_different_records_are_rejected_by_name) {
+  // The error on rank 2 if rank 1 differs from the others; "": none.
   const auto said = [&](const NumericsRecord& of_rank_1, const std::string& attention) {
     std::string text;
     run_thread_ranks(3, [&](World& world) {
@@ -78,7 +78,7 @@ TEST(Numerics, ranks_that_would_compute_other_bits_are_refused_by_name) {
   expect_said("own kernels", said(kRecord, "own kernels"));
 }
 
-TEST(Numerics, what_is_no_record_is_refused_by_name) {
+TEST(Numerics, an_invalid_record_is_rejected_by_member) {
   const std::pair<const char*, const char*> records[] = {
       {R"({"driver": "13.0", "cublaslt": 1, "products": {}})", "device"},
       {R"({"device": "a", "driver": 13, "cublaslt": 1, "products": {}})", "driver"},

@@ -6,7 +6,7 @@
 
 namespace lockstep::testing::rank_times_test {
 
-TEST(RankTimes, each_rank_hears_what_all_said_in_their_order) {
+TEST(RankTimes, each_rank_gets_the_times_of_all_ranks_in_order) {
   for (const Layout& layout :
        {Layout{}, Layout{Mesh{.replicate = 2}}, Layout{Mesh{.shard = 2, .tensor = 2}}}) {
     train_on(layout, layout_config(Family::llama3), 0, {.behind = [&](LayoutRank& rank) {

@@ -17,7 +17,7 @@ struct Layout {
 
 class SharedSaving : public ::testing::TestWithParam<Layout> {
  protected:
-  // Of every rank: a measuring Training says what each has.
+  // The slices of every rank, from a measuring Training for each.
   std::vector<std::vector<StateSlice>> slices_of_all(std::int64_t width) const {
     auto config = tiny();
     config.model.width = width;
@@ -64,7 +64,7 @@ TEST_P(SharedSaving, saves_each_element_once) {
   }
 }
 
-TEST_P(SharedSaving, gives_all_ranks_as_much_to_write) {
+TEST_P(SharedSaving, divides_the_bytes_evenly_among_all_ranks) {
   std::vector<double> bytes;
   for (const auto& slices : slices_of_all(512)) {
     bytes.push_back(0);

@@ -1,4 +1,4 @@
-// What a step does to the numbers: gradients of masked means, accumulation, skipped updates,
+// The numbers of a step: gradients of masked means, gradient accumulation, skipped updates,
 // learning.
 #include "train/step/training.h"
 
@@ -13,7 +13,7 @@ namespace lockstep::testing::training_test {
 
 class Precision : public ::testing::TestWithParam<DType> {};
 
-TEST_P(Precision, one_batch_is_learned_by_heart) {
+TEST_P(Precision, a_single_batch_is_memorized) {
   Rig rig(tiny(GetParam()));
   const double first = rig.step(1, 1e-2).loss;
   double last = first;
@@ -55,16 +55,16 @@ TEST(Training, micro_batches_do_not_change_the_gradient) {
   expect_close(two.gradients(), one.gradients(), 1e-5, "gradients");
 }
 
-// A mask drawn at random and very unequal: the first micro-batch keeps some 1 token in 8, the
-// second 7 in 8. Scaled by nominal / valid, each gradient is the derivative of the mean over what
-// was kept, by finite differences of the float64 model.
+// The mask is random and very unequal: the first micro-batch keeps about 1 token in 8, the second
+// 7 in 8. Scaled by nominal / valid, each gradient is the derivative of the mean over the kept
+// tokens, by finite differences of the float64 model.
 TEST(Training, a_masked_batch_has_the_gradient_of_the_masked_mean) {
   auto config = tiny();
   config.model = small_model(Family::llama3, 8, 2);
   config.model.layers = 1;
   config.model.kv_heads = 1;
   config.model.mlp_width = 12;
-  config.model.init_std = 0.3f;  // so that no gradient is small beside another's rounding
+  config.model.init_std = 0.3f;  // each gradient is larger than the rounding of the others
   config.sequence_length = 8;
   Rig rig(config);
   const auto half = rig.targets.elements() / 2, nominal = 2 * half;
@@ -117,7 +117,7 @@ TEST(Training, a_masked_batch_has_the_gradient_of_the_masked_mean) {
   EXPECT_NEAR(numbers.grad_norm, std::sqrt(squares), 1e-5 * numbers.grad_norm);
 }
 
-TEST(Training, a_masked_sequence_counts_nothing) {
+TEST(Training, a_masked_sequence_does_not_count) {
   auto config = tiny();
   config.global_batch_sequences = 3;  // 2 micro-batches of 2, the last sequence is surplus
   Rig three(config);
@@ -141,8 +141,8 @@ TEST(Training, a_masked_sequence_counts_nothing) {
   expect_close(three.gradients(), whole.gradients(), 1e-5, "gradients");
 }
 
-// The second half of each sequence is no target, and nothing that is one attends to it.
-TEST(Training, tokens_behind_the_last_target_change_no_bit) {
+// The second half of each sequence has no targets, and the first half does not attend to it.
+TEST(Training, tokens_after_the_last_target_change_no_bit) {
   Rig one(tiny()), other(tiny());
   for (Rig* rig : {&one, &other})
     for (std::int64_t n = 0; n < rig->targets.elements(); ++n) {
@@ -172,7 +172,7 @@ TEST(Training, a_step_without_a_valid_token_changes_nothing) {
   EXPECT_EQ(*rig.training.optimizer().updates().as<std::int32_t>(), 1);
 }
 
-TEST(Training, a_norm_that_is_not_finite_changes_nothing_and_training_goes_on) {
+TEST(Training, a_gradient_norm_that_is_not_finite_skips_the_update_and_training_continues) {
   Rig rig(tiny());
   rig.step(1, 1e-2);
   auto& shard = rig.training.params().shards()[1];
@@ -187,7 +187,7 @@ TEST(Training, a_norm_that_is_not_finite_changes_nothing_and_training_goes_on) {
 }
 
 // Neighbouring steps beyond 2^24, where floats have gaps, must not share their random numbers.
-TEST(Training, late_steps_round_differently_too) {
+TEST(Training, late_steps_have_their_own_random_rounding) {
   auto config = tiny(DType::bf16);
   config.stochastic_rounding = true;
   const auto weights_after = [&](std::int64_t step) {
@@ -204,7 +204,7 @@ TEST(Training, recompute_is_bitwise_exact) {
   expect_recompute_is_exact(tiny(), 3);
 }
 
-TEST(Training, the_measured_bytes_are_the_bytes_used) {
+TEST(Training, memory_use_equals_the_measured_bytes) {
   for (const auto recompute : {Recompute::none, Recompute::block}) {
     auto config = tiny();
     config.recompute = recompute;

@@ -27,7 +27,7 @@ Counted derived(const StepShape& step) {
   return all;
 }
 
-// found - before is what was derived, of each group and kind.
+// found - before equals the derived traffic of each group and collective.
 void expect_equal(const Counted& found, const Counted& before, const Counted& expected,
                   const std::string& where) {
   for (std::size_t g = 0; g < kGroups; ++g)
@@ -50,7 +50,7 @@ void step_of(Training& training, int step, std::int64_t micro_batches) {
   training.finish_step();
 }
 
-// Steps of one rank of a mesh, the others of which are not there.
+// Counts the steps of one rank of a mesh; its other ranks do not exist.
 void check(const TrainingConfig& config, int rank, int per_domain, const std::string& where) {
   const auto topology = topology_of_neighbours(config.mesh.world(), per_domain);
   Stream compute(Device{}, "measure", Stream::Mode::measuring, 1);
@@ -74,7 +74,8 @@ struct Model {
   ModelConfig config;
 };
 
-// Of several numbers of layers: two fit into the buffers of whole ones, more do not.
+// The models have several numbers of layers: two fit into the buffers of gathered layers, more do
+// not.
 std::vector<Model> models() {
   std::vector<Model> models;
   for (const auto& [label, family, layers, tied] :
@@ -99,7 +100,7 @@ std::string name_of(Recompute recompute) {
 
 class Volumes : public ::testing::TestWithParam<Layout> {};
 
-TEST_P(Volumes, are_what_a_step_counts) {
+TEST_P(Volumes, equal_the_traffic_that_a_step_counts) {
   const Layout& layout = GetParam();
   const int world = layout.mesh.world();
   for (const auto& model : models())
@@ -126,8 +127,8 @@ TEST_P(Volumes, are_what_a_step_counts) {
 INSTANTIATE_TEST_SUITE_P(all, Volumes, ::testing::ValuesIn(all_layouts()),
                          [](const auto& c) { return name_of(c.param); });
 
-// Whose gradients go through the ring in chunks, and whose logits are made in chunks.
-TEST(Volume, of_a_large_model_is_what_a_step_counts) {
+// Gradients of the large model go through the ring in chunks; its logits are computed in chunks.
+TEST(Volume, of_a_large_model_equals_the_traffic_of_a_step) {
   for (const auto sharding : {Sharding::optimizer, Sharding::full}) {
     auto config = tiny(DType::bf16);
     config.model = models()[1].config;
@@ -145,7 +146,7 @@ TEST(Volume, of_a_large_model_is_what_a_step_counts) {
   }
 }
 
-TEST(Volume, of_products_in_fp8_is_what_a_step_counts) {
+TEST(Volume, of_fp8_matmuls_equals_the_traffic_of_a_step) {
   for (const auto recompute : {Recompute::none, Recompute::block}) {
     auto config = tiny(DType::bf16);
     config.model.width = config.model.mlp_width = 128;
@@ -160,7 +161,7 @@ TEST(Volume, of_products_in_fp8_is_what_a_step_counts) {
   }
 }
 
-TEST(Volume, of_layers_that_stay_gathered_is_what_a_step_counts) {
+TEST(Volume, of_layers_that_stay_gathered_equals_the_traffic_of_a_step) {
   auto config = tiny();
   config.model = models()[1].config;  // five layers
   config.mesh = Mesh{.shard = 4, .tensor = 2};
@@ -170,7 +171,7 @@ TEST(Volume, of_layers_that_stay_gathered_is_what_a_step_counts) {
     check(config, 3, 0, str(", ", config.keep_gathered, " layers stay gathered"));
 }
 
-TEST(Volume, is_what_ranks_count_that_are_there) {
+TEST(Volume, equals_the_traffic_of_existing_ranks) {
   for (const auto& layout :
        {Layout{Mesh{.replicate = 2, .shard = 2, .tensor = 2}, Sharding::full, 2},
         Layout{Mesh{.shard = 8}, Sharding::gradients, 4},

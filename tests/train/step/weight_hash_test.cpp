@@ -16,7 +16,7 @@ WeightHash::Result hash_of(LayoutRank& rank) {
   return hash.read();
 }
 
-// Of all ranks, which must say the same.
+// The hash, which must be equal on all ranks.
 WeightHash::Result hash_on(const Layout& layout, const TrainingConfig& config, int steps,
                            Around around = {}) {
   std::mutex mutex;
@@ -38,7 +38,7 @@ WeightHash::Result hash_on(const Layout& layout, const TrainingConfig& config, i
 
 struct WeightHashes : LayoutTest<::testing::Test> {};
 
-TEST_F(WeightHashes, are_those_of_one_rank_on_every_layout) {
+TEST_F(WeightHashes, equal_those_of_one_rank_on_every_layout) {
   for (const Family family : {Family::gpt2, Family::llama3}) {
     const auto config = layout_config(family);
     const auto one = hash_on({}, config, 0);
@@ -51,7 +51,7 @@ TEST_F(WeightHashes, are_those_of_one_rank_on_every_layout) {
   }
 }
 
-TEST_F(WeightHashes, of_imported_weights_are_those_of_one_rank_on_every_layout) {
+TEST_F(WeightHashes, of_imported_weights_equal_those_of_one_rank_on_every_layout) {
   for (const Family family : {Family::gpt2, Family::llama3})
     for (const bool masters : {true, false}) {
       const TemporaryDirectory directory;
@@ -76,7 +76,7 @@ TEST_F(WeightHashes, of_imported_weights_are_those_of_one_rank_on_every_layout) 
     }
 }
 
-TEST_F(WeightHashes, are_equal_where_ranks_hold_the_same_after_steps_of_every_type) {
+TEST_F(WeightHashes, of_replicas_are_equal_after_steps_of_every_type) {
   for (const bool masters : {true, false}) {
     auto config = layout_config(Family::llama3);
     config.compute = DType::bf16;
@@ -88,7 +88,7 @@ TEST_F(WeightHashes, are_equal_where_ranks_hold_the_same_after_steps_of_every_ty
   }
 }
 
-// The last bit of one element of one rank.
+// Flips the last bit of one element of one rank.
 void flip(LayoutRank& rank, int victim, bool divided) {
   if (rank.world().rank() != victim) return;
   auto& params = rank.training().params();
@@ -101,7 +101,7 @@ void flip(LayoutRank& rank, int victim, bool divided) {
   ADD_FAILURE() << "no such element";
 }
 
-TEST_F(WeightHashes, name_the_rank_whose_bits_are_others) {
+TEST_F(WeightHashes, name_the_rank_with_different_bits) {
   const auto config = layout_config(Family::llama3);
   const auto found = [&](const Mesh& mesh, int victim, bool divided) {
     const auto damage = [&](LayoutRank& rank) { flip(rank, victim, divided); };
@@ -110,15 +110,15 @@ TEST_F(WeightHashes, name_the_rank_whose_bits_are_others) {
   EXPECT_EQ(found(Mesh{.replicate = 4}, 2, false), (Groups{{0, 1, 3}, {2}}));
   EXPECT_EQ(found(Mesh{.replicate = 2}, 1, false), (Groups{{0}, {1}}));
   EXPECT_EQ(found(Mesh{.replicate = 2, .shard = 2}, 1, false),
-            (Groups{{1}, {3}}));  // copies of shard 1
+            (Groups{{1}, {3}}));  // replicas of shard 1
   EXPECT_EQ(found(Mesh{.replicate = 2, .tensor = 2}, 3, true),
-            (Groups{{1}, {3}}));  // copies of a part
+            (Groups{{1}, {3}}));  // replicas of a part
   EXPECT_EQ(found(Mesh{.replicate = 2, .tensor = 2}, 3, false),
-            (Groups{{0, 1, 2}, {3}}));                     // norms, which all hold
-  EXPECT_EQ(found(Mesh{.shard = 4}, 2, false), Groups{});  // of which it has the only one
+            (Groups{{0, 1, 2}, {3}}));                     // norms, which all ranks hold
+  EXPECT_EQ(found(Mesh{.shard = 4}, 2, false), Groups{});  // no other rank holds this element
 }
 
-TEST(WeightHash, in_words_has_all_digits) {
+TEST(WeightHash, in_hexadecimal_has_all_digits) {
   EXPECT_EQ(hex_of(0), "0000000000000000");
   EXPECT_EQ(hex_of(0x00c0ffee12345678u), "00c0ffee12345678");
 }
