@@ -1,4 +1,4 @@
-// Agreement: checks that all ranks have the same settings, before the first step of a run.
+// Checks that all ranks have the same settings, before the first step of a run.
 #pragma once
 
 #include <string>

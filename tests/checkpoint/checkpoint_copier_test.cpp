@@ -12,9 +12,9 @@ namespace lockstep::testing::copies_test {
 namespace fs = std::filesystem;
 
 // Ranks 0 and 2 are on host 0, ranks 1 and 3 on host 1.
-class Copies : public Machines {
+class CheckpointCopierTest : public Machines {
  protected:
-  Copies() : Machines({.machines = 2, .ranks = 4, .of_a_rank = 1000}) {}
+  CheckpointCopierTest() : Machines({.machines = 2, .ranks = 4, .of_a_rank = 1000}) {}
   std::string refused_copy(std::int64_t step) const {
     return refused([step](Rank& rank) { rank.copies.copy(step, {}, {}); });
   }
@@ -38,7 +38,7 @@ class Copies : public Machines {
   }
 };
 
-TEST_F(Copies, hosts_hold_their_own_files_and_a_manifest_of_all_files) {
+TEST_F(CheckpointCopierTest, hosts_hold_their_own_files_and_a_manifest_of_all_files) {
   on_ranks([](Rank& rank) { rank.save(3); });
   EXPECT_EQ(names(checkpoint_path(local(0), 3)),
             (Names{"manifest.json", "rank-00000.safetensors", "rank-00002.safetensors"}));
@@ -49,7 +49,7 @@ TEST_F(Copies, hosts_hold_their_own_files_and_a_manifest_of_all_files) {
   EXPECT_THROW(verify_checkpoint(checkpoint_path(local(1), 3), Depth::contents), DataError);
 }
 
-TEST_F(Copies, equal_a_checkpoint_that_was_saved_at_the_destination) {
+TEST_F(CheckpointCopierTest, equal_a_checkpoint_that_was_saved_at_the_destination) {
   for (const bool one_file : {false, true}) {
     form_.one_file = one_file;
     on_ranks([](Rank& rank) {
@@ -69,7 +69,8 @@ TEST_F(Copies, equal_a_checkpoint_that_was_saved_at_the_destination) {
   }
 }
 
-TEST_F(Copies, are_rejected_if_a_host_is_missing_and_an_older_complete_one_is_the_newest) {
+TEST_F(CheckpointCopierTest,
+       are_rejected_if_a_host_is_missing_and_an_older_complete_one_is_the_newest) {
   on_ranks([](Rank& rank) {
     rank.save(3);
     rank.save(5);
@@ -80,7 +81,7 @@ TEST_F(Copies, are_rejected_if_a_host_is_missing_and_an_older_complete_one_is_th
   EXPECT_EQ(names(shared()), Names());
 }
 
-TEST_F(Copies, are_rejected_for_damaged_files_and_leave_no_files) {
+TEST_F(CheckpointCopierTest, are_rejected_for_damaged_files_and_leave_no_files) {
   on_ranks([](Rank& rank) {
     rank.save(3);
     rank.copies.copy(3, {}, {});
@@ -103,7 +104,7 @@ TEST_F(Copies, are_rejected_for_damaged_files_and_leave_no_files) {
 }
 
 // A host was absent while the others saved the step again.
-TEST_F(Copies, do_not_mix_two_saves_of_a_step) {
+TEST_F(CheckpointCopierTest, do_not_mix_two_saves_of_a_step) {
   on_ranks([](Rank& rank) { rank.save(5); });
   const auto away = directory_ / "away";
   fs::rename(local(1), away);
@@ -117,7 +118,7 @@ TEST_F(Copies, do_not_mix_two_saves_of_a_step) {
   expect_wording("checkpoint/checkpoint_copier", "a machine of another save", refused_copy(5));
 }
 
-TEST_F(Copies, keep_the_newest_two_and_uncopied_checkpoints_on_a_host) {
+TEST_F(CheckpointCopierTest, keep_the_newest_two_and_uncopied_checkpoints_on_a_host) {
   on_ranks([](Rank& rank) {
     for (const std::int64_t step : {1, 2, 3})
       rank.save(step, {1});
@@ -129,7 +130,7 @@ TEST_F(Copies, keep_the_newest_two_and_uncopied_checkpoints_on_a_host) {
 }
 
 // Host 1 has room for the files of a third checkpoint, but not for its manifest.
-TEST_F(Copies, delete_nothing_before_all_hosts_have_the_new_checkpoint) {
+TEST_F(CheckpointCopierTest, delete_nothing_before_all_hosts_have_the_new_checkpoint) {
   constexpr std::int64_t kPage = 4096;
   SmallDisk disk(14 * kPage);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
@@ -153,7 +154,7 @@ TEST_F(Copies, delete_nothing_before_all_hosts_have_the_new_checkpoint) {
   EXPECT_EQ(names(local(1)), (Names{"step-00000005", "step-00000009"}));
 }
 
-TEST_F(Copies, are_divided_among_all_ranks_between_shared_directories) {
+TEST_F(CheckpointCopierTest, are_divided_among_all_ranks_between_shared_directories) {
   const auto archive = this->archive();
   on_ranks([&](Rank& rank) {
     rank.save(3);
@@ -179,7 +180,7 @@ std::vector<std::int64_t> steps_of(const std::vector<BackgroundCopies::Outcome>&
   return steps;
 }
 
-TEST_F(Copies, in_the_background_include_all_milestones_and_the_newest_other_step) {
+TEST_F(CheckpointCopierTest, in_the_background_include_all_milestones_and_the_newest_other_step) {
   const auto archive = this->archive();
   on_ranks([&](Rank& rank) {
     for (const std::int64_t step : {1, 2, 3, 4, 5})
@@ -207,7 +208,7 @@ TEST_F(Copies, in_the_background_include_all_milestones_and_the_newest_other_ste
 }
 
 // If the archive is absent or the job ends early, they are copied later, and stay until then.
-TEST_F(Copies, include_milestones_left_over_from_an_earlier_start) {
+TEST_F(CheckpointCopierTest, include_milestones_left_over_from_an_earlier_start) {
   const auto archive = directory_ / "archive";
   const auto copy_on = [&](World& world, const std::vector<std::int64_t>& steps) {
     const auto copies = milestones(world);
@@ -242,7 +243,7 @@ TEST_F(Copies, include_milestones_left_over_from_an_earlier_start) {
 }
 
 // The run reaches a milestone again after a resume: the archive's copy has another history.
-TEST_F(Copies, from_an_older_history_do_not_count) {
+TEST_F(CheckpointCopierTest, from_an_older_history_do_not_count) {
   const auto archive = this->archive();
   on_ranks([&](Rank& rank) {
     rank.fill([](std::int64_t) { return 7; });
@@ -262,7 +263,7 @@ TEST_F(Copies, from_an_older_history_do_not_count) {
 }
 
 // Rank 1 requests a step only after it was copied.
-TEST_F(Copies, end_if_a_rank_gets_the_request_late) {
+TEST_F(CheckpointCopierTest, end_if_a_rank_gets_the_request_late) {
   on_ranks([&](Rank& rank) {
     rank.save(2);
     std::vector<BackgroundCopies::Hop> hops;
@@ -297,7 +298,7 @@ TEST(BackgroundCopiesAlone, end_with_an_error_if_ranks_lose_contact) {
   EXPECT_EQ(message_of<TransientError>([&] { copies.poll(); }), "rank 0 is gone");
 }
 
-TEST_F(Copies, report_a_failure_on_all_ranks_and_continue_with_the_next) {
+TEST_F(CheckpointCopierTest, report_a_failure_on_all_ranks_and_continue_with_the_next) {
   on_ranks([&](Rank& rank) {
     rank.save(1);
     rank.save(2);

@@ -7,7 +7,7 @@
 
 namespace lockstep::testing::processors_test {
 
-TEST(Processors, affinity_is_read_back_as_it_was_set) {
+TEST(Affinity, affinity_is_read_back_as_it_was_set) {
   const auto all = affinity();
   ASSERT_FALSE(all.empty());
   std::thread([&] {
@@ -19,7 +19,7 @@ TEST(Processors, affinity_is_read_back_as_it_was_set) {
   }).join();
 }
 
-TEST(Processors, a_list_has_the_kernels_format) {
+TEST(Affinity, a_list_has_the_kernels_format) {
   const std::vector<int> processors{0, 1, 2, 5, 7, 8};
   EXPECT_EQ(cpu_list(processors), "0-2,5,7-8");
   EXPECT_EQ(parse_cpu_list("0-2,5,7-8\n"), processors);
@@ -29,7 +29,7 @@ TEST(Processors, a_list_has_the_kernels_format) {
 }
 
 // Two threads on the same CPU get at most half of it each.
-TEST(Processors, time_that_threads_wait_for_a_cpu_is_counted) {
+TEST(Affinity, time_that_threads_wait_for_a_cpu_is_counted) {
   const auto before = seconds_without_cpu();
   if (!before) GTEST_SKIP() << "this system keeps no schedstat";
   using Clock = std::chrono::steady_clock;

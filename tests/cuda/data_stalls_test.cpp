@@ -23,7 +23,7 @@ void idle() {
 #endif
 }
 
-TEST(DataWaitsCuda, are_the_idle_time_of_the_device_and_not_the_wait_of_its_host) {
+TEST(DataStallsCuda, are_the_idle_time_of_the_device_and_not_the_wait_of_its_host) {
   Stream stream({Device::Kind::cuda, 0}, "compute");
   DataStalls waits(stream);
   stream.synchronize();

@@ -37,10 +37,10 @@ class Layer {
   Twin x_, weight_, y_, dweight_;
 };
 
-struct ProductChoicesCuda : CudaTest {};
-INSTANTIATE_TEST_SUITE_P(types, ProductChoicesCuda, kFloatTypes, dtype_name);
+struct MatmulAlgorithmsCuda : CudaTest {};
+INSTANTIATE_TEST_SUITE_P(types, MatmulAlgorithmsCuda, kFloatTypes, dtype_name);
 
-TEST_P(ProductChoicesCuda, each_matmul_is_measured_once_and_equals_the_cpu) {
+TEST_P(MatmulAlgorithmsCuda, each_matmul_is_measured_once_and_equals_the_cpu) {
   Layer layer(GetParam());
   const auto chosen = layer.choose();
   ASSERT_EQ(chosen.choices.algorithms.size(), 2U);
@@ -55,7 +55,7 @@ TEST_P(ProductChoicesCuda, each_matmul_is_measured_once_and_equals_the_cpu) {
   layer.forward();
 }
 
-TEST_P(ProductChoicesCuda, recorded_algorithms_are_restored_and_give_the_same_bits) {
+TEST_P(MatmulAlgorithmsCuda, recorded_algorithms_are_restored_and_give_the_same_bits) {
   Layer layer(GetParam()), again(GetParam());
   const auto chosen = layer.choose();
   const auto restored = again.choose(chosen.choices);
@@ -65,7 +65,7 @@ TEST_P(ProductChoicesCuda, recorded_algorithms_are_restored_and_give_the_same_bi
   expect_bitwise_equal(again.forward(), layer.forward(), "y");
 }
 
-TEST_P(ProductChoicesCuda, matmuls_are_measured_again_for_another_library_version) {
+TEST_P(MatmulAlgorithmsCuda, matmuls_are_measured_again_for_another_library_version) {
   Layer layer(GetParam());
   auto recorded = layer.choose().choices;
   ++recorded.cublaslt;
@@ -84,7 +84,7 @@ std::string unknown() {
 #endif
 }
 
-TEST_P(ProductChoicesCuda, damaged_records_are_rejected_and_measured_again) {
+TEST_P(MatmulAlgorithmsCuda, damaged_records_are_rejected_and_measured_again) {
   const auto choices = Layer(GetParam()).choose().choices;
   const auto& good = choices.algorithms.begin()->second;
   for (const auto& bad : {std::string(), good.substr(2), good + "00", "-1" + good.substr(2),

@@ -36,9 +36,9 @@ std::vector<Tokens> documents_in(const Tokens& tokens) {
   return documents;
 }
 
-class RowsTest : public DirectoryTest, public ::testing::WithParamInterface<Boundary> {
+class BatchRowsTest : public DirectoryTest, public ::testing::WithParamInterface<Boundary> {
  protected:
-  RowsTest() { write_dataset(directory_ / "d", tokens_, 97, GetParam()); }
+  BatchRowsTest() { write_dataset(directory_ / "d", tokens_, 97, GetParam()); }
 
   Loader::Config config(RowKind rows, bool shuffle = false) const {
     Loader::Config config;
@@ -136,10 +136,11 @@ class RowsTest : public DirectoryTest, public ::testing::WithParamInterface<Boun
   Arena pinned_{Device{}, Arena::Memory::pinned_host, std::int64_t{1} << 20};
 };
 
-INSTANTIATE_TEST_SUITE_P(boundaries, RowsTest, ::testing::Values(Boundary::front, Boundary::listed),
+INSTANTIATE_TEST_SUITE_P(boundaries, BatchRowsTest,
+                         ::testing::Values(Boundary::front, Boundary::listed),
                          [](const auto& p) { return std::string(name(p.param)); });
 
-TEST_P(RowsTest, packed_rows_are_whole_documents_while_they_fit) {
+TEST_P(BatchRowsTest, packed_rows_are_whole_documents_while_they_fit) {
   Loader loader(config(RowKind::packed), 3, 0, 1, pinned_);
   EXPECT_TRUE(loader.document_mask());
   const auto expected = slow_rows(RowKind::packed);
@@ -163,7 +164,7 @@ TEST_P(RowsTest, packed_rows_are_whole_documents_while_they_fit) {
   EXPECT_LT(rows.padding(), 0.35);
 }
 
-TEST_P(RowsTest, an_example_is_one_document_with_padding) {
+TEST_P(BatchRowsTest, an_example_is_one_document_with_padding) {
   Loader loader(config(RowKind::examples), 3, 0, 1, pinned_);
   EXPECT_FALSE(loader.document_mask());
   auto expected = slow_rows(RowKind::examples);
@@ -173,7 +174,7 @@ TEST_P(RowsTest, an_example_is_one_document_with_padding) {
   EXPECT_EQ(read(loader, loader.samples()), expected);
 }
 
-TEST_P(RowsTest, they_are_shuffled_each_epoch_and_a_step_allocates_nothing) {
+TEST_P(BatchRowsTest, they_are_shuffled_each_epoch_and_a_step_allocates_nothing) {
   Loader loader(config(RowKind::packed, true), 3, 0, 1, pinned_);
   const auto rows = slow_rows(RowKind::packed);
   const auto n = std::ssize(rows);
@@ -189,7 +190,7 @@ TEST_P(RowsTest, they_are_shuffled_each_epoch_and_a_step_allocates_nothing) {
 }
 
 // Every third token counts.
-TEST_P(RowsTest, masked_tokens_are_never_targets) {
+TEST_P(BatchRowsTest, masked_tokens_are_never_targets) {
   Mask counts(tokens_.size());
   for (std::size_t t = 1; t < counts.size(); t += 3)
     counts[t] = 1;

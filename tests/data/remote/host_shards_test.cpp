@@ -22,9 +22,9 @@ bool is_waited_for(const Descriptor& file) {
   return false;
 }
 
-class NodeFilesTest : public ::testing::Test {
+class HostShardsTest : public ::testing::Test {
  protected:
-  NodeFilesTest() {
+  HostShardsTest() {
     std::filesystem::create_directory(far_);
     manifest_ = write_numbered_shards(far_, 12);
     spit(far_ / "tokenizer.json", "{}");
@@ -43,7 +43,7 @@ class NodeFilesTest : public ::testing::Test {
   std::unique_ptr<BadServer> server_;
 };
 
-TEST_F(NodeFilesTest, a_local_file_is_opened_once) {
+TEST_F(HostShardsTest, a_local_file_is_opened_once) {
   HostShards files({}, {});  // where a cache would be does not matter
   const auto path = (far_ / "3.bin").string();
   const auto one = files.open(path), two = files.open(path);
@@ -53,7 +53,7 @@ TEST_F(NodeFilesTest, a_local_file_is_opened_once) {
   EXPECT_EQ(files.opened_local(), 1);
 }
 
-TEST_F(NodeFilesTest, few_local_files_are_kept_open) {
+TEST_F(HostShardsTest, few_local_files_are_kept_open) {
   HostShards files({}, {});
   for (int i = 0; i < 300; ++i) {
     spit(directory_ / str(i), str(i));
@@ -66,7 +66,7 @@ TEST_F(NodeFilesTest, few_local_files_are_kept_open) {
   EXPECT_EQ(files.opened_local(), 301);
 }
 
-TEST_F(NodeFilesTest, opens_the_files_of_a_remote_dataset) {
+TEST_F(HostShardsTest, opens_the_files_of_a_remote_dataset) {
   auto files = this->files();
   EXPECT_EQ(text(files.open(far("dataset.json"))), manifest_.dump());
   for (const char* name : {"0.bin", "0.ends", "11.bin", "11.ends", "5.bin", "5.bin"}) {
@@ -81,7 +81,7 @@ TEST_F(NodeFilesTest, opens_the_files_of_a_remote_dataset) {
   EXPECT_EQ(files.counts().hits, 1);
 }
 
-TEST_F(NodeFilesTest, files_that_cannot_be_opened_are_an_error) {
+TEST_F(HostShardsTest, files_that_cannot_be_opened_are_an_error) {
   auto files = this->files();
   const auto none = (directory_ / "none").string(), directory = directory_.path().string();
   const auto refused = [&](const char* name, const std::string& path, const std::string& pin) {
@@ -92,7 +92,7 @@ TEST_F(NodeFilesTest, files_that_cannot_be_opened_are_an_error) {
   refused("no dataset.json", server_->url("missing/0.bin"), "404");
 }
 
-TEST_F(NodeFilesTest, creating_the_cache_blocks_no_other_thread) {
+TEST_F(HostShardsTest, creating_the_cache_blocks_no_other_thread) {
   auto files = this->files();
   std::filesystem::create_directory(directory_ / "cache");
   const auto name = directory_ / "cache" / "lock";
@@ -107,14 +107,14 @@ TEST_F(NodeFilesTest, creating_the_cache_blocks_no_other_thread) {
   EXPECT_EQ(counting.get(), 0);
 }
 
-TEST_F(NodeFilesTest, a_cache_that_is_created_after_stop_is_stopped) {
+TEST_F(HostShardsTest, a_cache_that_is_created_after_stop_is_stopped) {
   auto files = this->files();
   ASSERT_NE(files.manifest(far("1.bin")), nullptr);
   files.stop();
   EXPECT_THROW(files.open(far("1.bin")), Error);
 }
 
-TEST_F(NodeFilesTest, shards_ahead_are_fetched) {
+TEST_F(HostShardsTest, shards_ahead_are_fetched) {
   auto files = this->files();
   files.set_ahead(this, {far("1.bin"), (far_ / "2.bin").string(), far("1.ends"), far("2.bin")});
   wait_until([&] { return files.counts().fetched_bytes >= 2 * 1024 + 202 + 8 + 204; });
@@ -123,7 +123,7 @@ TEST_F(NodeFilesTest, shards_ahead_are_fetched) {
   EXPECT_EQ(server_->requests("plain/1.bin"), 1);
 }
 
-TEST_F(NodeFilesTest, readers_keep_each_other_s_shards_ahead) {
+TEST_F(HostShardsTest, readers_keep_each_other_s_shards_ahead) {
   auto files = this->files(2 * PartFile::file_bytes(1024 + 2 * 111));
   const auto fetched = [&](std::int64_t count) {
     wait_until([&] { return files.counts().fetched >= count; });
@@ -144,7 +144,7 @@ TEST_F(NodeFilesTest, readers_keep_each_other_s_shards_ahead) {
   EXPECT_EQ(server_->requests("plain/2.bin"), 1);
 }
 
-TEST_F(NodeFilesTest, finds_masks_and_returns_the_manifest) {
+TEST_F(HostShardsTest, finds_masks_and_returns_the_manifest) {
   const std::vector<std::uint8_t> mask = random_mask(300);
   auto manifest = write_dataset(far_, random_documents(300), 100, Boundary::front, mask);
   auto files = this->files();
@@ -159,7 +159,7 @@ TEST_F(NodeFilesTest, finds_masks_and_returns_the_manifest) {
   EXPECT_EQ(server_->requests("plain/dataset.json"), 1);
 }
 
-TEST_F(NodeFilesTest, computes_the_room_for_shards) {
+TEST_F(HostShardsTest, computes_the_room_for_shards) {
   const auto room = [](int shards) {  // of the largest
     std::int64_t bytes = 0;
     for (int i = 12 - shards; i < 12; ++i)

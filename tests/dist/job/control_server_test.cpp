@@ -22,9 +22,9 @@ Bytes hello() {
 
 const Bytes kHello = hello();
 
-class HubClients : public ::testing::Test {
+class ControlServerClients : public ::testing::Test {
  protected:
-  HubClients() {
+  ControlServerClients() {
     auto options = job_.options();
     options.handshake = Milliseconds(300);
     server_.emplace(options);
@@ -65,7 +65,7 @@ class HubClients : public ::testing::Test {
   std::optional<ControlServer> server_;
 };
 
-TEST_F(HubClients, with_random_bytes_get_no_answer) {
+TEST_F(ControlServerClients, with_random_bytes_get_no_answer) {
   for (std::uint64_t i = 0; i < 20; ++i) {
     Socket socket = client();
     Bytes bytes(1 + philox(1, 2, i)[0] % 5000);
@@ -77,7 +77,7 @@ TEST_F(HubClients, with_random_bytes_get_no_answer) {
   expect_ranks_can_work();
 }
 
-TEST_F(HubClients, of_other_protocols_are_closed_before_they_end_a_line) {
+TEST_F(ControlServerClients, of_other_protocols_are_closed_before_they_end_a_line) {
   const auto before = Clock::now();
   Socket socket = client();
   socket.send_all(as_bytes("GET"), before + kEnough);
@@ -85,7 +85,7 @@ TEST_F(HubClients, of_other_protocols_are_closed_before_they_end_a_line) {
   expect_ranks_can_work();
 }
 
-TEST_F(HubClients, without_the_secret_get_only_a_random_number) {
+TEST_F(ControlServerClients, without_the_secret_get_only_a_random_number) {
   Socket socket = client();
   socket.send_all(kHello, Clock::now() + kEnough);
   Bytes32 challenge;
@@ -96,7 +96,7 @@ TEST_F(HubClients, without_the_secret_get_only_a_random_number) {
   expect_ranks_can_work();
 }
 
-TEST_F(HubClients, cannot_replay_a_proof) {
+TEST_F(ControlServerClients, cannot_replay_a_proof) {
   // An attacker between a rank and the control server records the rank's bytes and sends them
   // again.
   Socket listener = listen_at("127.0.0.1", 0);
@@ -132,7 +132,7 @@ TEST_F(HubClients, cannot_replay_a_proof) {
   rank.join();
 }
 
-TEST_F(HubClients, that_pose_as_rank_0_are_detected) {
+TEST_F(ControlServerClients, that_pose_as_rank_0_are_detected) {
   Socket listener = listen_at("127.0.0.1", 0);
   std::thread impostor([&] {
     for (int i = 0; i < 3; ++i) {
@@ -151,7 +151,7 @@ TEST_F(HubClients, that_pose_as_rank_0_are_detected) {
   impostor.join();
 }
 
-TEST_F(HubClients, that_send_nothing_or_little_are_closed_in_time) {
+TEST_F(ControlServerClients, that_send_nothing_or_little_are_closed_in_time) {
   std::vector<Socket> sockets;
   for (int i = 0; i < 5; ++i)
     sockets.push_back(client());
@@ -167,7 +167,7 @@ TEST_F(HubClients, that_send_nothing_or_little_are_closed_in_time) {
     EXPECT_EQ(answer(sockets[i]).size(), i == 3 ? 32u : 0u) << i;
 }
 
-TEST_F(HubClients, in_any_number_do_not_block_ranks) {
+TEST_F(ControlServerClients, in_any_number_do_not_block_ranks) {
   auto options = job_.options();  // with a long time to authenticate
   options.handshake = Milliseconds(60'000);
   server_.emplace(options);
@@ -181,7 +181,7 @@ TEST_F(HubClients, in_any_number_do_not_block_ranks) {
   EXPECT_EQ(sockets.back().try_receive(byte), std::optional<std::size_t>(0));
 }
 
-TEST_F(HubClients, that_close_in_the_middle_leave_nothing) {
+TEST_F(ControlServerClients, that_close_in_the_middle_leave_nothing) {
   for (const std::size_t n : {0u, 1u, 20u, 44u}) {
     Socket socket = client();
     socket.send_all(std::span(kHello).first(n), Clock::now() + kEnough);
@@ -189,7 +189,7 @@ TEST_F(HubClients, that_close_in_the_middle_leave_nothing) {
   expect_ranks_can_work();
 }
 
-TEST_F(HubClients, deliver_nothing_of_half_a_frame) {
+TEST_F(ControlServerClients, deliver_nothing_of_half_a_frame) {
   std::vector<std::unique_ptr<Control>> others(3);
   std::vector<std::thread> threads;
   for (const int rank : {1, 2})
@@ -210,7 +210,7 @@ TEST_F(HubClients, deliver_nothing_of_half_a_frame) {
   EXPECT_EQ(as_text(others[2]->receive(1, "x", kEnough)), "alive");
 }
 
-TEST_F(HubClients, with_the_secret_are_closed_after_a_wrong_frame) {
+TEST_F(ControlServerClients, with_the_secret_are_closed_after_a_wrong_frame) {
   const auto head = [](std::uint32_t kind, std::int32_t peer, std::uint32_t tag,
                        std::uint32_t body) {
     return BodyWriter().number(kind).number(peer).number(tag).number(body).take();
@@ -225,7 +225,7 @@ TEST_F(HubClients, with_the_secret_are_closed_after_a_wrong_frame) {
   expect_ranks_can_work();
 }
 
-TEST_F(HubClients, of_another_job_get_the_reason) {
+TEST_F(ControlServerClients, of_another_job_get_the_reason) {
   const auto refused = [&](int rank, int ranks, std::initializer_list<std::string> pins) {
     auto membership = job_.membership(rank, server_->port());
     membership.ranks = ranks;

@@ -50,7 +50,7 @@ TEST(MonitoredWorld, records_the_collectives_of_its_groups) {
 
 // Rank 0 only sees a connection break. All ranks end with the disk error of rank 1 and report it,
 // and the last act receives it. The signal of mpirun does not interrupt the last act.
-TEST(WatchedWorldDeathTest, a_consequence_is_not_reported_before_its_cause) {
+TEST(MonitoredWorldDeathTest, a_consequence_is_not_reported_before_its_cause) {
   const TemporaryDirectory run;
   const auto breaks = [&] {
     run_thread_ranks(2, [&](World& world) {
@@ -73,7 +73,7 @@ TEST(WatchedWorldDeathTest, a_consequence_is_not_reported_before_its_cause) {
   expect_contains(read_text(run / "last_act", 1000), "65 rank 1 ");
 }
 
-TEST(WatchedWorldDeathTest, writes_nothing_into_a_directory_that_replaced_its_own) {
+TEST(MonitoredWorldDeathTest, writes_nothing_into_a_directory_that_replaced_its_own) {
   const TemporaryDirectory parent;
   const auto run = parent / "run", moved = parent / "moved";
   std::filesystem::create_directory(run);

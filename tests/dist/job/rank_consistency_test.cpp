@@ -20,7 +20,7 @@ std::vector<std::string> refusals(int ranks, const std::function<Fields(int rank
   return said;
 }
 
-TEST(Agreement, accepts_equal_values) {
+TEST(RankConsistency, accepts_equal_values) {
   for (const auto& said : refusals(4, [](int) {
          return Fields{{"version", "0.1.0"}, {"commit", ""}};
        }))
@@ -29,7 +29,7 @@ TEST(Agreement, accepts_equal_values) {
     EXPECT_EQ(said, "");
 }
 
-TEST(Agreement, throws_the_same_error_with_names_values_and_ranks_everywhere) {
+TEST(RankConsistency, throws_the_same_error_with_names_values_and_ranks_everywhere) {
   const auto all = refusals(6, [](int rank) {
     Fields fields{{"train.steps", rank == 3 ? "200" : "100"},
                   {"train.seed", "1"},
@@ -42,7 +42,7 @@ TEST(Agreement, throws_the_same_error_with_names_values_and_ranks_everywhere) {
   EXPECT_EQ(all, std::vector<std::string>(6, all[0]));
 }
 
-TEST(Agreement, shows_a_few_of_many_differences) {
+TEST(RankConsistency, shows_a_few_of_many_differences) {
   const auto all = refusals(2, [](int rank) {
     Fields fields;
     for (int i = 0; i < 20; ++i)
@@ -53,7 +53,7 @@ TEST(Agreement, shows_a_few_of_many_differences) {
   EXPECT_EQ(all[1].find("key8"), std::string::npos) << all[1];
 }
 
-TEST(Agreement, lists_ranks_in_runs) {
+TEST(RankConsistency, lists_ranks_in_runs) {
   EXPECT_EQ(rank_list({4}), "rank 4");
   EXPECT_EQ(rank_list({0, 1}), "ranks 0, 1");
   EXPECT_EQ(rank_list({0, 1, 2, 4, 6, 7, 8, 9}), "ranks 0-2, 4, 6-9");

@@ -10,9 +10,9 @@
 
 namespace lockstep::testing::machine_files_test {
 
-class MachineFilesTest : public ::testing::Test {
+class RunShardsTest : public ::testing::Test {
  protected:
-  MachineFilesTest() { write_dataset(path_, tokens_, 97); }
+  RunShardsTest() { write_dataset(path_, tokens_, 97); }
 
   void expect_all_tokens(RunShards& files) const {
     const Dataset dataset({path_}, &files.files());
@@ -29,7 +29,7 @@ class MachineFilesTest : public ::testing::Test {
   const Tokens tokens_ = random_documents(500);
 };
 
-TEST_F(MachineFilesTest, ranks_of_a_host_read_through_its_first_rank) {
+TEST_F(RunShardsTest, ranks_of_a_host_read_through_its_first_rank) {
   run_thread_ranks(3, [&](World& world) {
     RunShards files({}, world);
     expect_all_tokens(files);
@@ -45,7 +45,7 @@ TEST_F(MachineFilesTest, ranks_of_a_host_read_through_its_first_rank) {
 }
 
 // A rank in its own container has its own network.
-TEST_F(MachineFilesTest, a_rank_that_cannot_reach_the_first_rank_opens_files_itself) {
+TEST_F(RunShardsTest, a_rank_that_cannot_reach_the_first_rank_opens_files_itself) {
   std::atomic<bool> may_leave = true;
   run_thread_ranks(3, [&](World& world) {
     if (world.rank() == 1) may_leave = unshare(CLONE_NEWNET) == 0;  // of this thread alone
@@ -65,7 +65,7 @@ TEST_F(MachineFilesTest, a_rank_that_cannot_reach_the_first_rank_opens_files_its
   if (!may_leave) GTEST_SKIP() << "a thread may not have a network of its own here";
 }
 
-TEST_F(MachineFilesTest, a_single_rank_reads_files_even_after_stop) {
+TEST_F(RunShardsTest, a_single_rank_reads_files_even_after_stop) {
   LoneWorld world;
   RunShards files({}, world);
   expect_all_tokens(files);
