@@ -63,7 +63,8 @@ void tensor_begins(std::byte* memory, std::int64_t bytes) noexcept;
 void tensors_end(std::byte* memory, std::int64_t bytes) noexcept;
 std::int64_t bytes_between_tensors();
 
-CUstream_st* create_stream();
+// is_urgent: its kernels get free multiprocessors before those of other streams.
+CUstream_st* create_stream(bool is_urgent);
 void destroy(CUstream_st* stream) noexcept;
 void synchronize(CUstream_st* stream);
 

@@ -187,9 +187,12 @@ std::int64_t bytes_between_tensors() {
 }
 #endif
 
-CUstream_st* create_stream() {
+CUstream_st* create_stream(bool is_urgent) {
   cudaStream_t stream = nullptr;
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  int least = 0, greatest = 0;  // lower numbers are more urgent
+  CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  CUDA_CHECK(
+      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, is_urgent ? greatest : least));
   return stream;
 }
 

@@ -55,7 +55,7 @@ void tensors_end(std::byte* /*memory*/, std::int64_t /*bytes*/) noexcept {}
 std::int64_t bytes_between_tensors() {
   return 0;
 }
-CUstream_st* create_stream() {
+CUstream_st* create_stream(bool /*is_urgent*/) {
   unreachable();
 }
 void destroy(CUstream_st* /*stream*/) noexcept {}

@@ -112,14 +112,15 @@ struct Stream::State {
   std::map<const void*, std::unique_ptr<Kept>> kept;
 };
 
-Stream::Stream(Device device, const char* name, Mode mode, int threads)
+Stream::Stream(Device device, const char* name, Mode mode, int threads, Priority priority)
     : device_(device), name_(name), mode_(mode), threads_(threads) {
   LOCKSTEP_CHECK(mode != Mode::queued || !is_cuda(), "stream ", name,
                  ": queued mode needs a CPU stream");
   if (mode == Mode::measuring) return;
   if (is_cuda()) {
     gpu::use(device.index);
-    state_ = std::make_unique<State>(gpu::create_stream(), device.index);
+    state_ =
+        std::make_unique<State>(gpu::create_stream(priority == Priority::urgent), device.index);
   } else if (mode == Mode::queued) {
     state_ = std::make_unique<State>(name, threads);
   } else {

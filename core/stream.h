@@ -56,9 +56,14 @@ class Stream {
   // measuring: runs nothing; operators check their arguments and return.
   enum class Mode : std::uint8_t { immediate, queued, measuring };
 
+  // urgent: on a GPU, its kernels get free multiprocessors before those of other streams. Without
+  // it, small kernels wait until the blocks of a large matmul have all started.
+  enum class Priority : std::uint8_t { normal, urgent };
+
   // `threads`: number of CPUs for the kernels of a CPU stream, with the caller's. Throws
   // ConfigError if the GPU cannot be used; a measuring stream needs no GPU.
-  Stream(Device device, const char* name, Mode mode = Mode::immediate, int threads = 1);
+  Stream(Device device, const char* name, Mode mode = Mode::immediate, int threads = 1,
+         Priority priority = Priority::normal);
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream();

@@ -161,9 +161,10 @@ std::shared_ptr<std::byte> NcclGroups::allocate(std::int64_t bytes) {
   LOCKSTEP_CHECK(groups_.empty(), "memory for groups that are made already");
   void* base = nullptr;
   const auto code = ncclMemAlloc(&base, static_cast<std::size_t>(bytes));
-  LOCKSTEP_CHECK(code == ncclSuccess, "out of memory: ", human_memory(static_cast<double>(bytes)),
-                 " are needed on the GPU, ", human_memory(static_cast<double>(gpu::free_bytes())),
-                 " are free");
+  const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };
+  if (code != ncclSuccess)
+    throw Error(str(why(code, nullptr, "all", "ncclMemAlloc"), ": ", words(bytes),
+                    " are needed on the GPU, ", words(gpu::free_bytes()), " are free"));
   const std::lock_guard lock(calls_);
   blocks_.push_back({static_cast<std::byte*>(base), bytes, {}});
   return {blocks_.back().base, [this](std::byte* memory) { release(memory); }};
@@ -181,18 +182,24 @@ void NcclGroups::release(std::byte* base) noexcept {
   blocks_.erase(block);
 }
 
-void NcclGroups::abort() noexcept {
+// Aborts all communicators in one group call. One abort waits for the stream of its communicator,
+// which may wait for a collective of another one (NVIDIA/nccl issue 1013).
+void NcclGroups::abort(ncclComm* all) noexcept {
   const std::unique_lock lock(calls_, std::chrono::seconds(2));
   if (!lock.owns_lock() || std::exchange(aborted_, true)) return;
+  ncclGroupStart();
   for (const auto& group : groups_)
     ncclCommAbort(group.comm);
+  if (all != nullptr) ncclCommAbort(all);
+  ncclGroupEnd();
 }
 
-void NcclGroups::destroy() noexcept {
+bool NcclGroups::destroy() noexcept {
   const std::lock_guard lock(calls_);
-  if (std::exchange(aborted_, true)) return;
+  if (std::exchange(aborted_, true)) return false;
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group)
     ncclCommDestroy(group->comm);
+  return true;
 }
 
 void NcclGroups::watch() {
@@ -202,9 +209,11 @@ void NcclGroups::watch() {
   }
 }
 
+// Returns nullopt if a call of NCCL is in progress: it may hang, and the failure detector finds
+// that.
 std::optional<std::string> NcclGroups::found() {
-  const std::lock_guard lock(calls_);
-  if (aborted_) return std::nullopt;
+  const std::unique_lock lock(calls_, std::chrono::milliseconds(100));
+  if (!lock.owns_lock() || aborted_) return std::nullopt;
   for (const auto& group : groups_) {
     ncclResult_t code = ncclSuccess;
     ncclCommGetAsyncError(group.comm, &code);

@@ -36,10 +36,11 @@ class NcclGroups {
   // See World::allocate().
   std::shared_ptr<std::byte> allocate(std::int64_t bytes);
 
-  // Ends what the GPUs wait for in the groups. It does not wait for a call that hangs.
-  void abort() noexcept;
-  // All ranks call it. Enqueued work is done first.
-  void destroy() noexcept;
+  // Ends what the GPUs wait for in the groups and in `all`, which may be null. Does nothing if a
+  // call of NCCL hangs.
+  void abort(ncclComm* all) noexcept;
+  // All ranks call it. Enqueued work is done first. Returns false if abort() was called.
+  bool destroy() noexcept;
 
  private:
   friend class NcclCommunicator;

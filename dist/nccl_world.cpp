@@ -43,13 +43,9 @@ class NcclWorld final : public WorldOver {
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
   ~NcclWorld() override {
-    if (std::uncaught_exceptions() > exceptions_) {  // the others may not arrive
-      groups_.abort();
-      if (all_ != nullptr) ncclCommAbort(all_);
-      return;
-    }
-    groups_.destroy();
-    if (all_ != nullptr) end_all_ranks();
+    if (std::uncaught_exceptions() > exceptions_)
+      return groups_.abort(all_);  // others may not arrive
+    if (groups_.destroy() && all_ != nullptr) end_all_ranks();
   }
 
   void start() {
@@ -99,9 +95,11 @@ class NcclWorld final : public WorldOver {
                      rank(), " ", bytes);
     return groups_.allocate(bytes);
   }
+  // Reports NCCL's words to the other ranks first, because an abort of NCCL may hang. With MPI that
+  // does not return: the process ends.
   void abort(const std::string& error, int exit_code) noexcept override {
-    groups_.abort();
     under_.abort(error, exit_code);
+    groups_.abort(all_);
   }
 
  private:

@@ -177,8 +177,8 @@ void ParamStore::make_streams(const Stream& compute) {
   const auto mode = compute.is_measuring() ? Stream::Mode::measuring
                     : compute.is_cuda()    ? Stream::Mode::immediate
                                            : Stream::Mode::queued;
-  gathers_.emplace(compute.device(), "gathers", mode);
-  scatters_.emplace(compute.device(), "scatters", mode);
+  gathers_.emplace(compute.device(), "gathers", mode, 1, Stream::Priority::urgent);
+  scatters_.emplace(compute.device(), "scatters", mode, 1, Stream::Priority::urgent);
   gathers_->set_op_log(compute.op_log());
   scatters_->set_op_log(compute.op_log());
 }

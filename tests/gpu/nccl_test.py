@@ -174,6 +174,7 @@ def check_layout(tools, work, ranks, domains, settings):
         for group, its_places in check_memory(lines).items():
             assert places.setdefault(group, its_places) == its_places, f"{what}: rank {rank} and another of its " + str(
                 next((group, *pair) for pair in zip(its_places, places[group]) if pair[0] != pair[1]))
+        priorities = {line[2]: line[3] for line in lines if line[1] == "cudaStreamCreateWithPriority"}
         asked = [line[2] for line in lines if line[1] == "cudaSetDevice" and line[0] == "0"]
         assert (asked[-1] if asked else "0") == str(rank), f"{what}: rank {rank} is on GPU {asked}"
         assert "ncclCommAbort" not in {line[1] for line in lines}, what
@@ -194,6 +195,8 @@ def check_layout(tools, work, ranks, domains, settings):
             names = {(call.rsplit(" ", 1)[1], stream)
                      for call, stream in zip(by_rank[rank], streams) if stream is not None}
             assert len(names) == len({name for name, _ in names}) == len({s for _, s in names}), names
+            for name, stream in names:
+                assert priorities[stream] == ("0" if name == "compute" else "-5"), (name, priorities[stream])
     assert len(algorithms) == 1 and len(set(*algorithms)) > 1, f"{what}: {algorithms}"
     return len(by_rank[0])
 

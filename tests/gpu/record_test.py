@@ -55,7 +55,7 @@ PRECISIONS = {"fp32": 'compute = "fp32"', "bf16": 'compute = "bf16"',
               "fp8": 'compute = "bf16"\nfp8 = "tensor"', "fp8 of blocks": 'compute = "bf16"\nfp8 = "block"'}
 TYPE_BYTES = {"0": 4, "14": 2, "28": 1, "29": 1}  # of cudaDataType
 FORBIDDEN = {"cudaMalloc", "cudaHostAlloc", "cudaFree", "cudaFreeHost", "cudaStreamSynchronize",
-             "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cublasLtCreate",
+             "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags", "cublasLtCreate",
              "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmulAlgoCheck", "cudaStreamBeginCapture",
              "cudaGraphInstantiate", "cudnnCreate", "cudnnPlan"}
 COMPUTES = ("launch", "cublasLtMatmul", "cudnnBackendExecute")

@@ -184,9 +184,14 @@ cudaError_t cudaFreeHost(void* p) {
   record("cudaFreeHost %p", p);
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
   *stream = next_handle<cudaStream_t>();
-  record("cudaStreamCreateWithFlags %p", static_cast<void*>(*stream));
+  record("cudaStreamCreateWithPriority %p %d", static_cast<void*>(*stream), priority);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) {

@@ -150,7 +150,13 @@ cudaError_t cudaFreeHost(void* memory) {
   simt::release(static_cast<std::byte*>(memory));
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/,
+                                         int /*priority*/) {
   *stream = reinterpret_cast<cudaStream_t>(new char);
   return cudaSuccess;
 }

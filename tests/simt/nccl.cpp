@@ -34,7 +34,7 @@ using Place = std::pair<std::ptrdiff_t, std::ptrdiff_t>;
 constexpr Place kNowhere{-1, 0};
 
 thread_local std::string last_error;
-std::atomic<int> broken_rank = -1;
+std::atomic<int> broken_rank = -1, hanging_rank = -1;
 
 }  // namespace
 
@@ -70,6 +70,7 @@ struct ncclComm {
   std::shared_ptr<Shared> shared;
   int rank;
   int splits = 0;
+  const void* stream = nullptr;  // of its last call
 };
 
 namespace {
@@ -101,8 +102,20 @@ std::string check_places(const Shared& s) {
 
 constexpr auto kPatience = std::chrono::seconds(120);
 
+// Streams that wait for other ranks, and the communicator of their collective (hang_nccl).
+std::mutex waiting_mutex;
+std::condition_variable waiting_changed;
+std::map<const void*, ncclComm_t> waiting;
+
 ncclResult_t collect(ncclComm_t comm, const std::vector<Call>& calls) {
   Shared& s = *comm->shared;
+  comm->stream = calls.front().stream;
+  if (int rank = s.origin[static_cast<std::size_t>(comm->rank)];
+      hanging_rank.compare_exchange_strong(rank, -1)) {
+    const std::lock_guard lock(waiting_mutex);
+    waiting[comm->stream] = comm;
+    return ncclSuccess;
+  }
   std::unique_lock lock(s.mutex);
   s.calls[static_cast<std::size_t>(comm->rank)] = &calls;
   const int round = s.round;
@@ -164,6 +177,7 @@ ncclResult_t make(ncclComm_t comm, std::vector<Call> calls) {
 }
 
 thread_local int depth = 0;
+thread_local std::vector<ncclComm_t> aborts;
 thread_local std::vector<std::pair<ncclComm_t, std::vector<Call>>> pending;
 
 ncclResult_t give(ncclComm_t comm, const Call& call) {
@@ -202,10 +216,34 @@ void split(Shared& s) {
   ++s.splits_done;
 }
 
+// Aborts together. As in NCCL, an abort ends only after the stream of its communicator, which may
+// wait for a communicator that is not aborted. The real one notifies the other ranks later.
+void abort_all(const std::vector<ncclComm_t>& comms) {
+  for (const auto comm : comms) {
+    {
+      const std::lock_guard lock(comm->shared->mutex);
+      comm->shared->aborted = true;
+    }
+    comm->shared->changed.notify_all();
+    const std::lock_guard lock(waiting_mutex);
+    std::erase_if(waiting, [&](const auto& wait) { return wait.second == comm; });
+  }
+  waiting_changed.notify_all();
+  for (const auto comm : comms) {
+    std::unique_lock lock(waiting_mutex);
+    waiting_changed.wait_for(lock, kPatience, [&] { return !waiting.contains(comm->stream); });
+    lock.unlock();
+    delete comm;
+  }
+}
+
 }  // namespace
 
 void simt::break_nccl(int rank) {
   broken_rank = rank;
+}
+void simt::hang_nccl(int rank) {
+  hanging_rank = rank;
 }
 
 ncclResult_t ncclGetVersion(int* version) {
@@ -277,14 +315,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
-// The real ncclCommAbort notifies the other ranks later.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  {
-    const std::lock_guard lock(comm->shared->mutex);
-    comm->shared->aborted = true;
-  }
-  comm->shared->changed.notify_all();
-  delete comm;
+  if (depth > 0)
+    aborts.push_back(comm);
+  else
+    abort_all({comm});
   return ncclSuccess;
 }
 
@@ -315,6 +350,7 @@ ncclResult_t ncclGroupStart() {
 }
 ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;
+  abort_all(std::exchange(aborts, {}));
   const auto calls = std::exchange(pending, {});
   for (const auto& [comm, group] : calls)
     if (const auto code = make(comm, group); code != ncclSuccess) return code;

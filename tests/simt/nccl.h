@@ -1,4 +1,4 @@
-// Tests break the simulated NCCL with this.
+// Faults of the simulated NCCL, for tests.
 #pragma once
 
 namespace simt {
@@ -6,5 +6,9 @@ namespace simt {
 // Breaks a rank, numbered as in the communicator of all ranks, until the next call; -1: none. On
 // this rank, all its communicators have an asynchronous error.
 void break_nccl(int rank);
+
+// The next collective of this rank returns, as in NCCL, but its stream waits for the other ranks
+// until the communicator is aborted.
+void hang_nccl(int rank);
 
 }  // namespace simt

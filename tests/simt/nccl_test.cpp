@@ -77,6 +77,29 @@ TEST(NcclWorld, an_error_of_nccl_aborts_every_rank) {
   expect_contains(said, "NCCL in the group 'pair': ");
 }
 
+// ncclCommAbort of one group waits for its stream, which waits for a collective of another group.
+TEST(NcclWorld, an_abort_ends_all_groups_of_a_stuck_stream) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const auto said = thrown(2, [](World& host) {
+    const auto world = make_nccl_world(host, kGpu);
+    const auto first = world->connect({"first", {0, 1}}),
+               second = world->connect({"second", {0, 1}});
+    Stream stream(kGpu, "test");
+    first->barrier(stream);
+    if (host.rank() == 0) {
+      simt::hang_nccl(0);
+      second->barrier(stream);  // rank 1 does not enter it
+      simt::break_nccl(0);
+    }
+    host.exchange("waits");
+    host.exchange("and waits");
+  });
+  simt::break_nccl(-1);
+  expect_contains(said, "NCCL in the group 'first': while it ran: ");
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+}
+
 TEST(NcclWorld, other_ranks_get_the_group_and_the_message_of_an_nccl_error) {
   std::string first;
   std::mutex mutex;
