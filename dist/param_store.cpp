@@ -173,14 +173,19 @@ void ParamStore::add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of
 }
 
 void ParamStore::make_streams(const Stream& compute) {
+  const auto has_both = [](const Levels& l) {
+    return l.inside->size() > 1 && l.across->size() > 1;
+  };
   if (comms_.gathers->size() * comms_.replicate.size() == 1) return;
   const auto mode = compute.is_measuring() ? Stream::Mode::measuring
                     : compute.is_cuda()    ? Stream::Mode::immediate
                                            : Stream::Mode::queued;
   gathers_.emplace(compute.device(), "gathers", mode, 1, Stream::Priority::urgent);
   scatters_.emplace(compute.device(), "scatters", mode, 1, Stream::Priority::urgent);
-  gathers_->set_op_log(compute.op_log());
-  scatters_->set_op_log(compute.op_log());
+  if (has_both(comms_.shard) || has_both(comms_.replicate))
+    across_.emplace(compute.device(), "across", mode, 1, Stream::Priority::urgent);
+  for (auto* stream : {&gathers_, &scatters_, &across_})
+    if (*stream) (*stream)->set_op_log(compute.op_log());
 }
 
 void ParamStore::allocate_fp8(Arena& arena) {
@@ -301,7 +306,7 @@ void ParamStore::release(int unit, Stream& compute) {
 }
 
 void ParamStore::set_timeline(Timeline* timeline) {
-  for (auto* stream : {&gathers_, &scatters_})
+  for (auto* stream : {&gathers_, &scatters_, &across_})
     if (*stream) (*stream)->set_timeline(timeline);
 }
 
@@ -371,13 +376,13 @@ void ParamStore::reduce(int unit, Stream& compute, bool last) {
   const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(unit));
   scatters_->wait(compute.record());
   const Timeline::Span span(*scatters_, layout_.name(unit), "unit");
-  if (shard_ranks_ > 1) ring_.reduce_scatter(*scatters_, comms_.shard, shard.grad, whole, each);
+  const ReduceRing::Streams streams{*scatters_, across_ ? *across_ : *scatters_};
+  if (shard_ranks_ > 1) ring_.reduce_scatter(streams, comms_.shard, shard.grad, whole, each);
   if (each) {
     scatters_->enqueue([whole](Stream& stream) { fill(stream, whole, 0.0f); });
     buffer.done = scatters_->record();
   }
-  if (last && comms_.replicate.size() > 1)
-    ring_.all_reduce(*scatters_, comms_.replicate, shard.grad);
+  if (last && comms_.replicate.size() > 1) ring_.all_reduce(streams, comms_.replicate, shard.grad);
 }
 
 void ParamStore::finish_backward(Stream& compute) {

@@ -181,8 +181,10 @@ class ParamStore {
   ParamLayout layout_;
   Fp8Weights fp8_;  // outlives the stream that writes it
   int shard_ranks_;
-  int exceptions_;                            // exceptions in flight when the store was made
-  std::optional<Stream> gathers_, scatters_;  // beside the compute stream; outlive their events
+  int exceptions_;  // exceptions in flight when the store was made
+  // Beside the compute stream; outlive their events. across_: the part of reductions across
+  // domains.
+  std::optional<Stream> gathers_, scatters_, across_;
   std::vector<Unit> units_;
   std::vector<ParamShard> shards_;
   std::vector<Buffer> weight_buffers_, grad_buffers_;

@@ -4,7 +4,9 @@
 //   inside a domain   pieces travel in a selectable type, by all-to-all, and are added
 //   across domains    the sums of domains travel in fp32, and are added
 //
-// It runs chunk by chunk through a ring of bounded size.
+// It runs in few large chunks through a ring of bounded size: each chunk costs some kernels that
+// wait for free multiprocessors. With both levels, the ring has two slots, so a chunk moves inside
+// the domains while the one before it moves across them.
 #pragma once
 
 #include "core/arena.h"
@@ -16,30 +18,36 @@ class ReduceRing {
  public:
   // Each rank's part of a reduced tensor is a multiple of this number of elements.
   static constexpr std::int64_t kMultiple = 128;
-  static constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
+  static constexpr std::int64_t kSmallBytes = std::int64_t{64} << 20;
 
   ReduceRing() = default;
   // Allocates memory for sums over each of `levels`, of up to `elements` per rank. A sum runs at
-  // once if that takes at most `most_bytes`, else in chunks. The size does not depend on the
-  // domains.
+  // once if that takes at most `small_bytes`, else in about four chunks. The size does not depend
+  // on the domains.
   //   wire: fp32 or bf16, the type of pieces inside a domain
   ReduceRing(Arena& arena, DType wire, std::initializer_list<const Levels*> levels,
-             std::int64_t elements, std::int64_t most_bytes = kMostBytes);
+             std::int64_t elements, std::int64_t small_bytes = kSmallBytes);
 
   // Bytes of the ring for sums over `ranks` ranks.
   static std::int64_t memory_bytes(std::int64_t ranks, std::int64_t elements,
-                                   std::int64_t most_bytes = kMostBytes);
+                                   std::int64_t small_bytes = kSmallBytes);
   // Number of the n elements per rank that are summed at once, over domains of `inside` ranks each.
   static std::int64_t chunk(DType wire, std::int64_t inside, std::int64_t domains, std::int64_t n,
                             std::int64_t memory_bytes);
 
+  // The streams of a sum. Its result is ready on `main`. If there are both levels, transfers across
+  // domains run on `across`, which may be the same stream.
+  struct Streams {
+    Stream& main;
+    Stream& across;
+  };
   // sum [n] = this rank's n of the sum over ranks of in [d n], both fp32; with `add`, sum += it.
   // sum may be this rank's part of `in`, which is then overwritten.
-  void reduce_scatter(Stream& stream, const Levels& levels, Tensor sum, ConstTensor in,
+  void reduce_scatter(Streams streams, const Levels& levels, Tensor sum, ConstTensor in,
                       bool add = false) const;
   // inout [d n] fp32 = its sum over ranks. Each rank makes the sum of its part, and gathers the
   // other parts.
-  void all_reduce(Stream& stream, const Levels& levels, Tensor inout) const;
+  void all_reduce(Streams streams, const Levels& levels, Tensor inout) const;
 
  private:
   DType wire_ = DType::fp32;

@@ -65,7 +65,8 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
       const auto comms = make_comms(world, Mesh{.replicate = c.ranks}, &topology);
       const Levels& levels = comms.replicate;
       Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
-      Stream stream(Device{}, "scatters", c.mode);
+      Stream stream(Device{}, "scatters", c.mode), across(Device{}, "across", c.mode);
+      const ReduceRing::Streams streams{stream, across};
       const ReduceRing ring(b.arena, c.wire, {&comms.shard, &comms.replicate}, kN, most);
       const auto whole = b.poisoned({c.ranks * kN}, DType::fp32);
       for (std::int64_t i = 0; i < whole.elements(); ++i)
@@ -75,10 +76,10 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
       for (std::int64_t i = 0; i < kN; ++i)
         added.as<float>()[i] = 0.5f;
       const auto mine = in_place.rows(world.rank() * kN, kN);
-      ring.reduce_scatter(stream, levels, sum, whole);
-      ring.reduce_scatter(stream, levels, added, whole, /*add=*/true);
-      ring.reduce_scatter(stream, levels, mine, in_place);
-      ring.all_reduce(stream, levels, all);
+      ring.reduce_scatter(streams, levels, sum, whole);
+      ring.reduce_scatter(streams, levels, added, whole, /*add=*/true);
+      ring.reduce_scatter(streams, levels, mine, in_place);
+      ring.all_reduce(streams, levels, all);
       stream.synchronize();
       for (std::int64_t i = 0; i < kN; ++i) {
         const float expected = expected_sum(c.ranks, c.per_domain, c.wire, world.rank() * kN + i);

@@ -189,7 +189,7 @@ def check_layout(tools, work, ranks, domains, settings):
             assert not forbidden or number < 5, f"{what}: rank {rank} calls {forbidden} in step {number}"
             calls, streams = calls_of(step)
             # On a CPU, the name of the stream follows the call.
-            on_cpu = [re.sub(r" (compute|gathers|scatters)$", "", call) for call in by_rank[rank]]
+            on_cpu = [re.sub(r" (compute|gathers|scatters|across)$", "", call) for call in by_rank[rank]]
             assert calls == on_cpu, f"{what}: rank {rank}, step {number}: " + str(
                 next(((a, b) for a, b in zip(calls, on_cpu) if a != b), (len(calls), len(on_cpu))))
             names = {(call.rsplit(" ", 1)[1], stream)
