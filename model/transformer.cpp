@@ -145,6 +145,9 @@ void Transformer::backward(const StepContext& outer, int slot, ConstTensor input
     s.offload.after_backward(step.compute, l);
     step.params.reduce(block.unit(), step.compute, last);
   }
+  // The next forward needs the embedding first. Its all-gather must not wait for the reduction
+  // below.
+  if (!last) step.params.prefetch(embedding_.unit());
   embedding_.backward(step, s.gradient.values, inputs);
   step.params.reduce(embedding_.unit(), step.compute, last);
 }

@@ -93,6 +93,34 @@ TEST(StepProgram, has_the_collectives_of_step_volume) {
   }
 }
 
+// NCCL begins collectives in the order of the program. After the reduction, the all-gather of the
+// embedding would delay the next forward.
+TEST(StepProgram, gathers_the_embedding_again_before_its_reduction) {
+  TrainingConfig config = one_rank();
+  config.mesh = Mesh{.shard = 8};
+  config.sharding = Sharding::full;
+  config.global_batch_sequences = 3 * 8 * config.micro_batch_sequences;
+  const auto topology = topology_of_neighbours(8, 4);
+  const auto program = record_step(config, Device{}, 1, 0, &topology);
+  const auto& entries = program.log->entries();
+  const auto embedding =
+      7 * program.shape.units.front().elements / 8 * bytes_per_element(program.shape.type);
+  const auto is = [&](std::size_t i, const std::string& name) {
+    return entries[i].what == OpLog::What::op && entries[i].op.name == name;
+  };
+  std::size_t last_gather = 0, last_pack = 0, i = 0;
+  for (; i < program.micro_ends[0]; ++i) {
+    if (is(i, "all_gather")) last_gather = i;
+    if (is(i, "pack_pieces")) last_pack = i;
+  }
+  EXPECT_EQ(entries[last_gather].op.bytes, embedding);
+  EXPECT_LT(last_gather, last_pack);
+  while (i < entries.size() && !is(i, "all_gather"))
+    ++i;
+  ASSERT_LT(i, entries.size());
+  EXPECT_NE(entries[i].op.bytes, embedding) << "it is gathered already";
+}
+
 // Sums across domains have one rank per domain. If domains hold unequal numbers of ranks, the sums
 // have all ranks.
 TEST(StepProgram, has_the_number_of_domains_of_a_group) {
