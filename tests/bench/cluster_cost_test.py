@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""tests/bench/cluster_cost.py predicts the engine of commit b2ef912 as an estimate by hand did."""
+
+import dataclasses
+import unittest
+
+import cluster_cost
+from cluster_cost import ENGINES, LLAMA_70B, LLAMA_8B, RUNS, Costs, Gpu, Layout, Network
+
+TODAY = ENGINES["today"]
+
+
+def costs(model, layout, engine=TODAY):
+    return Costs(model, layout, engine, Gpu(), Network())
+
+
+class ClusterCost(unittest.TestCase):
+    def assert_within(self, share, predicted, expected, what):
+        self.assertLess(abs(predicted / expected - 1), share, f"{what}: {predicted}, expected {expected}")
+
+    def test_tokens_per_second_of_today(self):
+        for run, expected in zip(RUNS, (10.1e3, 8.1e3, 10.0e3, 0.45e3), strict=True):
+            lines = cluster_cost.step(run.model, run.layout, TODAY)
+            self.assert_within(0.05, cluster_cost.tokens_per_second(run, lines), expected, run.name)
+
+    def test_compute_of_today(self):
+        for run, expected in zip(RUNS, (729, 729, 729, 795), strict=True):
+            lines = cluster_cost.step(run.model, run.layout, TODAY)
+            compute = sum(lines[line] for line in ("matmuls", "head matmuls", "attention", "memory-bound"))
+            self.assert_within(0.01, compute, expected, run.name)
+
+    def test_reduction_of_a_layer(self):
+        for layout, model, inside, across, chunks, ms in (
+                (Layout(shard=8), LLAMA_8B, 8, 1, 16, 2.4), (Layout(shard=64), LLAMA_8B, 8, 8, 32, 6.4),
+                (Layout(shard=512), LLAMA_8B, 8, 64, 32, 10.5), (Layout(shard=1024), LLAMA_8B, 8, 128, 32, 14.4),
+                (Layout(shard=64, tensor=8), LLAMA_70B, 1, 64, 16, 12.5)):
+            one = costs(model, layout)
+            self.assertEqual((one.shard_inside, layout.shard // one.shard_inside), (inside, across))
+            self.assertEqual(one.chunks(inside, across, one.layer // layout.shard), chunks)
+            self.assert_within(0.1, 1e3 * one.reduce(one.layer, inside, across).seconds, ms, layout)
+
+    def test_gather_of_a_layer(self):
+        for layout, model, ms in ((Layout(shard=8), LLAMA_8B, 1.1), (Layout(shard=64), LLAMA_8B, 1.6),
+                                  (Layout(shard=1024), LLAMA_8B, 6.2), (Layout(shard=64, tensor=8), LLAMA_70B, 6.0)):
+            one = costs(model, layout)
+            gather = one.gather(cluster_cost.BF16 * one.layer, layout.shard, one.shard_inside)
+            self.assert_within(0.05, 1e3 * gather.seconds, ms, layout)
+
+    def test_lines_add_up_to_the_time(self):
+        for run in RUNS:
+            one = costs(run.model, run.layout)
+            walk = cluster_cost.Walk(one)
+            walk.micro_batch(True, True)
+            self.assertAlmostEqual(sum(walk.lines.values()), walk.now)
+
+    def test_changes_of_an_engine_save_time(self):
+        run = RUNS[3]
+        today = sum(cluster_cost.step(run.model, run.layout, TODAY).values())
+        for change in ({"ring_bytes": 1 << 30}, {"across_bytes": 2}, {"stages_overlap": True}, {"launch_order": False},
+                       {"reduces_each_micro_batch": False}, {"gathers_embedding_early": True}, {"tensor_hidden": 0.5},
+                       {"most_channels": 2}):
+            engine = dataclasses.replace(TODAY, **change)
+            self.assertLess(sum(cluster_cost.step(run.model, run.layout, engine).values()), today, change)
+
+
+if __name__ == "__main__":
+    unittest.main()
