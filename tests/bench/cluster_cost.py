@@ -97,8 +97,9 @@ class Layout:
 @dataclasses.dataclass(frozen=True)
 class Engine:
     """Engine holds what an implementation may change. The defaults are those of commit b2ef912."""
-    ring_bytes: int = 64 << 20             # memory of a chunk of a reduction (dist/reduction.h, kMostBytes)
+    ring_bytes: int = 64 << 20             # memory of a chunk of a reduction (dist/reduction.h)
     across_bytes: int = FP32               # of an element that a reduction sends across hosts (dist/reduction.cpp)
+    ring_share: int = 0                    # the ring has 1 / ring_share of what the largest unit needs at once; 0: no
     stages_overlap: bool = False           # a chunk crosses hosts while the next one is summed inside a host
     launch_order: bool = True              # NCCL_LAUNCH_ORDER_IMPLICIT: one queue for gathers, reductions, tensor calls
     reduces_each_micro_batch: bool = True  # sharding = "full" (dist/param_store.cpp); else only the last one
@@ -109,7 +110,9 @@ class Engine:
     optimizer_bytes: int = 38              # an element: AdamW 30, norm of gradients 4, setting them to 0 4
 
 
-ENGINES = {"today": Engine()}
+# today: commit b2ef912. chunks: few large chunks that overlap, and the embedding is gathered early.
+ENGINES = {"today": Engine(),
+           "chunks": Engine(ring_share=4, stages_overlap=True, gathers_embedding_early=True)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +157,13 @@ class Costs:
         """Number of chunks of a reduction to n elements a rank (dist/reduction.cpp, ReduceRing::chunk)."""
         column_bytes = inside * (BF16 if inside > 1 else self.engine.across_bytes)
         column_bytes += self.engine.across_bytes if inside > 1 and across > 1 else 0
+        if self.engine.ring_share:
+            whole = 2 * FP32 * n * (inside * across + inside * across // 2)
+            memory = max(min(whole, self.engine.ring_bytes), whole / self.engine.ring_share)
+            if 2 * across * column_bytes * n <= memory:
+                return 1
+            slot = memory / (2 if inside > 1 and across > 1 else 1)
+            return next(k for k in range(2, n) if 2 * across * column_bytes * math.ceil(n / k) <= slot)
         columns = n
         while 2 * across * column_bytes * columns > self.engine.ring_bytes and columns > 128:
             columns = math.ceil(columns / 2 / 128) * 128
