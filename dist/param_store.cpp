@@ -127,7 +127,7 @@ std::vector<Keep> ParamStore::keeps(bool shared) const {
 }
 
 std::vector<Keep> ParamStore::weight_keeps() const {
-  auto weights = keeps(shard_ranks_ > 1 && options_.sharding == Sharding::full);
+  auto weights = keeps(shard_ranks_ > 1 && divides_weights(options_.sharding));
   auto kept = options_.keep_gathered;
   for (Keep& keep : weights)
     if (keep == Keep::layers && kept-- > 0) keep = Keep::own;

@@ -163,7 +163,7 @@ class ParamStore {
   Tensor my_part(Tensor whole) const;
   // Whether gradients are whole only during a micro-batch.
   bool reduces_each_micro_batch() const {
-    return shard_ranks_ > 1 && options_.sharding >= Sharding::gradients;
+    return shard_ranks_ > 1 && lockstep::reduces_each_micro_batch(options_.sharding);
   }
 
   void make_streams(const Stream& compute);

@@ -69,7 +69,7 @@ void add_tokens(Terms& terms, const StepShape& s) {
               q.m * q.L * (s.recomputes_blocks ? 15 : 12), reduced(q.t, kFp32Bytes));
 }
 
-// Number of times that a step with sharding `full` gathers layer l of n layers, of which two are
+// Number of times that a step with divided weights gathers layer l of n layers, of which two are
 // whole at a time.
 std::int64_t gathers_of_layer(std::int64_t l, std::int64_t n, std::int64_t m) {
   const auto forward = l < 2 ? 1 : m;  // the first two remain from the previous backward
@@ -86,7 +86,7 @@ void add_weights(Terms& terms, const StepShape& s) {
   std::int64_t l = 0;
   for (const auto& unit : s.units) {
     const bool is_layer = unit.keep == Keep::layers;
-    const bool once = s.sharding != Sharding::full || unit.keep == Keep::own;
+    const bool once = !divides_weights(s.sharding) || unit.keep == Keep::own;
     const auto times = once ? 1 : is_layer ? gathers_of_layer(l, n, q.m) : q.m;
     auto& traffic = once ? kept : is_layer ? layers : ends;
     l += is_layer ? 1 : 0;
@@ -129,7 +129,7 @@ void add_gradients(Terms& terms, const StepShape& s) {
   Communicator::Traffic gathered;
   for (const auto& unit : s.units) {
     const auto n = unit.elements / q.d;
-    if (q.d > 1) shard.add(n, s.sharding >= Sharding::gradients ? q.m : 1);
+    if (q.d > 1) shard.add(n, reduces_each_micro_batch(s.sharding) ? q.m : 1);
     if (q.r == 1) continue;
     replicate.add(n / q.r, 1);
     ++gathered.calls;

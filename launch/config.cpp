@@ -198,10 +198,10 @@ class Consistency {
 
   void check_layout() const {
     const auto& l = resolved_.values.layout;
-    require(
-        l.keep_gathered == 0 || l.sharding == Sharding::full, "layout.keep_gathered",
-        "0 unless layout.sharding is \"full\": without it weights are all-gathered at most once "
-        "per step");
+    require(l.keep_gathered == 0 || divides_weights(l.sharding), "layout.keep_gathered",
+            "0 unless layout.sharding is \"full\" or \"weights\": otherwise weights are "
+            "all-gathered at "
+            "most once per step");
     require(l.keep_gathered <= resolved_.values.model.layers, "layout.keep_gathered",
             str("at most model.layers (", resolved_.values.model.layers, ")"));
   }

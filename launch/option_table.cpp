@@ -178,10 +178,11 @@ const Option kOptions[] = {
      }},
     {KEY(layout.sharding), kAny, "",
      "State that the ranks of layout.shard share: nothing, the optimizer state, also gradients, "
-     "or also weights (ZeRO stage 0 to 3; full is FSDP). More sharing saves memory; less saves "
-     "communication (docs/parallelism.md)."},
+     "or also weights (ZeRO stage 0 to 3; full is FSDP). weights: optimizer state and weights, but "
+     "gradients are whole until the last micro-batch, which saves communication with gradient "
+     "accumulation. More sharing saves memory; less saves communication (docs/parallelism.md)."},
     {KEY(layout.keep_gathered), {0, kMostLayers}, "blocks",
-     "With layout.sharding = \"full\": number of blocks whose weights stay all-gathered until the "
+     "With layout.sharding = \"full\" or \"weights\": number of blocks whose weights stay all-gathered until the "
      "next update. Each needs more memory, and saves its all-gathers in the later forward and "
      "backward passes of a step."},
     // ------------------------------------------------------------------------------------ train

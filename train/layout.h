@@ -14,8 +14,8 @@ namespace lockstep {
 // layout.sharding = "none" the ranks of layout.shard are data-parallel replicas too.
 Mesh mesh_of(const Config::Layout& layout, int ranks);
 
-inline constexpr std::array<std::string_view, 4> kShardingNames{"none", "optimizer", "gradients",
-                                                                "full"};
+inline constexpr std::array<std::string_view, 5> kShardingNames{"none", "optimizer", "gradients",
+                                                                "weights", "full"};
 inline std::string_view name(Sharding sharding) {
   return kShardingNames[static_cast<std::size_t>(sharding)];
 }

@@ -19,9 +19,20 @@ inline constexpr int kAxes = 3;
 
 const char* name(Axis axis);
 
-// State that the ranks of the shard axis divide: ZeRO stages 0 to 3. With `none` the mesh has a
-// replicate axis in place of the shard axis.
-enum class Sharding : std::uint8_t { none, optimizer, gradients, full };
+// State that the ranks of the shard axis divide:
+//
+//   none       nothing: the mesh has a replicate axis in place of the shard axis (ZeRO stage 0)
+//   optimizer  master weights and moments (ZeRO stage 1)
+//   gradients  also gradients, reduced after each micro-batch (ZeRO stage 2)
+//   weights    optimizer state and weights; gradients stay whole until the last micro-batch
+//   full       all (ZeRO stage 3, FSDP)
+enum class Sharding : std::uint8_t { none, optimizer, gradients, weights, full };
+constexpr bool divides_weights(Sharding sharding) {
+  return sharding == Sharding::weights || sharding == Sharding::full;
+}
+constexpr bool reduces_each_micro_batch(Sharding sharding) {
+  return sharding == Sharding::gradients || sharding == Sharding::full;
+}
 
 struct Mesh {
   int replicate = 1, shard = 1, tensor = 1;  // sizes

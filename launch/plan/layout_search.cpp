@@ -10,6 +10,7 @@
 #include "core/integer.h"
 #include "core/thread_pool.h"
 #include "core/units.h"
+#include "data/loader.h"
 #include "launch/plan/cluster_step.h"
 #include "launch/plan/cluster_topology.h"
 #include "train/fp8_sizes.h"
@@ -232,6 +233,11 @@ class Search {
     return !is_known || host_bytes(c) <= room_.host_bytes / room_.ranks;
   }
 
+  static bool has_one_micro_batch(const Config& c, std::int64_t micro_batch) {
+    const auto sequences = c.train.batch_tokens / c.train.sequence_length;
+    return Loader::micro_steps_of(sequences, micro_batch, data_ranks(c.layout)) == 1;
+  }
+
   double seconds_of(const Config& c, const Topology& topology) const {
     return of_all_layers(c, [&](const Config& few) {
       const auto program =
@@ -243,7 +249,8 @@ class Search {
   void price(const Axes& axes) {
     Config c = with(axes);
     const auto topology = placed_in(training_config(c).mesh, launched_);
-    for (const auto sharding : {Sharding::full, Sharding::gradients, Sharding::optimizer}) {
+    for (const auto sharding :
+         {Sharding::full, Sharding::weights, Sharding::gradients, Sharding::optimizer}) {
       c.layout.sharding = sharding;
       price(c, topology);
       if (axes.shard == 1) return;  // sharding makes no difference
@@ -253,6 +260,9 @@ class Search {
   void price(const Config& layout, const Topology& topology) {
     bool has_any = false;
     for (const auto micro_batch : micro_batches(base_, layout.layout.tensor)) {
+      // With one micro-batch, whole gradients only take more memory than with `full`.
+      if (layout.layout.sharding == Sharding::weights && has_one_micro_batch(layout, micro_batch))
+        return;
       const auto all = fitting(layout, micro_batch);
       if (all.empty() && !has_any && layout.layout.sharding == Sharding::full) {
         const std::lock_guard lock(mutex_);
@@ -316,15 +326,16 @@ class Search {
   }
 
   static bool may_keep(const Config& c) {
-    return c.layout.shard > 1 && c.layout.sharding == Sharding::full;
+    return c.layout.shard > 1 && divides_weights(c.layout.sharding);
   }
 
   // Keeps as many blocks gathered as fit, if that is faster. If all weights fit, it changes
-  // nothing: sharding = gradients has them whole.
+  // nothing: another sharding has them whole.
   Priced with_kept(const Priced& none, const Topology& topology) const {
     const Config& c = none.config;
     Config whole = c;
-    whole.layout.sharding = Sharding::gradients;
+    whole.layout.sharding =
+        c.layout.sharding == Sharding::full ? Sharding::gradients : Sharding::optimizer;
     if (device_bytes(whole) <= device_room()) return none;
     const auto blocks = most_kept(c);
     if (blocks == 0) return none;
@@ -420,7 +431,7 @@ class Search {
     for (const auto recompute : {Recompute::none, Recompute::cheap})
       if (recompute < best.train.recompute && !best.train.offload_activations)
         add([&](Config& c) { c.train.recompute = recompute; });
-    for (const auto sharding : {Sharding::optimizer, Sharding::gradients})
+    for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::weights})
       if (sharding < best.layout.sharding && best.layout.shard > 1)
         add([&](Config& c) {
           c.layout.sharding = sharding;

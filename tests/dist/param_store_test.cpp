@@ -154,7 +154,8 @@ TEST(ParamStore, gradients_of_shards_are_sums_over_micro_batches_and_ranks) {
   const auto value = [](int rank, int micro_batch, std::int64_t i) {
     return static_cast<float>(1000 * rank + 100 * micro_batch + i % 97);
   };
-  for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full})
+  for (const auto sharding :
+       {Sharding::optimizer, Sharding::gradients, Sharding::weights, Sharding::full})
     run_thread_ranks(kRanks, [&](World& world) {
       Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
       Comms comms = make_comms(world, Mesh{.shard = kRanks});

@@ -47,16 +47,17 @@ TEST(Volume, of_replicas_is_twice_the_gradients) {
   }
 }
 
-// Sharding up to `gradients` has the volume of replicas, `full` 1.5 times as much. Here two layers
-// stay gathered between forward and backward, and backward does not gather the ends.
+// Sharding up to `gradients` has the volume of replicas, divided weights 1.5 times as much. Here
+// two layers stay gathered between forward and backward, and backward does not gather the ends.
 TEST(Volume, of_full_sharding_is_the_weights_twice_and_the_gradients_once) {
   for (const int d : {2, 4, 8}) {
     const auto parts = [&](std::int64_t elements) { return (d - 1) * elements * 2 / d; };
     const Mesh mesh{.shard = d};
-    for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full}) {
+    for (const auto sharding :
+         {Sharding::optimizer, Sharding::gradients, Sharding::weights, Sharding::full}) {
       const auto step = shape_of(mesh, sharding, DType::bf16);
       EXPECT_EQ(bytes_of(step, Group::shard_inside), parts(kParameters));
-      EXPECT_EQ(bytes_of(step, Group::gathers), sharding == Sharding::full
+      EXPECT_EQ(bytes_of(step, Group::gathers), divides_weights(sharding)
                                                     ? parts((2 * kLayers - 2) * kLayer + 2 * kEnd)
                                                     : parts(kParameters));
     }
@@ -72,6 +73,8 @@ TEST(Volume, of_gradient_accumulation_grows_if_each_micro_batch_is_reduced) {
   };
   const auto once = bytes(Sharding::optimizer, 1, Group::shard_inside);
   EXPECT_EQ(bytes(Sharding::optimizer, 8, Group::shard_inside), once);
+  EXPECT_EQ(bytes(Sharding::weights, 8, Group::shard_inside), once);
+  EXPECT_EQ(bytes(Sharding::weights, 8, Group::gathers), bytes(Sharding::full, 8, Group::gathers));
   EXPECT_EQ(bytes(Sharding::gradients, 8, Group::shard_inside), 8 * once);
   EXPECT_EQ(bytes(Sharding::full, 8, Group::shard_inside), 8 * once);
   EXPECT_EQ(bytes(Sharding::full, 8, Group::replicate_inside),

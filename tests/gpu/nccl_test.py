@@ -205,7 +205,7 @@ def layouts(ranks):
     for tensor in (1, 2, 4, 8):
         for shard in (1, 2, 3, 4, 8):
             if ranks % (tensor * shard) == 0:
-                for sharding in ("optimizer", "gradients", "full") if shard > 1 else ("full",):
+                for sharding in ("optimizer", "gradients", "weights", "full") if shard > 1 else ("full",):
                     yield [f"layout.replicate={ranks // tensor // shard}", f"layout.shard={shard}",
                            f"layout.tensor={tensor}", f"layout.sharding={sharding}"]
 

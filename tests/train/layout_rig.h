@@ -75,7 +75,8 @@ inline std::vector<Layout> all_layouts() {
     for (const int shard : {1, 2, 4, 8})
       for (const int tensor : {1, 2, 4, 8}) {
         if (replicate * shard * tensor > 8 || replicate * shard * tensor == 1) continue;
-        for (const auto sharding : {Sharding::optimizer, Sharding::gradients, Sharding::full})
+        for (const auto sharding :
+             {Sharding::optimizer, Sharding::gradients, Sharding::weights, Sharding::full})
           if (shard > 1 || sharding == Sharding::full)
             layouts.push_back(
                 {Mesh{.replicate = replicate, .shard = shard, .tensor = tensor}, sharding});

@@ -51,6 +51,7 @@ struct Way {
 constexpr Way kWays[] = {{kNone, Sharding::full},
                          {"optimizer", Sharding::optimizer},
                          {"gradients", Sharding::gradients},
+                         {"weights", Sharding::weights},
                          {"full", Sharding::full}};
 
 struct Measured {
@@ -94,15 +95,15 @@ TEST(ShardedMemory, matches_the_formulas) {
     for (const int d : {1, 2, 4, 8})
       for (const Way& way : kWays) {
         const bool none = way.name == kNone || d == 1;
-        const bool full = !none && way.sharding == Sharding::full;
+        const bool divided = !none && divides_weights(way.sharding);
         const Mesh mesh = way.name == kNone ? Mesh{.replicate = d} : Mesh{.shard = d};
         const auto found = measure(m.config, mesh, {.sharding = way.sharding});
         const auto what = str(name(m.config.family), " of ", m.all, ", ", way.name, " of ", d);
         const double n = m.all, part = none ? n : n / d;
         const double shared = m.own + 2 * m.layer + m.ends;  // whole for a while
-        const double weights = full ? 2 * ((n - m.own) / d + shared) : 2 * n;
+        const double weights = divided ? 2 * ((n - m.own) / d + shared) : 2 * n;
         const double gradients =
-            none || way.sharding == Sharding::optimizer ? 4 * n : 4 * part + 4 * shared;
+            none || !reduces_each_micro_batch(way.sharding) ? 4 * n : 4 * part + 4 * shared;
         const auto most = padding(m.config, d);
         expect_padded(found.weights_and_gradients, weights + gradients + 4 * part, most, what);
         expect_padded(found.optimizer, 8 * part, most, what + ", moments");

@@ -163,7 +163,7 @@ std::int64_t checkpoint_bytes(const Config& c) {
 
 Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostStaging::Copies copies) {
   TrainingConfig config = training_config(c);
-  if (config.mesh.size(Axis::shard) == 1 || config.sharding != Sharding::full) return {};
+  if (config.mesh.size(Axis::shard) == 1 || !divides_weights(config.sharding)) return {};
   const auto gathered = gathered_bytes(config, room.device, threads_of(c));
   Keepable found;
   auto most = config.model.layers;
