@@ -121,6 +121,9 @@ const std::vector<std::string>& cleared_variables() {
 
 void use(int device) {
   cleared_variables();
+  // Streams of compute, copies and each NCCL group share 8 hardware queues by default, and would
+  // wait for each other. CUDA reads the variable when it makes the context.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   const auto found = devices();
   if (found.count == 0) throw ConfigError(str("no GPU can be used: ", found.why_not));
   if (device < 0 || device >= found.count)

@@ -9,12 +9,14 @@
 #include <cstdlib>
 #include <deque>
 #include <exception>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include <nccl.h>
 
 #include "core/gpu.h"
+#include "core/log.h"
 #include "core/progress.h"
 #include "dist/nccl_groups.h"
 
@@ -25,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 // First version with NCCL_CTA_POLICY_ZERO and ncclAlltoAll; NCCL_LAUNCH_ORDER_IMPLICIT came in
 // 2.26.
 constexpr int kOldestVersion = 22800;
+// Newest version whose sources were read for what the groups rely on: copy engines, launch order.
+constexpr int kNewestVersion = 23099;
 
 std::string in_words(int version) {
   return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
@@ -188,12 +192,20 @@ std::string nccl_in_words() {
 
 std::unique_ptr<World> make_nccl_world(World& host, Device device,
                                        std::chrono::milliseconds patience) {
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);  // NCCL reads it once
+  constexpr const char* kOrder = "NCCL_LAUNCH_ORDER_IMPLICIT";
+  if (const char* order = std::getenv(kOrder); order != nullptr && std::string_view(order) != "1")
+    throw ConfigError(str(kOrder, "=", order,
+                          ": collectives of several groups could deadlock; unset the variable"));
+  setenv(kOrder, "1", /*overwrite=*/1);  // NCCL reads it once
   int version = 0;
   check_nccl(ncclGetVersion(&version), nullptr, "all", "ncclGetVersion");
   if (version < kOldestVersion)
     throw ConfigError(str("NCCL is of version ", in_words(version), ", expected ",
                           in_words(kOldestVersion), " or later; install a newer libnccl2"));
+  if (version > kNewestVersion && host.rank() == 0)
+    log_warning("NCCL ", in_words(version), " is newer than ", in_words(kNewestVersion),
+                ", the newest version that this program is written for: speed and memory of "
+                "collectives may differ");
   auto world = std::make_unique<NcclWorld>(host, device, patience);
   world->start();
   return world;

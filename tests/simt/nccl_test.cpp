@@ -1,6 +1,7 @@
 // Tests dist/nccl_world with a faulty NCCL.
 #include "tests/simt/nccl.h"
 
+#include <cstdlib>
 #include <functional>
 #include <gtest/gtest.h>
 #include <mutex>
@@ -59,6 +60,13 @@ TEST(NcclWorld, rejects_ranks_with_a_different_nccl) {
     make_nccl_world(host, kGpu);
   });
   expect_contains(said, "78 rank 1 has NCCL 2.27.3 NCCL_ALGO=Ring, rank 0 has 2.28.9");
+}
+
+TEST(NcclWorld, a_launch_order_that_could_deadlock_is_rejected) {
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
+  const auto said = thrown(2, [](World& host) { make_nccl_world(host, kGpu); });
+  unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  expect_contains(said, "78 NCCL_LAUNCH_ORDER_IMPLICIT=0: ");
 }
 
 TEST(NcclWorld, an_error_of_nccl_aborts_every_rank) {
