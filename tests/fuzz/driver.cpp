@@ -138,12 +138,14 @@ void mutate(std::string& text, const std::string& other, Choices& choose) {
 void run_all(const Target& target, std::uint64_t inputs) {
   auto pool = target.seeds();
   const auto originals = pool.size();
-  for (std::size_t s = 0; s < originals; ++s) {
-    refusals = 0;
-    run_one(target, pool[s]);
-    if (refusals == 0) continue;
-    std::fprintf(stderr, "%s: seed %zu is refused, so its mutations test little\n",
-                 finding_path.c_str(), s);
+  const auto is_accepted = [&](const std::string& seed) {
+    accepted = 0;
+    run_one(target, seed);
+    return accepted > 0;
+  };
+  if (!std::any_of(pool.begin(), pool.end(), is_accepted)) {
+    std::fprintf(stderr, "%s: the target accepts no seed, so mutations test little\n",
+                 finding_path.c_str());
     std::exit(1);
   }
   for (std::size_t s = 0; s < originals; ++s)

@@ -143,14 +143,14 @@ TEST(PlanErrors, a_damaged_file_is_renamed_and_overwrites_no_other) {
 TEST(PlanErrors, a_damaged_file_is_rejected_by_file_and_member) {
   const TemporaryDirectory directory;
   const auto file = directory / "r.json";
-  const std::string head = R"({"format":"lockstep plan_errors 1","runs":[)";
+  const std::string head = R"({"format":"lockstep residuals 1","runs":[)";
   const auto one = [&](const std::string& components) {
     return head + R"({"key":"a","components":[)" + components + "]}]}";
   };
   for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
            {"[]", ""},
-           {R"({"format":"lockstep plan_errors 2","runs":[]})", "lockstep residuals 1"},
-           {R"({"format":"lockstep plan_errors 1"})", "runs"},
+           {R"({"format":"lockstep residuals 2","runs":[]})", "lockstep residuals 1"},
+           {R"({"format":"lockstep residuals 1"})", "runs"},
            {head + "3]}", ""},
            {head + R"({"components":[]}]})", "key"},
            {head + R"({"key":"","components":[]}]})", "key"},
