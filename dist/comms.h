@@ -55,8 +55,8 @@ class World {
   // Sets a handler that runs in another thread, within two seconds, before the failure detector
   // (monitored_world.h) exits this process; {} sets no handler. Waits until the previous handler
   // has finished, if it is running.
-  using LastAct = std::function<void(const std::string& why, int exit_code)>;
-  virtual void set_last_act(const LastAct& /*act*/) {}
+  using ExitHandler = std::function<void(const std::string& why, int exit_code)>;
+  virtual void set_exit_handler(const ExitHandler& /*act*/) {}
   // Aborts all other ranks, because this rank cannot continue. With MPI it does not return.
   virtual void abort(const std::string& why, int exit_code) noexcept = 0;
   // Returns the record of this rank's collectives; nullptr unless they are watched
@@ -120,7 +120,7 @@ class WorldOver : public World {
     return under_.broadcast(tag, text);
   }
   std::vector<std::string> addresses() const override { return under_.addresses(); }
-  void set_last_act(const LastAct& act) override { under_.set_last_act(act); }
+  void set_exit_handler(const ExitHandler& act) override { under_.set_exit_handler(act); }
   void abort(const std::string& why, int exit_code) noexcept override {
     under_.abort(why, exit_code);
   }

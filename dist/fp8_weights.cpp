@@ -59,7 +59,7 @@ std::int64_t Fp8Weights::place(int unit, Tensor memory) {
 }
 
 void Fp8Weights::allocate(Arena& arena, std::span<const std::size_t> buffers) {
-  if (fp8_ == Fp8Products::off) return;
+  if (fp8_ == Fp8Matmuls::off) return;
   units_.resize(buffers.size());
   const auto count = *std::max_element(buffers.begin(), buffers.end()) + 1;
   std::vector<std::int64_t> bytes(count, 0);
@@ -75,7 +75,7 @@ void Fp8Weights::allocate(Arena& arena, std::span<const std::size_t> buffers) {
     place(static_cast<int>(unit), memory[buffers[unit]]);
     groups += static_cast<std::int64_t>(units_[unit].size());
   }
-  if (fp8_ != Fp8Products::tensor) return;
+  if (fp8_ != Fp8Matmuls::tensor) return;
   // Contiguous, so that one launch clears them and one collective combines them.
   absmax_ = arena.allocate("fp8 weights absmax", DType::fp32, {groups});
   std::int64_t g = 0;

@@ -14,15 +14,15 @@
 namespace lockstep {
 
 // Whether the matmuls of the layers run in fp8, and with which scales.
-enum class Fp8Products : std::uint8_t {
+enum class Fp8Matmuls : std::uint8_t {
   off,
   tensor,  // one scale per tensor
   block,   // one scale per 128 x 128 block of weights, per 1 x 128 of everything else
 };
 
 // Scaling of the weights.
-constexpr Scaling weight_scaling(Fp8Products fp8) {
-  return fp8 == Fp8Products::tensor ? Scaling::tensor : Scaling::blocks;
+constexpr Scaling weight_scaling(Fp8Matmuls fp8) {
+  return fp8 == Fp8Matmuls::tensor ? Scaling::tensor : Scaling::blocks;
 }
 
 class Fp8Weights {
@@ -34,7 +34,7 @@ class Fp8Weights {
   };
 
   // `layout` must outlive this object.
-  Fp8Weights(const ParamLayout& layout, Fp8Products fp8) : layout_(layout), fp8_(fp8) {}
+  Fp8Weights(const ParamLayout& layout, Fp8Matmuls fp8) : layout_(layout), fp8_(fp8) {}
 
   // Allocates the copies and absmax. Throws Error if a matrix has a size on this rank that the fp8
   // matmuls do not support. With blocks and several tensor ranks, this includes each part of a
@@ -60,7 +60,7 @@ class Fp8Weights {
   std::span<const Group> groups(int unit) const;
 
   const ParamLayout& layout_;
-  Fp8Products fp8_;
+  Fp8Matmuls fp8_;
   std::vector<std::vector<Group>> units_;
   Tensor absmax_;
 };

@@ -40,7 +40,7 @@ ParamStore::ParamStore(Comms& comms, const Options& options)
   LOCKSTEP_CHECK(options.compute_dtype == DType::fp32 || options.compute_dtype == DType::bf16,
                  "weights of type ", lockstep::name(options.compute_dtype),
                  ", expected fp32 or bf16");
-  LOCKSTEP_CHECK(options.fp8 == Fp8Products::off || options.compute_dtype == DType::bf16,
+  LOCKSTEP_CHECK(options.fp8 == Fp8Matmuls::off || options.compute_dtype == DType::bf16,
                  "fp8 matmuls of ", lockstep::name(options.compute_dtype), ", expected bf16");
 }
 
@@ -279,7 +279,7 @@ void ParamStore::prefetch(int unit) {
   const Timeline::Span span(*gathers_, layout_.name(unit), "unit");
   comms_.gathers->all_gather(buffer.memory.rows(0, layout_.elements(unit)), shard_of(unit).weight,
                              *gathers_);
-  if (options_.fp8 != Fp8Products::off)
+  if (options_.fp8 != Fp8Matmuls::off)
     gathers_->enqueue([this, unit, whole = ConstTensor(buffer.memory)](Stream& stream) {
       fp8_.quantize(stream, unit, whole);
     });

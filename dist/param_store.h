@@ -40,9 +40,9 @@ class ParamStore {
   struct Options {
     Sharding sharding = Sharding::full;
     std::int64_t keep_gathered = 0;  // number of first Keep::layers units that stay whole in `full`
-    DType compute_dtype = DType::fp32;   // fp32 or bf16
-    bool stochastic_rounding = false;    // train bf16 weights without an fp32 master
-    Fp8Products fp8 = Fp8Products::off;  // only with bf16
+    DType compute_dtype = DType::fp32;  // fp32 or bf16
+    bool stochastic_rounding = false;   // train bf16 weights without an fp32 master
+    Fp8Matmuls fp8 = Fp8Matmuls::off;   // only with bf16
     DType fp8_gradients = DType::fp8_e5m2;
   };
   static constexpr std::int64_t kAlignedElements = ParamLayout::kAlignedElements;
@@ -138,7 +138,7 @@ class ParamStore {
   const ParamSpec& spec(ParamId id) const { return layout_.spec(id); }
   std::span<ParamShard> shards() { return shards_; }
   DType compute_dtype() const { return options_.compute_dtype; }
-  Fp8Products fp8() const { return options_.fp8; }
+  Fp8Matmuls fp8() const { return options_.fp8; }
   DType fp8_gradients() const { return options_.fp8_gradients; }
 
  private:

@@ -157,10 +157,10 @@ std::string toml_of(const Json& json) {
   return "[" + text + "]";
 }
 
-std::string tensor_ranks_of_fp8(const ModelConfig& m, Fp8Products fp8) {
+std::string tensor_ranks_of_fp8(const ModelConfig& m, Fp8Matmuls fp8) {
   std::string sizes;
   for (std::int64_t t = 1; t <= m.kv_heads; ++t)
-    if (m.kv_heads % t == 0 && m.heads % t == 0 && has_fp8_products(m, fp8, t))
+    if (m.kv_heads % t == 0 && m.heads % t == 0 && has_fp8_matmuls(m, fp8, t))
       sizes += (sizes.empty() ? "" : ", ") + std::to_string(t);
   return sizes;
 }
@@ -239,18 +239,18 @@ class Consistency {
 
   void check_precision() const {
     const auto& p = resolved_.values.precision;
-    if (p.fp8 == Fp8Products::off) return;
+    if (p.fp8 == Fp8Matmuls::off) return;
     require(p.compute == DType::bf16, "precision.fp8",
             "\"off\" with precision.compute = \"fp32\"; or set precision.compute to \"bf16\"");
     const auto multiple = size_multiple(weight_scaling(p.fp8));
     const auto& m = resolved_.values.model;
     for (const auto size : {m.width, m.attention_width(), m.qkv_heads() * m.head_size, m.mlp_width})
       require(size % multiple == 0, "precision.fp8",
-              str(p.fp8 == Fp8Products::tensor ? "\"off\"" : "\"tensor\" or \"off\"",
+              str(p.fp8 == Fp8Matmuls::tensor ? "\"off\"" : "\"tensor\" or \"off\"",
                   ": this value needs matrix sizes that are multiples of ", multiple,
                   ", and one is ", size));
     const auto ranks = resolved_.values.layout.tensor;
-    require(has_fp8_products(m, p.fp8, ranks), "layout.tensor",
+    require(has_fp8_matmuls(m, p.fp8, ranks), "layout.tensor",
             str(tensor_ranks_of_fp8(m, p.fp8), ": precision.fp8 needs a multiple of ", multiple,
                 " in each rank's part of q, k, v and of the MLP"));
     const auto& t = resolved_.values.train;

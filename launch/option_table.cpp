@@ -32,7 +32,7 @@ Field field_of(Family& value) { return choice(value, kFamilies); }
 Field field_of(Recompute& value) { return choice(value, kRecomputeNames); }
 Field field_of(Config::Attention& value) { return choice(value, kAttentions); }
 Field field_of(Config::Decay& value) { return choice(value, kDecays); }
-Field field_of(Fp8Products& value) { return choice(value, kFp8Products); }
+Field field_of(Fp8Matmuls& value) { return choice(value, kFp8Products); }
 Field field_of(Config::Fp8Gradients& value) { return choice(value, kFp8Gradients); }
 Field field_of(Sharding& value) { return choice(value, kShardingNames); }
 Field field_of(Config::CudaGraphs& value) { return choice(value, kCudaGraphs); }
@@ -356,7 +356,7 @@ const Option kOptions[] = {
      "fp8 format of gradients in backward: `e5m2` has more range, `e4m3` more precision.",
      "block: e4m3; else e5m2",
      [](Config& c) {
-       const bool is_block = c.precision.fp8 == Fp8Products::block;
+       const bool is_block = c.precision.fp8 == Fp8Matmuls::block;
        c.precision.fp8_gradients = is_block ? Config::Fp8Gradients::e4m3 : Config::Fp8Gradients::e5m2;
      }},
     {KEY(precision.moments), kAny, "",

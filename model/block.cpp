@@ -84,7 +84,7 @@ void Block::for_each_activation(const StepContext& step, Saved& a, Visit&& visit
   visit(a.norm2, "norm2", type, Shape{n, D}, none);
   visit(a.stats2, "stats2", fp32, norm2_.stats_shape(n), cheap);
   mlp_.for_each_activation(step, a.mlp, visit);
-  if (step.fp8 == Fp8Products::tensor) visit(a.absmax, "absmax", fp32, Shape{4}, Recompute::block);
+  if (step.fp8 == Fp8Matmuls::tensor) visit(a.absmax, "absmax", fp32, Shape{4}, Recompute::block);
 }
 
 Block::Saved Block::allocate_saved(Arena& arena, const StepContext& step,

@@ -54,7 +54,7 @@ Linear::Linear(ParamStore& params, int unit, const Spec& spec) : split_(spec.spl
 }
 
 bool Linear::is_fp8(const StepContext& step, const ParamStore::Use& use) const {
-  return step.fp8 != Fp8Products::off && use.quantized(weight_).weight;
+  return step.fp8 != Fp8Matmuls::off && use.quantized(weight_).weight;
 }
 
 void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor y,

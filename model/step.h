@@ -23,7 +23,7 @@ struct StepContext {
                                  // attend to; absent: the first token of the sequence
   ConstTensor rope_table;        // [P, K] fp32; Transformer sets it
   bool cudnn_attention = false;  // use cuDNN; only without document_start
-  Fp8Products fp8 = Fp8Products::off;  // for the layers' matmuls: off, or the mode of `params`
+  Fp8Matmuls fp8 = Fp8Matmuls::off;  // for the layers' matmuls: off, or the mode of `params`
 
   std::int64_t tokens() const { return positions.elements(); }  // N = B T
 

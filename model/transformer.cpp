@@ -90,7 +90,7 @@ Transformer::Slot Transformer::allocate_slot(Arena& arena, const StepContext& sh
   }
   if (offload != nullptr) slot.offload = Offload(*offload, kept);
   slot.gradient.values = arena.allocate("gradient", dtype_, stream);
-  if (shape.fp8 == Fp8Products::tensor)
+  if (shape.fp8 == Fp8Matmuls::tensor)
     slot.gradient.absmax = arena.allocate("gradient_absmax", DType::fp32, {1});
   return slot;
 }
@@ -182,7 +182,7 @@ Transformer::Cache Transformer::allocate_cache(Arena& arena, Stream& stream, std
 // The context for a cache; without a cache, for a whole micro-batch.
 StepContext Transformer::with_cache(const StepContext& step, const Cache* cache) const {
   auto with = with_table(step, cache == nullptr ? rope_table_ : cache->rope_table);
-  with.fp8 = Fp8Products::off;  // because the number of tokens is arbitrary
+  with.fp8 = Fp8Matmuls::off;  // because the number of tokens is arbitrary
   return with;
 }
 

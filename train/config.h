@@ -119,7 +119,7 @@ struct Config {
   struct Precision {
     DType compute = DType::fp32;
     bool master_weights = true;  // fp32, for bf16 weights; false: stochastic rounding
-    Fp8Products fp8 = Fp8Products::off;
+    Fp8Matmuls fp8 = Fp8Matmuls::off;
     Fp8Gradients fp8_gradients = Fp8Gradients::e5m2;
     DType moments = DType::fp32;
   } precision;

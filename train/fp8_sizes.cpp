@@ -4,10 +4,10 @@
 
 namespace lockstep {
 
-void require_fp8(Fp8Products fp8, int capability, const std::string& gpu) {
+void require_fp8(Fp8Matmuls fp8, int capability, const std::string& gpu) {
   constexpr int kFirst = 89, kOfBlocks = 90;
-  if (fp8 == Fp8Products::off) return;
-  const bool is_block = fp8 == Fp8Products::block;
+  if (fp8 == Fp8Matmuls::off) return;
+  const bool is_block = fp8 == Fp8Matmuls::block;
   if (is_block ? capability == kOfBlocks : capability >= kFirst) return;
   throw ConfigError(str("precision.fp8 = \"", is_block ? "block" : "tensor",
                         "\" needs a GPU of compute capability ",
@@ -16,17 +16,17 @@ void require_fp8(Fp8Products fp8, int capability, const std::string& gpu) {
                         is_block && capability >= kFirst ? "\"tensor\" or " : "", "\"off\""));
 }
 
-bool has_fp8_products(const ModelConfig& m, Fp8Products fp8, std::int64_t tensor_ranks) {
-  if (tensor_ranks == 1 || fp8 == Fp8Products::off) return true;
+bool has_fp8_matmuls(const ModelConfig& m, Fp8Matmuls fp8, std::int64_t tensor_ranks) {
+  if (tensor_ranks == 1 || fp8 == Fp8Matmuls::off) return true;
   const auto multiple = size_multiple(weight_scaling(fp8));
   const auto fits = [&](std::int64_t size) { return size % (multiple * tensor_ranks) == 0; };
-  const bool apart = fp8 == Fp8Products::tensor || fits(m.kv_heads * m.head_size);
+  const bool apart = fp8 == Fp8Matmuls::tensor || fits(m.kv_heads * m.head_size);
   return apart && fits(m.attention_width()) && fits(m.qkv_heads() * m.head_size) &&
          fits(m.mlp_width);
 }
 
-bool has_fp8_products(const Config& c, std::int64_t sequences) {
-  if (c.precision.fp8 == Fp8Products::off) return true;
+bool has_fp8_matmuls(const Config& c, std::int64_t sequences) {
+  if (c.precision.fp8 == Fp8Matmuls::off) return true;
   return sequences * c.train.sequence_length % size_multiple(weight_scaling(c.precision.fp8)) == 0;
 }
 

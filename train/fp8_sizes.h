@@ -7,12 +7,12 @@
 namespace lockstep {
 
 // Throws ConfigError if a GPU of this compute capability (89: 8.9) has no such matmuls.
-void require_fp8(Fp8Products fp8, int capability, const std::string& gpu);
+void require_fp8(Fp8Matmuls fp8, int capability, const std::string& gpu);
 
 // Whether the matrices of each rank have supported sizes, with this number of tensor ranks.
-bool has_fp8_products(const ModelConfig& model, Fp8Products fp8, std::int64_t tensor_ranks);
+bool has_fp8_matmuls(const ModelConfig& model, Fp8Matmuls fp8, std::int64_t tensor_ranks);
 
 // Whether a micro-batch of this number of sequences has a supported number of tokens.
-bool has_fp8_products(const Config& config, std::int64_t sequences);
+bool has_fp8_matmuls(const Config& config, std::int64_t sequences);
 
 }  // namespace lockstep

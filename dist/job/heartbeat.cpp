@@ -61,7 +61,7 @@ void Heartbeat::run() {
     pollfd entries[] = {{socket_.descriptor(), POLLIN, 0}, {wake_.descriptor(), POLLIN, 0}};
     const auto left = std::chrono::ceil<Milliseconds>(next - Clock::now()).count();
     poll(entries, 2, static_cast<int>(std::max<std::int64_t>(left, 0)));
-    if (leaving()) return say_last_word();
+    if (leaving()) return report_end();
     // Arrived bytes are read before any conclusion, because this process may have been stopped.
     const auto now = Clock::now();
     try {
@@ -139,7 +139,7 @@ void Heartbeat::conclude(const std::string& what) {
   on_verdict_(verdict);
 }
 
-void Heartbeat::say_last_word() {
+void Heartbeat::report_end() {
   {
     const std::lock_guard lock(mutex_);
     append(out_, last_word_);

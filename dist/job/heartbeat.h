@@ -37,7 +37,7 @@ class Heartbeat {
   bool listen(Deadline now);  // false: the thread ends
   void leave(const Frame& frame);
   bool leaving();
-  void say_last_word();
+  void report_end();
   void conclude(const std::string& what);
 
   Timing timing_;

@@ -101,9 +101,9 @@ std::vector<std::string> MonitoredWorld::addresses() const {
   return local_addresses(interfaces_);
 }
 
-void MonitoredWorld::set_last_act(const LastAct& act) {
+void MonitoredWorld::set_exit_handler(const ExitHandler& act) {
   const std::lock_guard lock(ending_);
-  last_act_ = act;
+  exit_handler_ = act;
 }
 
 void MonitoredWorld::abort(const std::string& why, int exit_code) noexcept {
@@ -155,7 +155,7 @@ void MonitoredWorld::end(const Verdict& verdict) {
                             leave_words(verdict.text);
                           });
                           const std::lock_guard lock(ending_);
-                          if (last_act_) last_act_(verdict.text, verdict.exit_code);
+                          if (exit_handler_) exit_handler_(verdict.text, verdict.exit_code);
                         }});
 }
 

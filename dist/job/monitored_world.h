@@ -41,7 +41,7 @@ class MonitoredWorld final : public WorldOver {
   std::vector<std::string> gather(const std::string& tag, const std::string& mine) override;
   std::string broadcast(const std::string& tag, const std::string& text) override;
   std::vector<std::string> addresses() const override;
-  void set_last_act(const LastAct& act) override;
+  void set_exit_handler(const ExitHandler& act) override;
   // Reports the error to the other ranks, which end with the same code.
   void abort(const std::string& why, int exit_code) noexcept override;
   CollectiveRing* ring() override { return &ring_; }
@@ -65,7 +65,7 @@ class MonitoredWorld final : public WorldOver {
   bool leaving_ = false;
   std::condition_variable wakes_;
   std::mutex ending_;  // guards the next one
-  LastAct last_act_;
+  ExitHandler exit_handler_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::thread looker_;
   std::mutex aborting_;

@@ -118,7 +118,7 @@ void add_saves(const Config& c, const Cluster& cluster, Estimate& found) {
 }
 
 void require_fp8_on(const Cluster& cluster, const Config& c) {
-  if (c.precision.fp8 == Fp8Products::off || cluster.device == Device::Kind::cpu) return;
+  if (c.precision.fp8 == Fp8Matmuls::off || cluster.device == Device::Kind::cpu) return;
   const Hardware& gpu = cluster.hardware;
   require_fp8(c.precision.fp8, capability_of(gpu.architecture), gpu.name);
   if (gpu.fp8_flops == 0)

@@ -83,7 +83,7 @@ std::vector<Axes> axes_of(const Config& c, const Topology& launched) {
   for (const auto tensor : divisors(c.layout.ranks)) {
     const auto fits = [&](std::int64_t ranks) { return ranks % tensor == 0; };
     if (!std::ranges::all_of(domains, fits) || m.heads % tensor != 0 || m.kv_heads % tensor != 0 ||
-        m.mlp_width % tensor != 0 || !has_fp8_products(m, c.precision.fp8, tensor))
+        m.mlp_width % tensor != 0 || !has_fp8_matmuls(m, c.precision.fp8, tensor))
       continue;
     for (const auto shard : divisors(c.layout.ranks / tensor))
       all.push_back({tensor, shard});
@@ -99,7 +99,7 @@ std::vector<std::int64_t> micro_batches(const Config& c, std::int64_t tensor) {
   for (std::int64_t n = 1; n < each; n *= 2)
     all.push_back(n);
   all.push_back(each);
-  std::erase_if(all, [&](std::int64_t n) { return !has_fp8_products(c, n); });
+  std::erase_if(all, [&](std::int64_t n) { return !has_fp8_matmuls(c, n); });
   return all;
 }
 
@@ -423,7 +423,7 @@ class Search {
     const auto add = [&](auto&& change) {
       Config c = best;
       change(c);
-      if (has_fp8_products(c, c.train.micro_batch)) all.push_back(with_attention(c));
+      if (has_fp8_matmuls(c, c.train.micro_batch)) all.push_back(with_attention(c));
     };
     const auto sizes = micro_batches(base_, best.layout.tensor);
     for (const auto size : sizes)

@@ -51,9 +51,9 @@ std::string model_in_words(const ModelConfig& m) {
 }
 
 std::string precision_in_words(const Config::Precision& p) {
-  const char* fp8 = p.fp8 == Fp8Products::off      ? ""
-                    : p.fp8 == Fp8Products::tensor ? " and fp8"
-                                                   : " and fp8 in blocks";
+  const char* fp8 = p.fp8 == Fp8Matmuls::off      ? ""
+                    : p.fp8 == Fp8Matmuls::tensor ? " and fp8"
+                                                  : " and fp8 in blocks";
   return str(name(p.compute), fp8,
              p.compute == DType::bf16 && !p.master_weights ? ", no masters" : "",
              p.moments == DType::fp32 ? "" : str(", moments ", name(p.moments)));

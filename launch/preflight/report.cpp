@@ -178,11 +178,11 @@ PreflightReport::PreflightReport(World& world, const Topology& topology, const F
       files_(checked(files)),
       before_(read_baseline(files_.baseline)),
       cluster_before_(read_cluster(files_.cluster)) {
-  world.set_last_act([this](const auto&, int) { say_so_far(); });
+  world.set_exit_handler([this](const auto&, int) { say_so_far(); });
 }
 
 PreflightReport::~PreflightReport() {
-  world_.set_last_act({});
+  world_.set_exit_handler({});
   say_so_far();
 }
 

@@ -315,13 +315,13 @@ TEST(TrainingCudaOnce, bf16_moments_and_weights_without_masters_train) {
     EXPECT_NEAR(actual[i], expected[i], 2e-2 * expected[i]) << i;
 }
 
-class Fp8Cuda : public ::testing::TestWithParam<std::tuple<Fp8Products, Family>> {
+class Fp8Cuda : public ::testing::TestWithParam<std::tuple<Fp8Matmuls, Family>> {
  protected:
   static TrainingConfig config() {
     const auto [fp8, family] = GetParam();
     auto config = tiny(family, DType::bf16);
     config.fp8 = fp8;
-    if (fp8 == Fp8Products::tensor) return config;
+    if (fp8 == Fp8Matmuls::tensor) return config;
     config.fp8_gradients = DType::fp8_e4m3;
     auto& m = config.model;
     m.layers = 1;
@@ -331,19 +331,19 @@ class Fp8Cuda : public ::testing::TestWithParam<std::tuple<Fp8Products, Family>>
     return config;
   }
 };
-using TypeAndFamily = std::tuple<Fp8Products, Family>;
+using TypeAndFamily = std::tuple<Fp8Matmuls, Family>;
 const auto kTypeAndFamily = [](const ::testing::TestParamInfo<TypeAndFamily>& p) {
-  return str(std::get<Fp8Products>(p.param) == Fp8Products::tensor ? "tensor_" : "block_",
+  return str(std::get<Fp8Matmuls>(p.param) == Fp8Matmuls::tensor ? "tensor_" : "block_",
              name(std::get<Family>(p.param)));
 };
 INSTANTIATE_TEST_SUITE_P(all, Fp8Cuda,
-                         ::testing::Values(TypeAndFamily{Fp8Products::tensor, Family::qwen3},
-                                           TypeAndFamily{Fp8Products::block, Family::gpt2}),
+                         ::testing::Values(TypeAndFamily{Fp8Matmuls::tensor, Family::qwen3},
+                                           TypeAndFamily{Fp8Matmuls::block, Family::gpt2}),
                          kTypeAndFamily);
 INSTANTIATE_TEST_SUITE_P(full_rest, Fp8Cuda,
-                         ::testing::Values(TypeAndFamily{Fp8Products::tensor, Family::gpt2},
-                                           TypeAndFamily{Fp8Products::tensor, Family::qwen2},
-                                           TypeAndFamily{Fp8Products::block, Family::llama3}),
+                         ::testing::Values(TypeAndFamily{Fp8Matmuls::tensor, Family::gpt2},
+                                           TypeAndFamily{Fp8Matmuls::tensor, Family::qwen2},
+                                           TypeAndFamily{Fp8Matmuls::block, Family::llama3}),
                          kTypeAndFamily);
 
 // A number on the other side of a midpoint between two fp8 values is off by an eighth.
@@ -384,7 +384,7 @@ struct GraphsCuda : ::testing::TestWithParam<TrainingConfig> {
   }
   static TrainingConfig in_fp8() {
     TrainingConfig config = tiny(Family::qwen2, DType::bf16);
-    config.fp8 = Fp8Products::tensor;
+    config.fp8 = Fp8Matmuls::tensor;
     return config;
   }
   static TrainingConfig rounded() {
@@ -428,7 +428,7 @@ TEST_P(GraphsCuda, a_run_in_two_parts_has_the_same_bits) {
 // With four layers, the ring goes round twice.
 struct OffloadCuda : ::testing::TestWithParam<TrainingConfig> {
   static TrainingConfig of(Family family, DType compute, Recompute recompute,
-                           Fp8Products fp8 = Fp8Products::off) {
+                           Fp8Matmuls fp8 = Fp8Matmuls::off) {
     TrainingConfig config = tiny(family, compute);
     config.model.layers = 4;
     config.recompute = recompute;
@@ -450,7 +450,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(OffloadCuda::of(Family::llama3, DType::bf16, Recompute::none),
                       OffloadCuda::of(Family::gpt2, DType::fp32, Recompute::cheap),
                       OffloadCuda::of(Family::qwen2, DType::bf16, Recompute::block,
-                                      Fp8Products::tensor)),
+                                      Fp8Matmuls::tensor)),
     kFamilyName);
 
 TEST_P(OffloadCuda, has_the_same_bits_within_the_measured_memory) {
@@ -479,7 +479,7 @@ struct OffloadOptimizerCuda : ::testing::TestWithParam<TrainingConfig> {
   }
   static TrainingConfig in_fp8_with_activations() {
     auto config = tiny(Family::qwen3, DType::bf16);
-    config.fp8 = Fp8Products::tensor;
+    config.fp8 = Fp8Matmuls::tensor;
     config.model.layers = 3;
     config.offload_activations = true;
     return config;

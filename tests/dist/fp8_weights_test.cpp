@@ -14,7 +14,7 @@ constexpr std::int64_t kRows = 256, kColumns = 128;
 // Layers holds three layers. Each has a stacked matrix that tensor ranks divide by rows, one that
 // they divide by columns, and a vector.
 struct Layers {
-  explicit Layers(Comms& comms, Fp8Products fp8, Sharding sharding = Sharding::full)
+  explicit Layers(Comms& comms, Fp8Matmuls fp8, Sharding sharding = Sharding::full)
       : params(comms, {.sharding = sharding,
                        .compute_dtype = DType::bf16,
                        .stochastic_rounding = true,
@@ -93,10 +93,10 @@ struct Case {
   Sharding sharding = Sharding::full;
 };
 
-class Fp8Ranks : public ::testing::TestWithParam<std::tuple<Fp8Products, Case>> {};
+class Fp8Ranks : public ::testing::TestWithParam<std::tuple<Fp8Matmuls, Case>> {};
 INSTANTIATE_TEST_SUITE_P(
     all, Fp8Ranks,
-    ::testing::Combine(::testing::Values(Fp8Products::tensor, Fp8Products::block),
+    ::testing::Combine(::testing::Values(Fp8Matmuls::tensor, Fp8Matmuls::block),
                        ::testing::Values(Case{Mesh{.shard = 3}, Sharding::optimizer},
                                          Case{Mesh{.shard = 2}, Sharding::gradients},
                                          Case{Mesh{.shard = 4}},
@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          Case{Mesh{.replicate = 2, .shard = 2, .tensor = 2}})),
     [](const auto& c) {
       const Mesh& mesh = std::get<1>(c.param).mesh;
-      return str(std::get<0>(c.param) == Fp8Products::tensor ? "tensor" : "block", "_r",
+      return str(std::get<0>(c.param) == Fp8Matmuls::tensor ? "tensor" : "block", "_r",
                  mesh.replicate, "_s", mesh.shard, "_t", mesh.tensor);
     });
 
@@ -134,7 +134,7 @@ TEST(Fp8Weights, units_with_the_same_buffer_share_memory) {
     buffers.push_back(static_cast<std::size_t>(unit % 2));
   }
   layout.lay_out();
-  Fp8Weights weights(layout, Fp8Products::tensor);
+  Fp8Weights weights(layout, Fp8Matmuls::tensor);
   Arena arena(Device{}, Arena::Memory::host, 1 << 20);
   weights.allocate(arena, buffers);
   const auto bytes = [](std::int64_t rows) { return 2 * (rows * 128 + 256); };
@@ -147,7 +147,7 @@ TEST(Fp8Weights, units_with_the_same_buffer_share_memory) {
 
 TEST(Fp8Weights, sizes_without_fp8_matmuls_are_rejected) {
   const auto refused = [](const std::string& name, std::initializer_list<std::string> pins,
-                          const Shape& shape, int tensors, Fp8Products fp8) {
+                          const Shape& shape, int tensors, Fp8Matmuls fp8) {
     ParamLayout layout({.tensors = tensors});
     layout.declare_stacked(layout.add_unit("unit", Keep::own),
                            {{.name = "k", .shape = shape, .tensor_dim = 0, .quantized = true},
@@ -158,8 +158,8 @@ TEST(Fp8Weights, sizes_without_fp8_matmuls_are_rejected) {
     expect_refusal<Error>("dist/fp8_weights", name, pins,
                           [&] { Fp8Weights(layout, fp8).allocate(arena, buffers); });
   };
-  refused("tensor", {"k ", "[48, 24]", "16"}, {24, 24}, 1, Fp8Products::tensor);
-  refused("block", {"k ", "64", "2", "128"}, {128, 128}, 2, Fp8Products::block);
+  refused("tensor", {"k ", "[48, 24]", "16"}, {24, 24}, 1, Fp8Matmuls::tensor);
+  refused("block", {"k ", "64", "2", "128"}, {128, 128}, 2, Fp8Matmuls::block);
 }
 
 }  // namespace lockstep::testing::fp8_weights_test

@@ -11,11 +11,11 @@ namespace lockstep::testing::linear_fp8_test {
 constexpr std::int64_t kTokens = 128, kInputs = 256, kOutputs = 384;
 
 struct Layer {
-  Layer(Fp8Products fp8, bool gelu)
+  Layer(Fp8Matmuls fp8, bool gelu)
       : params(comms,
                {.compute_dtype = DType::bf16,
                 .fp8 = fp8,
-                .fp8_gradients = fp8 == Fp8Products::block ? DType::fp8_e4m3 : DType::fp8_e5m2}),
+                .fp8_gradients = fp8 == Fp8Matmuls::block ? DType::fp8_e4m3 : DType::fp8_e5m2}),
         unit(params.add_unit("unit")),
         linear(params, unit,
                {.parts = {{"a", kOutputs - 128}, {"b", 128}}, .inputs = kInputs, .bias = true}),
@@ -97,7 +97,7 @@ struct Layer {
                     dx_most);
     Results r{doubles(y), doubles(pre_gelu), doubles(dx), doubles(params.stacked_grad({unit, 0})),
               doubles(params.stacked_grad({unit, 2}))};
-    if (uses_gelu && params.fp8() == Fp8Products::tensor)
+    if (uses_gelu && params.fp8() == Fp8Matmuls::tensor)
       r.y_most = get(y_most, 0), r.dx_most = get(dx_most, 0);
     return r;
   }
@@ -117,17 +117,17 @@ double largest(const Doubles& values) {
   return most;
 }
 
-class LinearFp8 : public ::testing::TestWithParam<std::tuple<Fp8Products, bool>> {};
+class LinearFp8 : public ::testing::TestWithParam<std::tuple<Fp8Matmuls, bool>> {};
 INSTANTIATE_TEST_SUITE_P(all, LinearFp8,
-                         ::testing::Combine(::testing::Values(Fp8Products::tensor,
-                                                              Fp8Products::block),
+                         ::testing::Combine(::testing::Values(Fp8Matmuls::tensor,
+                                                              Fp8Matmuls::block),
                                             ::testing::Bool()));
 
 TEST_P(LinearFp8, of_exact_fp8_values_equals_bf16) {
   const auto [fp8, gelu] = GetParam();
-  Layer in_fp8(fp8, gelu), in_bf16(Fp8Products::off, gelu);
+  Layer in_fp8(fp8, gelu), in_bf16(Fp8Matmuls::off, gelu);
   // The gradients are drawn for the type they are rounded to.
-  const auto gradients = fp8 == Fp8Products::block ? DType::fp8_e4m3 : DType::fp8_e5m2;
+  const auto gradients = fp8 == Fp8Matmuls::block ? DType::fp8_e4m3 : DType::fp8_e5m2;
   const auto actual = in_fp8.run(gradients), expected = in_bf16.run(gradients);
   const double bf16 = tolerance(DType::bf16), fp32 = tolerance(DType::fp32);
   expect_close(actual.y, expected.y, bf16, "y");
@@ -135,7 +135,7 @@ TEST_P(LinearFp8, of_exact_fp8_values_equals_bf16) {
   expect_close(actual.dx, expected.dx, bf16, "dx");
   expect_close(actual.dweight, expected.dweight, fp32, "dweight");
   expect_close(actual.dbias, expected.dbias, fp32, "dbias");
-  if (gelu && fp8 == Fp8Products::tensor) {
+  if (gelu && fp8 == Fp8Matmuls::tensor) {
     EXPECT_EQ(actual.y_most, largest(actual.y));
     EXPECT_EQ(actual.dx_most, largest(actual.dx));
   }

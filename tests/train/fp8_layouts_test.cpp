@@ -6,7 +6,7 @@
 
 namespace lockstep::testing::fp8_layouts_test {
 
-TrainingConfig config_of(Fp8Products fp8, Family family) {
+TrainingConfig config_of(Fp8Matmuls fp8, Family family) {
   TrainingConfig config = tiny(DType::bf16);
   auto& m = config.model;
   m = small_model(family, family == Family::gpt2 ? 256 : 128, 4);
@@ -18,7 +18,7 @@ TrainingConfig config_of(Fp8Products fp8, Family family) {
   config.micro_batch_sequences = 1;
   config.global_batch_sequences = 4;
   config.fp8 = fp8;
-  config.fp8_gradients = fp8 == Fp8Products::block ? DType::fp8_e4m3 : DType::fp8_e5m2;
+  config.fp8_gradients = fp8 == Fp8Matmuls::block ? DType::fp8_e4m3 : DType::fp8_e5m2;
   return config;
 }
 
@@ -34,7 +34,7 @@ double distance(const Assembled& found, const Assembled& expected) {
   return std::sqrt(difference / size);
 }
 
-class Fp8Layouts : public LayoutTestWith<std::tuple<Fp8Products, std::pair<Family, Layout>>> {};
+class Fp8Layouts : public LayoutTestWith<std::tuple<Fp8Matmuls, std::pair<Family, Layout>>> {};
 
 TEST_P(Fp8Layouts, train_as_one_rank_does) {
   const auto& [family, layout] = std::get<1>(GetParam());
@@ -66,10 +66,10 @@ TEST_P(Fp8Layouts, resume_bitwise_from_their_checkpoint) {
   expect_a_resume_is_bitwise(layout, config_of(std::get<0>(GetParam()), family));
 }
 
-using Case = std::tuple<Fp8Products, std::pair<Family, Layout>>;
+using Case = std::tuple<Fp8Matmuls, std::pair<Family, Layout>>;
 const auto kName = [](const ::testing::TestParamInfo<Case>& c) {
   const auto& [fp8, model] = c.param;
-  return str(fp8 == Fp8Products::tensor ? "tensor_" : "block_", name(model.first), "_",
+  return str(fp8 == Fp8Matmuls::tensor ? "tensor_" : "block_", name(model.first), "_",
              name_of(model.second));
 };
 const std::pair kFull{Family::llama3, Layout{Mesh{.shard = 4}}};
@@ -81,7 +81,7 @@ const std::pair kReplicateTensor{Family::llama3, Layout{Mesh{.replicate = 2, .te
 const std::pair kShardTensor{Family::llama3, Layout{Mesh{.shard = 2, .tensor = 2}}};
 
 // CI runs each layout with one kind of scales, --full with the other.
-constexpr auto kScaledTensors = Fp8Products::tensor, kScaledBlocks = Fp8Products::block;
+constexpr auto kScaledTensors = Fp8Matmuls::tensor, kScaledBlocks = Fp8Matmuls::block;
 INSTANTIATE_TEST_SUITE_P(
     some, Fp8Layouts,
     ::testing::Values(Case{kScaledTensors, kFull}, Case{kScaledBlocks, kGradients},

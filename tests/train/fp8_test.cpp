@@ -6,26 +6,26 @@
 
 namespace lockstep::testing::fp8_test {
 
-TrainingConfig config_of(Fp8Products fp8, Family family = Family::llama3) {
+TrainingConfig config_of(Fp8Matmuls fp8, Family family = Family::llama3) {
   auto config = tiny(DType::bf16);
   config.model = small_model(family, 128, 4);
   config.model.mlp_width = 128;  // so that scales of blocks fit too
   if (family != Family::gpt2) config.model.kv_heads = 2;
   config.sequence_length = 64;
   config.fp8 = fp8;
-  config.fp8_gradients = fp8 == Fp8Products::block ? DType::fp8_e4m3 : DType::fp8_e5m2;
+  config.fp8_gradients = fp8 == Fp8Matmuls::block ? DType::fp8_e4m3 : DType::fp8_e5m2;
   return config;
 }
 
-class Fp8Training : public ::testing::TestWithParam<std::tuple<Fp8Products, Family>> {
+class Fp8Training : public ::testing::TestWithParam<std::tuple<Fp8Matmuls, Family>> {
  protected:
   static TrainingConfig config() {
-    return config_of(std::get<Fp8Products>(GetParam()), std::get<Family>(GetParam()));
+    return config_of(std::get<Fp8Matmuls>(GetParam()), std::get<Family>(GetParam()));
   }
 };
-const auto kTypes = ::testing::Values(Fp8Products::tensor, Fp8Products::block);
+const auto kTypes = ::testing::Values(Fp8Matmuls::tensor, Fp8Matmuls::block);
 const auto kName = [](const auto& p) {
-  return str(std::get<Fp8Products>(p.param) == Fp8Products::tensor ? "tensor_" : "block_",
+  return str(std::get<Fp8Matmuls>(p.param) == Fp8Matmuls::tensor ? "tensor_" : "block_",
              name(std::get<Family>(p.param)));
 };
 // Under --full only: GPT-2 has their biases, and Qwen3 all their other parts.
@@ -52,7 +52,7 @@ double cosine(const Doubles& a, const Doubles& b) {
 // a sixth of the gradient, which turns it by ten degrees.
 TEST_P(Fp8Training, gradients_point_in_the_direction_of_bf16_gradients) {
   auto bf16 = config();
-  bf16.fp8 = Fp8Products::off;
+  bf16.fp8 = Fp8Matmuls::off;
   Rig exact(bf16), rounded(config());
   const auto a = exact.step(1, 0), b = rounded.step(1, 0);
   EXPECT_NEAR(b.loss, a.loss, 2e-2);
@@ -81,17 +81,17 @@ TEST_P(Fp8Training, memory_use_equals_the_measured_bytes) {
 }
 
 TEST(Fp8TrainingOnce, a_step_allocates_nothing_from_the_heap) {
-  for (const auto fp8 : {Fp8Products::tensor, Fp8Products::block})
+  for (const auto fp8 : {Fp8Matmuls::tensor, Fp8Matmuls::block})
     expect_a_step_allocates_nothing_from_the_heap(config_of(fp8));
 }
 
 // Prompts of any length and single tokens are computed in bf16, within the measured memory.
 TEST(Fp8TrainingOnce, text_is_sampled_in_bf16) {
-  for (const auto fp8 : {Fp8Products::tensor, Fp8Products::block}) {
+  for (const auto fp8 : {Fp8Matmuls::tensor, Fp8Matmuls::block}) {
     auto config = config_of(fp8);
     config.sample_tokens = 40;
     Rig rig(config);
-    config.fp8 = Fp8Products::off;
+    config.fp8 = Fp8Matmuls::off;
     Rig plain(config);
     const std::vector<std::int32_t> prompt(16, 3);
     const Sampling sampling{.temperature = 0.8f, .seed = 4};
@@ -137,7 +137,7 @@ TEST_P(Fp8Training, copies_match_the_weights_after_applied_and_skipped_updates) 
 }
 
 TEST(Fp8TrainingOnce, a_weight_that_is_not_finite_skips_the_update) {
-  Rig rig(config_of(Fp8Products::tensor));
+  Rig rig(config_of(Fp8Matmuls::tensor));
   rig.step(1, 1e-2);
   auto& shard = rig.training.params().shards()[1];
   shard.master.as<float>()[300] = std::numeric_limits<float>::quiet_NaN();

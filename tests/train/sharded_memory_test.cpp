@@ -112,14 +112,14 @@ TEST(ShardedMemory, matches_the_formulas) {
 
 TEST(ShardedMemory, of_fp8_copies_is_that_of_two_blocks_if_weights_are_gathered) {
   const Model m = llama(6, 512, 1536, 8192);
-  for (const auto fp8 : {Fp8Products::tensor, Fp8Products::block})
+  for (const auto fp8 : {Fp8Matmuls::tensor, Fp8Matmuls::block})
     for (const auto& [sharding, layers] :
          {std::pair{Sharding::full, 2.0}, std::pair{Sharding::gradients, 6.0}}) {
-      const auto bytes = [&, sharding = sharding](Fp8Products products) {
+      const auto bytes = [&, sharding = sharding](Fp8Matmuls products) {
         return measure(m.config, {.shard = 4}, {.sharding = sharding, .fp8 = products})
             .weights_and_gradients;
       };
-      expect_padded(bytes(fp8) - bytes(Fp8Products::off), 2 * layers * m.matrices,
+      expect_padded(bytes(fp8) - bytes(Fp8Matmuls::off), 2 * layers * m.matrices,
                     layers * m.matrices / 1000, "fp8");  // and scales: 4 bytes for 128 x 128
     }
 }

@@ -23,11 +23,12 @@ RunLog::RunLog(World& world, const RunDirectory& run, const Config::Log& config,
     page_->publish();
     return true;
   });
-  world.set_last_act([this](const std::string& why, int exit_code) { cut_off(exit_code, why); });
+  world.set_exit_handler(
+      [this](const std::string& why, int exit_code) { cut_off(exit_code, why); });
 }
 
 RunLog::~RunLog() {
-  if (world_ != nullptr) world_->set_last_act({});
+  if (world_ != nullptr) world_->set_exit_handler({});
   if (!ended_) end_now(1, "", 0);  // the run computed no step
 }
 

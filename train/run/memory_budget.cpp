@@ -94,7 +94,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
   const auto fitting = [&](Recompute recompute) -> std::optional<std::string> {
     config.recompute = recompute;
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
-      if (!has_fp8_products(c, sequences)) continue;
+      if (!has_fp8_matmuls(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
       const auto bytes = measure_run(c, config, device, 0).sum();
       if (room.has(bytes))

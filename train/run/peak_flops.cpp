@@ -59,7 +59,7 @@ Meter::Config meter_config(const Config& c, Device device,
                            FunctionRef<double(DType dtype)> peak_flops) {
   const auto flops = flops_per_token(c.model, c.train.sequence_length);
   // A CPU computes fp8 in the compute type.
-  const bool fp8 = c.precision.fp8 != Fp8Products::off && device.kind == Device::Kind::cuda;
+  const bool fp8 = c.precision.fp8 != Fp8Matmuls::off && device.kind == Device::Kind::cuda;
   return {.steps = c.train.steps,
           .step_tokens = c.train.batch_tokens,
           .flops_per_token = flops.causal,

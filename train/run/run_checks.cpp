@@ -69,7 +69,7 @@ std::string fp8_counts(const Meter::Config& c) {
 void check_fp8(const Config& c, const Stream& compute) {
   constexpr std::int64_t kWorthIt = 2048;
   const auto fp8 = c.precision.fp8;
-  if (fp8 == Fp8Products::off) return;
+  if (fp8 == Fp8Matmuls::off) return;
   if (!compute.is_cuda()) {
     log_warning("precision.fp8 on a CPU shows the numerical effect of fp8; it is slower than bf16");
     return;
@@ -89,7 +89,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   log_info(name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))),
            " parameters, ", m.layers, m.layers == 1 ? " layer, width " : " layers, width ", m.width,
            "; ", name(config.precision.compute),
-           config.precision.fp8 == Fp8Products::off ? "" : " and fp8", " on ",
+           config.precision.fp8 == Fp8Matmuls::off ? "" : " and fp8", " on ",
            name_of_device(compute));
   check_fp8(config, compute);
   const auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);

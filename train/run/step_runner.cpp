@@ -52,9 +52,9 @@ Batch StepRunner::next_batch(int micro_step) {
   const Trace::Span span(run_.host.stream, Component::data);
   auto& loader = run_.data.loader;
   const double waited = loader.waited_seconds();
-  data_waits_.begin();
+  data_stalls_.begin();
   const Batch batch = loader.batch(run_.position.progress.first_sample, micro_step);
-  data_waits_.end(loader.waited_seconds() - waited);
+  data_stalls_.end(loader.waited_seconds() - waited);
   return batch;
 }
 
@@ -74,7 +74,7 @@ StepRunner::Result StepRunner::read(const Enqueued& enqueued) {
   result.done = std::chrono::steady_clock::now();
   run_.position.stop = std::max(run_.position.stop, result.numbers.stop);
   result.traced = run_.compute.training.trace().take();
-  result.data_wait_seconds = data_waits_.take();
+  result.data_wait_seconds = data_stalls_.take();
   if (enqueued.due.hash) result.weight_hash = run_.read_weight_hash(enqueued.step);
   return result;
 }

@@ -29,7 +29,7 @@ Due due_after(const RunConfig& config, std::int64_t step);
 
 class StepRunner {
  public:
-  explicit StepRunner(Run& run) : run_(run), data_waits_(run.host.stream) {}  // must outlive this
+  explicit StepRunner(Run& run) : run_(run), data_stalls_(run.host.stream) {}  // must outlive this
 
   // An enqueued step.
   struct Enqueued {
@@ -59,7 +59,7 @@ class StepRunner {
   Batch next_batch(int micro_step);
 
   Run& run_;
-  DataStalls data_waits_;
+  DataStalls data_stalls_;
 };
 
 }  // namespace lockstep

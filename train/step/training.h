@@ -32,7 +32,7 @@ struct TrainingConfig {
   DType compute = DType::fp32;       // of weights and activations: fp32 or bf16
   bool cudnn_attention = false;      // by cuDNN, prepared before; no batch has document_start
   bool stochastic_rounding = false;  // bf16 weights without fp32 master weights
-  Fp8Products fp8 = Fp8Products::off;
+  Fp8Matmuls fp8 = Fp8Matmuls::off;
   DType fp8_gradients = DType::fp8_e5m2;
   DType moments = DType::fp32;
   AdamWConfig adamw;  // nominal_tokens and seed are derived

@@ -42,7 +42,7 @@ struct StepCase {
   ModelConfig model;
   std::int64_t length, sequences, micro_batches;
   bool bf16_state = false;  // weights by stochastic rounding, bf16 moments
-  Fp8Products fp8 = Fp8Products::off;
+  Fp8Matmuls fp8 = Fp8Matmuls::off;
   bool cuda_graphs = false, cudnn_attention = false, offload_optimizer = false;
 };
 
@@ -137,7 +137,7 @@ void print_times(const StepCase& c, const TrainingConfig& config, const StepTime
   const auto tokens = static_cast<double>(config.step_tokens());
   const auto flops = flops_per_token(c.model, c.length);
   const auto gpu = gpu::properties(0).name;
-  const double fp8 = c.fp8 == Fp8Products::off ? 0 : flops.layer_products;
+  const double fp8 = c.fp8 == Fp8Matmuls::off ? 0 : flops.layer_products;
   const auto mfu = [&](double of) {
     return (of - fp8) / gpu_peak_flops(gpu, DType::bf16) +
            (fp8 > 0 ? fp8 / gpu_peak_flops(gpu, DType::fp8_e4m3) : 0);
@@ -287,11 +287,11 @@ void steps(std::string_view model) {
     c.cuda_graphs = false;
     if (c.model.width < 1600) continue;
     c.name = "      and fp8";
-    c.fp8 = Fp8Products::tensor;
+    c.fp8 = Fp8Matmuls::tensor;
     step(c, goals);
     if (c.model.width % 128 != 0) continue;
     c.name = "      and fp8, blocks";
-    c.fp8 = Fp8Products::block;
+    c.fp8 = Fp8Matmuls::block;
     step(c, goals);
   }
   goals.print();

@@ -409,14 +409,14 @@ TEST(Estimate, fp8_is_planned_only_on_gpus_that_can_train_with_it) {
     cluster.hardware = *find_hardware(gpu);
     return cluster;
   };
-  config.precision.fp8 = Fp8Products::tensor;
+  config.precision.fp8 = Fp8Matmuls::tensor;
   for (const char* gpu : {"NVIDIA H100", "NVIDIA B200"})
     EXPECT_NO_THROW(estimate(config, of(gpu))) << gpu;
   refused(of("NVIDIA A100-SXM4-80GB"), {"precision.fp8", "8.9", "NVIDIA A100", "8.0", "\"off\""});
   Cluster unknown = h100s(1);
   unknown.hardware.fp8_flops = 0;
   refused(unknown, {"h100s", "hardware.fp8_flops"});
-  config.precision.fp8 = Fp8Products::block;
+  config.precision.fp8 = Fp8Matmuls::block;
   refused(of("NVIDIA B200"),
           {"precision.fp8", "9.0", "NVIDIA B200", "10.0", "\"tensor\"", "\"off\""});
 }

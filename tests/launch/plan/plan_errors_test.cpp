@@ -103,7 +103,7 @@ TEST(PlanErrors, keys_differ_if_a_setting_changes_the_step) {
   differs([](Config& c) { c.train.batch_tokens *= 2; });
   differs([](Config& c) { c.train.offload_activations = true; });
   differs([](Config& c) { c.train.offload_optimizer = true; });
-  differs([](Config& c) { c.precision.fp8 = Fp8Products::tensor; });
+  differs([](Config& c) { c.precision.fp8 = Fp8Matmuls::tensor; });
   differs([](Config& c) { std::swap(c.layout.shard, c.layout.replicate); });
   differs([](Config& c) { c.model.heads *= 2, c.model.kv_heads *= 2, c.model.head_size /= 2; });
   differs([](Config& c) { c.model.kv_heads /= 2; });

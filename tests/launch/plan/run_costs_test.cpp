@@ -108,7 +108,7 @@ TEST(RunCosts, each_explained_formula_gives_its_stated_value) {
   for (const int kind : {0, 1, 2, 3}) {
     Config config = small_run(8);
     config.precision.compute = DType::bf16;
-    if (kind == 1) config.precision.fp8 = Fp8Products::tensor;
+    if (kind == 1) config.precision.fp8 = Fp8Matmuls::tensor;
     config.checkpoint.every_steps = kind == 0 ? 1'000'000 : 7;
     auto cluster = costly();
     if (kind == 2) cluster.storage_read_bytes_per_second = 1e4;

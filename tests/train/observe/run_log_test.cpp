@@ -40,8 +40,8 @@ class NoRoom {
 class EndedWorld final : public WorldOver {
  public:
   using WorldOver::WorldOver;
-  void set_last_act(const LastAct& act) override { last_act = act; }
-  LastAct last_act;
+  void set_exit_handler(const ExitHandler& act) override { exit_handler = act; }
+  ExitHandler exit_handler;
 };
 
 void append(RunLog& log, std::int64_t first, std::int64_t last, double loss = 0) {
@@ -199,7 +199,7 @@ TEST_F(RunLogTest, an_aborted_run_has_its_steps_and_its_end) {
     log.open(config_, start_at(0));
     append(log, 1, 1);
     log.end(75, "the connection to rank 1 is lost", 0);
-    world_.last_act("rank 1 died", 75);
+    world_.exit_handler("rank 1 died", 75);
     append(log, 1, 1);  // from the training thread, before the process ends
     log.end(1, "too late", 0);
     const auto lines = read_ledger(run_.ledger());
@@ -209,13 +209,13 @@ TEST_F(RunLogTest, an_aborted_run_has_its_steps_and_its_end) {
     EXPECT_EQ(starts_of(lines).front().exit_code, 75);
     expect_page({"lockstep_running{run=\"run\"} 0\n"});
   }
-  EXPECT_FALSE(world_.last_act) << "it would use a destroyed log";
+  EXPECT_FALSE(world_.exit_handler) << "it would use a destroyed log";
 }
 
 // The failure detector may abort the run while it starts.
 TEST_F(RunLogTest, an_aborted_run_opens_no_logs) {
   RunLog log(world_, run_, {}, 3);
-  world_.last_act("rank 1 died", 75);
+  world_.exit_handler("rank 1 died", 75);
   log.open({}, start_at(0));
   EXPECT_FALSE(fs::exists(run_.ledger()));
   expect_page({"lockstep_running{run=\"run\"} 0\n"});

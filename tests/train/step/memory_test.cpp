@@ -202,7 +202,7 @@ Config too_large(std::int64_t sequence_length) {
 TEST(TooLarge, proposed_sizes_in_fp8_are_multiples_of_16_tokens) {
   Config config = too_large(24);
   config.precision.compute = DType::bf16;
-  config.precision.fp8 = Fp8Products::tensor;
+  config.precision.fp8 = Fp8Matmuls::tensor;
   expect_no_room("too large in fp8", {}, [&] { checked(config); });
 }
 

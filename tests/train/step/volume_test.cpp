@@ -152,7 +152,7 @@ TEST(Volume, of_fp8_matmuls_equals_the_traffic_of_a_step) {
     config.model.width = config.model.mlp_width = 128;
     config.model.heads = config.model.kv_heads = 8;
     config.model.head_size = 16;
-    config.fp8 = Fp8Products::tensor;
+    config.fp8 = Fp8Matmuls::tensor;
     config.recompute = recompute;
     for (const auto& mesh : {Mesh{.replicate = 2, .tensor = 4}, Mesh{.shard = 4, .tensor = 2}}) {
       config.mesh = mesh;
