@@ -1,5 +1,5 @@
 # lockstep_cpu_kernels(TARGET SOURCES...): compiles each *_cpu.cpp once per CpuLevel. The level sets
-# only a macro: kernels/cpu_begin.h turns it into instructions for the code behind it.
+# only a macro: kernels/cpu_begin.h turns it into instructions for the code after it.
 function(lockstep_cpu_kernels target)
   set(levels 0)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

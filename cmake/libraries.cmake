@@ -1,5 +1,5 @@
-# Libraries from the system, see docs/dependencies.md: named here when one is missing, for
-# a compiler says only that a file is not there.
+# Libraries from the system, see docs/dependencies.md. CMake names the package of a missing one, because
+# a compiler reports only a missing header.
 include(CheckIncludeFileCXX)
 function(lockstep_needs header package)
   check_include_file_cxx(${header} LOCKSTEP_HAVE_${package} ${ARGN})

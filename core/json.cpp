@@ -68,7 +68,7 @@ class Builder {
 
   bool key(string_t& name) {
     Open& top = open_.back();
-    if (is_duplicate(top, name)) fail(str("the key \"", name, "\" is there twice"));
+    if (is_duplicate(top, name)) fail(str("the key \"", name, "\" occurs twice"));
     top.object.emplace_back(std::move(name), Json());
     return true;
   }

@@ -1,5 +1,5 @@
-// MpiWorld joins processes as ranks by MPI, for CPUs. Sums are added in rank order, as ThreadWorld
-// adds them: the results have the same bits.
+// MpiWorld joins processes as ranks by MPI, for CPUs. Sums are added in rank order, so each run of
+// the same layout has the same bits.
 #pragma once
 
 #include <memory>

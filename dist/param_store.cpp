@@ -271,7 +271,7 @@ void ParamStore::prefetch(int unit) {
   if (shard_ranks_ == 1) return;
   Buffer& buffer = weights_of(unit);
   if (buffer.unit == unit && buffer.version == version_) return;
-  LOCKSTEP_CHECK(buffer.users == 0, "unit ", layout_.name(unit), " is gathered where unit ",
+  LOCKSTEP_CHECK(buffer.users == 0, "unit ", layout_.name(unit), " is gathered while unit ",
                  layout_.name(buffer.unit), " is in use");
   gathers_->wait(changed_);
   gathers_->wait(buffer.done);
@@ -364,7 +364,7 @@ Tensor ParamStore::stacked_grad(ParamId first) {
 // During the reductions the compute stream continues with the next unit.
 void ParamStore::reduce(int unit, Stream& compute, bool last) {
   auto& is_reduced = unit_of(unit).is_reduced;
-  LOCKSTEP_CHECK(!is_reduced || !scatters_, "a micro-batch behind the last one of its step");
+  LOCKSTEP_CHECK(!is_reduced || !scatters_, "a micro-batch after the last one of its step");
   is_reduced = last;
   Buffer& buffer = grads_of(unit);
   buffer.unit = -1;

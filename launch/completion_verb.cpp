@@ -89,8 +89,8 @@ Verb completion_verb() {
   auto shell = std::make_shared<std::string>();
   return {"completion",
           "print a shell script that completes verbs, flags and keys",
-          {{"shell", shell.get(), "Shell", "bash|zsh", "source <(lockstep completion bash)",
-            kRequired}},
+          {{"shell", shell.get(), "Shell", "bash|zsh",
+            "shell of the script; load it with: source <(lockstep completion bash)", kRequired}},
           [shell] {
             if (*shell != "bash" && *shell != "zsh")
               throw UsageError(str("completion: expected bash or zsh, found ", *shell));

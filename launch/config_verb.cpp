@@ -31,16 +31,17 @@ int run_config(const ConfigOptions& options) {
 
 Verb config_verb() {
   auto o = std::make_shared<ConfigOptions>();
-  return {"config",
-          "print the resolved configuration and the origin of each value",
-          {{"config", &o->config, "Configuration", "CONFIG.toml", "configuration of a run"},
-           settings_flag(o->settings),
-           {"--reference", &o->reference, "Output", "", "print the meaning of every key instead",
-            kRule.excluding({"config", "--set"})},
-           {"--model", &o->model, "Output", "MODEL",
-            "print the table [model] of a run, a Hugging Face model or an llm.c model instead",
-            kRule.excluding({"config", "--set", "--reference"})}},
-          [o] { return run_config(*o); }};
+  return {
+      "config",
+      "print the resolved configuration and the origin of each value",
+      {{"config", &o->config, "Configuration", "CONFIG.toml", "configuration of a run"},
+       settings_flag(o->settings),
+       {"--reference", &o->reference, "Output", "",
+        "print the meaning, values and default of every key", kRule.excluding({"config", "--set"})},
+       {"--model", &o->model, "Output", "MODEL",
+        "print the table [model] of a run, a Hugging Face model or an llm.c model",
+        kRule.excluding({"config", "--set", "--reference"})}},
+      [o] { return run_config(*o); }};
 }
 
 }  // namespace lockstep

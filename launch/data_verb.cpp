@@ -365,8 +365,8 @@ Verb pack_verb() {
         "JSON member that holds the document; meta.text for a nested member (default: text, in "
         "files named *.jsonl, *.ndjson, *.jl or *.json.gz; other files are plain text)"},
        {"--plain-text", &o->plain_text, "Text", "",
-        "read input as plain text: names of special tokens such as <|endoftext|> are ordinary text "
-        "(default: special tokens), and JSON and tables are text (default: rejected)"},
+        "treat names of special tokens (such as <|endoftext|>), JSON and tables as ordinary text "
+        "(default: encode special tokens; reject JSON and tables)"},
        {"--missing-bytes", &o->missing_bytes, "Text", "refuse|drop|replace",
         "text with a byte for which the tokenizer has no token: reject the text, drop the byte (as "
         "transformers does), or replace the character by U+FFFD",
@@ -411,7 +411,7 @@ Verb inspect_verb() {
             "show token number N, marked, in its document (default: show the first tokens)",
             kRule.within(0)},
            {"--count", &o->count, "Dataset", "N",
-            "number of tokens to show; with --at, from N on and at most as many before it",
+            "number of tokens to show; with --at, up to this many before the token too",
             kWithDefault.within(0)},
            {"--tokenizer", &o->tokenizer, "Dataset", "bytes|PATH",
             "tokenizer that shows tokens as text (default: the one in the dataset's directory)"}},

@@ -279,7 +279,8 @@ Verb eval_verb() {
       {"--data", &o->data, "Data", "DATASET",
        "datasets to evaluate on (default: data.validation of the run)"},
       {"--tokens", &o->tokens, "Data", "N",
-       "number of tokens, rounded down to whole sequences, at least one; 0: all (default)",
+       "number of tokens, rounded down to whole sequences (at least one sequence); 0: all "
+       "(default)",
        kRule.within(0)},
       {"--sequence-length", &o->sequence_length, "Data", "TOKENS",
        "sequence length (default: as in the run, otherwise the model's maximum, at most 1024)",

@@ -246,7 +246,7 @@ Verb generate_verb() {
        "JSON line",
        kRule.excluding({"--prompt"})},
       {"--stop", &o->stops, "Text", "TEXT",
-       "end the output before this text or special token; repeatable: before the first that occurs",
+       "end the output before this text or special token; if repeated, before the first match",
        kRule.repeating()},
       {"--batch", &o->batch, "Text", "N", "number of prompts of a NAME.jsonl generated together",
        kWithDefault.within(1, 65536)},

@@ -102,8 +102,7 @@ double default_final_ratio(const Config::Schedule& s) {
 // clang-format off
 const Option kOptions[] = {
     // ------------------------------------------------------------------------------------ model
-    {KEY(model.family), kAny, "", "Architecture, named after the models that made it known.",
-     "required"},
+    {KEY(model.family), kAny, "", "Model family.", "required"},
     {KEY(model.layers), {1, kMostLayers}, "", "Number of transformer blocks.", "required"},
     {KEY(model.width), {1, kMostWidth}, "",
      "Hidden size: length of the vector of a token.", "required"},
@@ -136,13 +135,13 @@ const Option kOptions[] = {
      "Every n-th layer has no RoPE (NoPE); 0: all layers use RoPE.",
      "smollm3: 4; others: 0"},
     {"model.rope_scaling_factor", MEMBER(rope_scaling.factor), {1, 1e6}, "",
-     "RoPE scaling as in Llama 3.1: factor by which long wavelengths are stretched; 1: no "
-     "scaling."},
+     "RoPE scaling as in Llama 3.1: factor that divides low frequencies; 1: no scaling."},
     {"model.rope_scaling_low", MEMBER(rope_scaling.low_factor), {0, 1e6, true}, "turns",
-     "RoPE scaling: wavelengths with fewer turns than this in the original context are stretched "
-     "by the full factor."},
+     "RoPE scaling: frequencies that make fewer turns than this over the original context are "
+     "divided by the factor."},
     {"model.rope_scaling_high", MEMBER(rope_scaling.high_factor), {0, 1e6, true}, "turns",
-     "RoPE scaling: wavelengths with more turns than this in the original context are unchanged."},
+     "RoPE scaling: frequencies that make more turns than this over the original context are "
+     "unchanged."},
     {"model.rope_scaling_context", MEMBER(rope_scaling.original_context), {1, 1 << 24}, "tokens",
      "RoPE scaling: original context length."},
     {KEY(model.tied_head), kAny, "", "The output head shares the weights of the embedding.",
@@ -158,7 +157,7 @@ const Option kOptions[] = {
     // ----------------------------------------------------------------------------------- layout
     {KEY(layout.tensor), kRanks, "ranks",
      "Tensor-parallel size: ranks that share each matrix, and the tokens between matrices. They "
-     "lie in one NVLink domain (unless --allow-tensor-across-nodes is given). Divides "
+     "lie in one NVLink domain (unless --allow-tensor-across-nodes is given). Must divide "
      "model.heads, model.kv_heads and model.mlp_width."},
     {KEY(layout.shard), kRanks, "ranks",
      "FSDP size: ranks that share one copy of the model state; each reads its own data.",
@@ -182,9 +181,9 @@ const Option kOptions[] = {
      "gradients are whole until the last micro-batch, which saves communication with gradient "
      "accumulation. More sharing saves memory; less saves communication (docs/parallelism.md)."},
     {KEY(layout.keep_gathered), {0, kMostLayers}, "blocks",
-     "With layout.sharding = \"full\" or \"weights\": number of blocks whose weights stay all-gathered until the "
-     "next update. Each needs more memory, and saves its all-gathers in the later forward and "
-     "backward passes of a step."},
+     "With layout.sharding = \"full\" or \"weights\": number of blocks whose weights stay "
+     "all-gathered until the next update. Each needs more memory, and saves its all-gathers in the "
+     "later forward and backward passes of a step."},
     // ------------------------------------------------------------------------------------ train
     {KEY(train.steps), kSteps, "steps", "Number of optimizer steps of the run."},
     {KEY(train.sequence_length), {1, 1 << 24}, "tokens", "Length of a training sequence.",
@@ -227,7 +226,8 @@ const Option kOptions[] = {
      "Interval between hashes of all weights, which are compared between ranks that hold the same "
      "weights; 0: only with checkpoints."},
     {KEY(train.most_skipped), {1, 1e6}, "steps",
-     "Number of consecutive skipped updates (loss or norm is not finite) at which the run stops."},
+     "Number of consecutive skipped updates at which the run stops. An update is skipped if the "
+     "loss or the gradient norm is not finite, or if no token counts in the loss."},
     {KEY(train.stall_seconds), kCount, "seconds",
      "Abort a job of several ranks if a rank makes no progress for this long (10x as long before "
      "the first step), so that it can be restarted; 0: never."},
@@ -239,7 +239,8 @@ const Option kOptions[] = {
     {KEY(optimizer.epsilon), {0, 1, true}, "",
      "Term added to the square root of the second moment."},
     {KEY(optimizer.weight_decay), {0, 100}, "",
-     "Decoupled weight decay, multiplied by the learning rate; on matrices only."},
+     "Decoupled weight decay, multiplied by the learning rate; on all weights except norms "
+     "and biases."},
     {KEY(optimizer.clip_norm), {0, 1e9}, "", "Maximum global gradient norm; 0: no clipping."},
     {KEY(optimizer.z_loss), {0, 1}, "",
      "Coefficient of the z-loss, the squared log of the softmax denominator; PaLM used 1e-4."},
@@ -336,9 +337,9 @@ const Option kOptions[] = {
     // ------------------------------------------------------------------------------------- plan
     {KEY(plan.cluster), kAny, "",
      "Cluster file that describes the hosts of the run: the cluster.json of `lockstep preflight`, "
-     "or a file of `configs/clusters/`. `lockstep plan` uses it, and the steps of a run are "
-     "compared with the plan for it. Empty: the GPUs of the hosts, if they are known; CPUs have "
-     "no plan without a file."},
+     "or a file of `configs/clusters/`. `lockstep plan` uses it, and `lockstep train` compares "
+     "measured steps with its plan. Empty: the GPUs of the hosts, if they are known; CPUs have no "
+     "plan without a file."},
     {KEY(plan.compare_every_steps), kCount, "steps",
      "Interval between tables of plan and measurement in the log, and between checks for ranks "
      "that are slower than the others (stragglers); 0: never."},

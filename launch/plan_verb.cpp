@@ -321,7 +321,7 @@ Verb plan_verb() {
         "cluster file: one of configs/clusters, or the cluster.json of preflight (default: "
         "plan.cluster of the configuration, otherwise the GPUs of this host)"},
        {"--gpu", &o->gpu, "Cluster", "NAME",
-        str("override the GPU of --cluster; without --cluster, plan hosts with 8 of it: ",
+        str("GPU of each host, in place of --cluster's; without --cluster, 8 per host. One of: ",
             known_gpus())},
        {"--nodes", &o->nodes, "Cluster", "N", "override the number of nodes",
         kRule.within(1, kMost)},
@@ -333,7 +333,7 @@ Verb plan_verb() {
         "override the storage bandwidth per node, for reads and writes, with all nodes active",
         kRule.within(1e-3, 1e6)},
        {"--allow-tensor-across-nodes", &o->allow_tensor_across_nodes, "Cluster", "",
-        "plan the configured layout as `lockstep train` runs it with this flag"},
+        "allow tensor-parallel groups to span NVLink domains, as in `lockstep train`"},
        {"--check", &o->check, "Output", "",
         "skip the search for other layouts, and exit with 78 if memory is insufficient"},
        {"--json", &o->as_json, "Output", "", "print one JSON object (docs/formats.md)"},

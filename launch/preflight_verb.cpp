@@ -161,10 +161,10 @@ Verb preflight_verb() {
             "configuration of a run, to measure its matmuls, layout and steps (default: no model)"},
            settings_flag(o->settings),
            {"--cluster-out", &o->cluster_out, "Output", "FILE",
-            "cluster file with the measured rates, for plans; written if nothing is wrong",
+            "cluster file with the measured rates, for plans; written if no fault is found",
             kWithDefault},
            {"--baseline", &o->baseline, "Output", "FILE",
-            "file of earlier results to compare with; updated if nothing is wrong (default: "
+            "file of earlier results to compare with; updated if no fault is found (default: "
             "preflight.json beside --cluster-out)"},
            {"--scratch", &o->scratch, "Host", "DIR", "directory in which storage is measured",
             kWithDefault},

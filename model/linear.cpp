@@ -67,7 +67,7 @@ void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor
                     epilogue);
   const SequenceSum sum(step, as_matrix(y));
   if (sum.has_one_rank()) return multiply(step, use, as_matrix(y), x, true, epilogue);
-  LOCKSTEP_CHECK(!epilogue.pre_gelu, "a GELU behind a sum over ranks");
+  LOCKSTEP_CHECK(!epilogue.pre_gelu, "a GELU after a sum over ranks");
   multiply(step, use, sum.partial(), {x.values, largest_of_ranks(step, x.absmax)}, false, {});
   sum.finish(bias_ ? use.stacked(*bias_) : ConstTensor{}, epilogue.residual);
 }
@@ -83,7 +83,7 @@ void Linear::multiply(const StepContext& step, const ParamStore::Use& use, Tenso
 void Linear::multiply_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
                           const LinearInput& x, ConstTensor bias,
                           const LinearEpilogue& epilogue) const {
-  LOCKSTEP_CHECK(!epilogue.pre_gelu || !epilogue.residual, "a residual behind a GELU in fp8");
+  LOCKSTEP_CHECK(!epilogue.pre_gelu || !epilogue.residual, "a residual after a GELU in fp8");
   const Arena::Scope scope(step.scratch);
   const auto w = use.quantized(weight_);
   const Shape shape{y.shape[0], w.weight.q.shape[1]};

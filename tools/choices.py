@@ -3,20 +3,21 @@
 
 usage: choices.py TASK INPUT... --out FILE.jsonl [--shots N --examples FILE...]
 
-TASK and what its INPUT holds, as the benchmark's authors or the Hugging Face hub distribute it:
+TASK and the fields of its INPUT, as the benchmark's authors or the Hugging Face hub distribute it:
   hellaswag    activity_label, ctx_a, ctx_b, endings, label
   arc          question {stem, choices: [{text, label}]}, answerKey; or question,
-               choices {text: [], label: []}, answerKey         (ARC-Easy and ARC-Challenge alike)
-  piqa         goal, sol1, sol2, label; without label: --labels FILE, one 0 or 1 a line
+               choices {text: [], label: []}, answerKey (ARC-Easy and ARC-Challenge)
+  piqa         goal, sol1, sol2, label; without label: --labels FILE, 0 or 1 per line
   winogrande   sentence, option1, option2, answer
-  mmlu         question, choices, answer, subject; or, of a CSV file without header, question, A, B,
-               C, D, answer, and the subject by its name: anatomy_test.csv
+  mmlu         question, choices, answer, subject; in a CSV file without header: question, A, B, C, D,
+               answer, and the file name has the subject (anatomy_test.csv)
 
-INPUT is a file of JSON lines (.jsonl), a JSON array (.json), CSV (.csv), or, where pyarrow is
-installed, .parquet. The texts are those that lm_eval 0.4.13 makes (its tasks hellaswag, arc_easy,
-arc_challenge, piqa, winogrande, mmlu), and so are the N examples in front of each question: of mmlu
-the first N of the subject's, of others drawn by Python's random from --examples, the training set,
-with lm_eval's seed. Its space between context and choice stands at the context's end.
+INPUT is a file of JSON lines (.jsonl), a JSON array (.json), CSV (.csv), or, if pyarrow is
+installed, Parquet (.parquet). The texts equal those of lm_eval 0.4.13 (its tasks hellaswag, arc_easy,
+arc_challenge, piqa, winogrande, mmlu). So do the N few-shot examples before each question. For mmlu
+they are the first N of the subject. For other tasks, Python's random draws them from --examples, the
+training set, with lm_eval's seed. The space that lm_eval puts before a choice is at the end of the
+context here.
 """
 
 import argparse
@@ -31,28 +32,28 @@ import sys
 
 DELIMITER, BETWEEN = " ", "\n\n"  # of context and choice; of examples
 MMLU_COLUMNS = ["question", "A", "B", "C", "D", "answer"]
-# Without a test split: there lm_eval draws one more example, and leaves out what is asked.
+# Tasks without a test split: lm_eval draws one more example, and leaves out the question itself.
 LEAVES_OUT_ASKED = ("hellaswag", "piqa", "winogrande")
 
 
 class Refused(Exception):
-    """A file is not what it should be; the text says which, and where."""
+    """An invalid file. The text names the file and the place."""
 
 
-# Of a question: its context, or one for each choice; its choices; the right one's index.
+# A question: its context, or one for each choice; its choices; the index of the right choice.
 class Question:
     def __init__(self, choices, label, context=None, contexts=None, answer=None, subject=""):
         self.choices, self.label = choices, label
         self.context, self.contexts = context, contexts
-        # As an example: what is asked, and what is right.
+        # Texts of the question as an example.
         self.asked = context if contexts is None else contexts[label]
         self.answer = choices[label] if answer is None else answer
         self.subject = subject
-        self.row = None  # that it was made of
+        self.row = None  # row of the input file
 
 
 def cleaned(text):
-    """HellaSwag's: marks of WikiHow's pages go."""
+    """Returns a text of HellaSwag without the marks of WikiHow's pages."""
     text = text.strip().replace(" [title]", ". ")
     return re.sub(r"\[.*?\]", "", text).replace("  ", " ")
 
@@ -78,8 +79,8 @@ def piqa(row):
 
 
 def winogrande(row):
-    front, behind = row["sentence"].split("_", 1)
-    rest = behind.strip()
+    front, rest = row["sentence"].split("_", 1)
+    rest = rest.strip()
     return Question([rest, rest], {"1": 0, "2": 1}[str(row["answer"])],
                     contexts=[front + row["option1"], front + row["option2"]])
 
@@ -105,7 +106,7 @@ def text_of(path):
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise Refused(f"{path}: line {line}: byte {error.start} of the file is no UTF-8") from error
+        raise Refused(f"{path}: line {line}: byte {error.start} of the file is not UTF-8") from error
 
 
 def json_lines(path):
@@ -177,12 +178,12 @@ def rows_of(path):
 
 
 def subject_of(path):
-    """MMLU's files are named by their subject."""
+    """The subject in the name of a file of MMLU."""
     return re.sub(r"_(test|dev|val|validation)$", "", pathlib.Path(path).stem)
 
 
 def questions_of(task, paths, labels=None):
-    """(id, Question) of all rows, in their order."""
+    """Returns (id, Question) for all rows, in their order."""
     rows = [(path, number, row) for path in paths for number, row in enumerate(rows_of(path))]
     if labels is not None:
         given = text_of(labels).split()
@@ -195,11 +196,11 @@ def questions_of(task, paths, labels=None):
         try:
             question = TASKS[task]({"subject": subject_of(path), **row} if task == "mmlu" else row)
             question.row = row
-            "".join([*(question.contexts or [question.context]), *question.choices])  # they are texts
+            "".join([*(question.contexts or [question.context]), *question.choices])  # checks that they are texts
             if not 0 <= question.label < len(question.choices):
                 raise IndexError(f"label {question.label}")
         except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
-            raise Refused(f"{path}: row {number}: no question of {task}: "
+            raise Refused(f"{path}: row {number}: not a question of {task}: "
                           f"{type(error).__name__}: {error}") from error
         own = next((row[key] for key in IDS if key in row), len(found))
         found.append((own, question))
@@ -213,7 +214,7 @@ def examples_of(task, pool, shots, rng, question):
         pool = [example for example in pool if example.subject == question.subject]
     drawn = shots + (task in LEAVES_OUT_ASKED)
     if len(pool) < drawn:
-        raise Refused(f"{drawn} examples are drawn from, --examples holds {len(pool)}"
+        raise Refused(f"expected at least {drawn} examples in --examples, found {len(pool)}"
                       + (f" about {question.subject}" if task == "mmlu" else ""))
     if task == "mmlu":
         return pool[:shots]
@@ -223,9 +224,9 @@ def examples_of(task, pool, shots, rng, question):
     found = [example for example in found if example.row != question.row][:shots]
     if len(found) == shots:
         return found
-    others = [example for example in pool if example.row != question.row]  # it is there twice
+    others = [example for example in pool if example.row != question.row]  # it occurs twice
     if len(others) < shots:
-        raise Refused(f"{shots} examples are asked for, --examples holds {len(others)} others")
+        raise Refused(f"expected at least {shots} other examples in --examples, found {len(others)}")
     return rng.sample(others, shots)
 
 
@@ -237,7 +238,7 @@ def description(task, question):
 
 
 def lines_of(task, questions, pool=(), shots=0, seed=1234):
-    """The objects of `lockstep eval --choices`, in the order of the questions."""
+    """Yields the objects of `lockstep eval --choices`, in the order of the questions."""
     rng = random.Random(seed)
     for own, question in questions:
         front = description(task, question) + "".join(
@@ -252,7 +253,7 @@ def lines_of(task, questions, pool=(), shots=0, seed=1234):
 
 
 def write(path, text):
-    """Under its name when it is whole."""
+    """Writes a temporary file, and renames it to `path` when it is complete."""
     temporary = f"{path}.tmp-{os.getpid()}"
     try:
         with open(temporary, "w", encoding="utf-8") as file:
@@ -268,12 +269,14 @@ def main():
     parser.add_argument("task", choices=TASKS, metavar="TASK")
     parser.add_argument("input", nargs="+", metavar="INPUT")
     parser.add_argument("--out", required=True, metavar="FILE.jsonl")
-    parser.add_argument("--labels", metavar="FILE", help="of piqa: a label a line")
-    parser.add_argument("--shots", type=int, default=0, metavar="N", help="examples in front")
+    parser.add_argument("--labels", metavar="FILE", help="labels for piqa, one per line")
+    parser.add_argument("--shots", type=int, default=0, metavar="N",
+                        help="number of few-shot examples (default 0)")
     parser.add_argument("--examples", nargs="+", default=[], metavar="FILE",
-                        help="where they come from: the training set, of mmlu dev")
-    parser.add_argument("--examples-labels", metavar="FILE", help="of piqa: those of --examples")
-    parser.add_argument("--seed", type=int, default=1234, help="of the draw (default 1234)")
+                        help="files with the examples: the training set; for mmlu, dev")
+    parser.add_argument("--examples-labels", metavar="FILE",
+                        help="labels for the --examples of piqa, one per line")
+    parser.add_argument("--seed", type=int, default=1234, help="random seed (default 1234)")
     options = parser.parse_args()
     try:
         questions = questions_of(options.task, options.input, options.labels)
@@ -288,7 +291,7 @@ def main():
         sys.exit(f"choices.py: {error}")
     print(f"{options.out}: {len(questions)} questions of {options.task}")
     if halves > 0:
-        print(f"choices.py: lone surrogates that became U+FFFD: {halves}", file=sys.stderr)
+        print(f"choices.py: lone surrogates replaced by U+FFFD: {halves}", file=sys.stderr)
 
 
 if __name__ == "__main__":

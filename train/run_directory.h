@@ -7,7 +7,7 @@
 //   numerics.json    algorithms of the GPU         plan.json              planned cost of a step
 //   ledger.jsonl     use of the wall time          metrics.prom           metrics for Prometheus
 //   lock             held while training           trace-rank-00000.json, ...   written by --trace
-//   saved_step.txt  the newest saved step, for scripts that restart a run
+//   saved_step.txt   the newest saved step, for scripts that restart a run
 //   tokenizer/       kTokenizerFiles, if the data or the initial model have them
 //   ended/           rank-00000.txt, ...: last collectives of ranks that were aborted
 #pragma once

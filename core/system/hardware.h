@@ -1,5 +1,5 @@
-// Hardware has the peak rates of a GPU, and the fraction of them that steps reach. Plans use it for
-// prices (launch/plan/time_model.h), and MFU uses the peaks.
+// Hardware has the peak rates of a GPU, and the fraction of them that steps reach. Plans use it to
+// estimate times (launch/plan/time_model.h), and MFU uses the peaks.
 #pragma once
 
 #include <cstdint>

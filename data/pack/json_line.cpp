@@ -22,7 +22,7 @@ std::string members_of(std::string_view object) {
       text += str(count == 1 ? ", but " : ", ",
                   name.size() > kLongest ? "one of a long name" : Json(name).dump());
     }
-  } catch (const DataError&) {  // as of keys that are there twice
+  } catch (const DataError&) {  // such as keys that occur twice
     return "";
   }
   return text;
@@ -134,7 +134,7 @@ void JsonLine::scan_value(Place place, int levels) {
       throw Problem{
           first, str("the member \"", field->name, "\" is not ", element_ ? "a list" : "a string")};
     }
-    if (field->found) json_.fail(str("the member \"", field->name, "\" is there twice"));
+    if (field->found) json_.fail(str("the member \"", field->name, "\" occurs twice"));
     field->found = true;
     if (element_) return scan_array(levels + 1, [&] { scan_element(levels + 2); });
     field->value.clear();

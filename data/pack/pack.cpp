@@ -113,11 +113,10 @@ void check_missing_bytes(const Tokenizer& tokenizer, MissingBytes missing) {
       str("the tokenizer ", tokenizer.about().name, " has no token for ", in_hex(bytes));
   if (missing == MissingBytes::replace && kReplacement.find_first_of(bytes) != std::string::npos)
     throw UsageError(str("--missing-bytes replace: ", lacks,
-                         ", and U+FFFD is the bytes ef bf bd; pass --missing-bytes drop"));
+                         ", but U+FFFD needs the bytes ef bf bd; pass --missing-bytes drop"));
   if (missing == MissingBytes::refuse)
     log_info(lacks,
-             "; packing stops at text with one of them. To accept such text, pass --missing-bytes "
-             "drop or replace");
+             "; packing stops at such a byte. To accept it, pass --missing-bytes drop or replace");
 }
 
 Json input_of(const fs::path& file) {

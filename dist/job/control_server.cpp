@@ -212,7 +212,7 @@ class ControlServer::Server {
     const auto& who = peer.session.introduction();
     peer.deadline = Deadline::max();
     if (who.channel == Channel::files)
-      return turn_away(peer, 78, "files are not sent through the hub");
+      return turn_away(peer, 78, "files are not sent through the control server");
     auto& place_of = who.channel == Channel::control ? control_ : heart_;
     if (who.ranks != options_.ranks || who.rank < 0 || who.rank >= options_.ranks)
       return turn_away(peer, 78,
@@ -422,7 +422,7 @@ ControlServer::ControlServer(const ControlServerOptions& options)
     try {
       server->run();
     } catch (const std::exception& error) {
-      log_line(LogLevel::error, str("rank 0's hub stopped: ", error.what()));
+      log_line(LogLevel::error, str("rank 0's control server stopped: ", error.what()));
     }
   });
 }

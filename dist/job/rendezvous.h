@@ -2,12 +2,11 @@
 // environment before MPI_Init.
 //
 //   one      there is no launcher: this process is the job
-//   mpi      MPI can start: mpirun, or srun --mpi=pmix. Rank 0 creates a secret, starts its control
-//   server
-//            (dist/job/control_server.h) and broadcasts local_addresses(), port and secret over MPI
+//   mpi      MPI can start: mpirun, or srun --mpi=pmix. Rank 0 creates a secret, starts its
+//            control server (dist/job/control_server.h) and broadcasts local_addresses(), port and
+//            secret over MPI
 //   address  torchrun's or Slurm's variables give the ranks and the host of rank 0. Its control
-//   server listens
-//            at `port`, and LOCKSTEP_SECRET is the secret
+//            server listens at `port`, and LOCKSTEP_SECRET is the secret
 //
 // Variables, in the order of precedence:
 //   TORCHELASTIC_RUN_ID

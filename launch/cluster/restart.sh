@@ -12,7 +12,7 @@ set -uo pipefail
 state=${1:?usage: restart.sh STATE COMMAND ... --run RUN}
 shift
 most_without_save=3        # consecutive starts
-backoff_seconds=150        # after exit code 74; doubled for each consecutive start without a save
+backoff_seconds=150        # after 74 or an unsaved start; doubled for each consecutive unsaved start
 
 run='' previous=''
 for word in "$@"; do

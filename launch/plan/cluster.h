@@ -1,7 +1,7 @@
 // Cluster describes the hosts of a plan: number and kind of GPUs, their links, and the cost of a
 // run. It comes from a file of configs/clusters/ (launch/plan/cluster_file.h), or from `lockstep
 // preflight` (cluster.json, docs/formats.md), whose measured times of operators and collectives
-// replace prices.
+// replace estimates.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ Cluster parse_cluster(const Json& json);
 bool is_of_other_threads(const Cluster& cluster, int threads);
 bool is_cluster(const Json& json);  // checks the format name, for any version
 
-// ClusterTimes prices calls that were not measured. On GPUs it uses launch/plan/time_model.h. On
+// ClusterTimes estimates calls that were not measured. On GPUs it uses launch/plan/time_model.h. On
 // CPU ranks a call takes the longer of its FLOPs and its bytes at the rates of `hardware`; a
 // collective takes latency plus bytes.
 class ClusterTimes {
@@ -87,7 +87,7 @@ class ClusterTimes {
   explicit ClusterTimes(const Cluster& cluster);
   // Time of a call alone. For a collective, `place` is that of the group op.group.
   double seconds(const Op& op, const GroupPlace& place) const;
-  Formula explain(const Op& op, const GroupPlace& place) const;  // the formula of the price
+  Formula explain(const Op& op, const GroupPlace& place) const;  // the formula of the estimate
 
  private:
   double on_processors(const Op& op, const GroupPlace& place) const;

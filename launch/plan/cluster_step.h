@@ -1,6 +1,6 @@
 // Computes the time of a recorded step on a Cluster, without waits for data and checkpoints. Calls
-// have their measured times, or else the prices of ClusterTimes. Concurrent calls slow each other
-// by measured factors, or else by factors known for the hardware (docs/planning.md).
+// have their measured times, or else the estimates of ClusterTimes. Concurrent calls slow each
+// other by measured factors, or else by factors known for the hardware (docs/planning.md).
 #pragma once
 
 #include "launch/plan/cluster.h"
@@ -11,7 +11,7 @@ namespace lockstep {
 
 struct CallTime {
   double seconds = 0;        // time of a call alone
-  bool is_measured = false;  // measured on the cluster; otherwise a price
+  bool is_measured = false;  // measured on the cluster; otherwise estimated
 };
 
 // CallTimes gives the times of the calls of one program. Cluster and program outlive it.
@@ -19,7 +19,7 @@ class CallTimes {
  public:
   CallTimes(const Cluster& cluster, const StepProgram& program);
   CallTime alone(const Op& op) const;
-  Formula explain(const Op& op) const;  // the formula of the price of a call alone
+  Formula explain(const Op& op) const;  // the formula of the estimate of a call alone
   // Slowdown factor of compute while `op` runs.
   double compute_beside(const Op& op) const;
 

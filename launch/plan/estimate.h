@@ -1,6 +1,6 @@
 // Estimate predicts a run on a Cluster: step time by component, memory by purpose, checkpoints. The
-// step is recorded from the training code (launch/plan/step_program.h) and priced by
-// launch/plan/cluster_step.h, as docs/planning.md explains.
+// step is recorded from the training code (launch/plan/step_program.h), and
+// launch/plan/cluster_step.h estimates its time, as docs/planning.md explains.
 #pragma once
 
 #include <algorithm>

@@ -22,10 +22,10 @@
 namespace lockstep {
 namespace {
 
-// Numbers of layers of the two models that price a layout. Both are odd, because the weights of
+// Numbers of layers of the two models that estimate a layout. Both are odd, because the weights of
 // blocks alternate between two buffers.
 constexpr std::int64_t kFew = 3, kMore = 5;
-constexpr std::size_t kFinalists = 12;  // layouts that are estimated in full
+constexpr std::size_t kFinalists = 12;  // layouts that are estimated with all layers
 
 std::string offload_in_words(const Config::Train& train) {
   if (!train.offloads()) return "nothing offloaded";

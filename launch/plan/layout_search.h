@@ -2,8 +2,8 @@
 // ranks along each axis, sharding, keep_gathered, micro-batch, recompute and offload. It proposes
 // only layouts that `train` can run.
 //
-// Each layout is first priced with a few layers of the model and extrapolated to all layers. The
-// best layouts are then estimated in full by `estimate`.
+// Each layout is first estimated with a few layers of the model and extrapolated to all layers. The
+// best layouts are then estimated with all layers by `estimate`.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct LayoutSearch {
   // Layouts that are too large, those that miss the least memory first: layouts faster than the
   // best, or if none fits, the smallest ones.
   std::vector<MissedLayout> misses;
-  std::int64_t priced = 0;  // number of priced layouts
+  std::int64_t priced = 0;  // number of estimated layouts
   // If none fits: the number of nodes on which some layout fits; 0: none up to tried_nodes.
   std::int64_t fitting_nodes = 0, tried_nodes = 0;
 };

@@ -35,7 +35,7 @@ double StepCalls::seconds() const {
 
 std::vector<StepCalls> step_calls(const Cluster& cluster, const StepProgram& program) {
   std::array<std::map<std::string, StepCalls::Row, std::less<>>, kComponents> found;
-  std::array<std::pair<double, const Op*>, kComponents> longest{};  // of calls with prices
+  std::array<std::pair<double, const Op*>, kComponents> longest{};  // of estimated calls
   const CallTimes times(cluster, program);
   const auto& entries = program.log->entries();
   const auto& ends = program.micro_ends;

@@ -21,7 +21,7 @@ struct StepCalls {
   struct Row {  // sums over all calls of one name in a step of a rank
     std::string name;
     std::int64_t calls = 0;
-    std::int64_t measured_calls = 0;  // calls measured on the cluster; the others have prices
+    std::int64_t measured_calls = 0;  // calls measured on the cluster; the others are estimated
     double flops = 0;
     double bytes = 0;    // see Op
     double seconds = 0;  // of each call alone, without concurrent calls or waits for ranks
@@ -29,7 +29,7 @@ struct StepCalls {
 
   Component component = Component::other;
   std::vector<Row> rows;           // longest first
-  std::optional<Formula> longest;  // the longest price of a call; none if all are 0
+  std::optional<Formula> longest;  // the longest estimate of a call; none if all are 0
 
   double seconds() const;
 };
@@ -37,7 +37,8 @@ struct StepCalls {
 // Lists calls by component. Components without calls and collectives of one rank, which do nothing,
 // are omitted. Middle micro-batches count as often as the step has them.
 std::vector<StepCalls> step_calls(const Cluster& cluster, const StepProgram& program);
-// Lists the calls of the step that estimate() prices. Throws ConfigError for an impossible layout.
+// Lists the calls of the step whose time estimate() computes. Throws ConfigError for an impossible
+// layout.
 std::vector<StepCalls> step_calls(const Cluster& cluster, const Config& config,
                                   TensorAcross across = TensorAcross::refused);
 

@@ -1,6 +1,6 @@
 // StepProgram: one optimizer step of a rank as a sequence of calls on its streams: every operator
 // and collective with its bytes and FLOPs, and every wait. It is recorded by running the training
-// code on measuring streams. The planner prices it (launch/plan/step_time.h).
+// code on measuring streams. The planner estimates its time (launch/plan/step_time.h).
 #pragma once
 
 #include <array>

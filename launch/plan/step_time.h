@@ -1,6 +1,6 @@
 // step_time computes the duration of a recorded step, by what its compute stream does or waits for,
-// from the price of each call. Streams run concurrently, with the waits of the recording. Calls on
-// other streams slow compute, and compute slows them.
+// from the estimated or measured time of each call. Streams run concurrently, with the waits of the
+// recording. Calls on other streams slow compute, and compute slows them.
 #pragma once
 
 #include "core/component.h"

@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Unit = Finding::Unit;
 
-constexpr double kProductLimit = 0.9;  // least share of the rate in the price model
+constexpr double kProductLimit = 0.9;  // least share of the rate in the time model
 constexpr double kShareLimit = 0.9;    // least share of CPU time
 
 // Load of a rank while it multiplied.

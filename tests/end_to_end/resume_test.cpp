@@ -181,7 +181,7 @@ TEST_F(Resume, recorded_steps_are_verified_before_a_mixture_changes) {
   allowed.emplace_back("--allow-dataset-change");
   const auto refused = run(of("run", other, "40", allowed), 78);
   expect_contains(refused, "warning: data: " + path("tokens.bin") + " is no longer read");
-  expect_contains(refused, "--verify-resume: the steps were computed from " + path("tokens.bin"));
+  expect_contains(refused, "--verify-resume: expected dataset " + path("tokens.bin"));
   expect_contains(run(of("run", three, "40", verify), 0),
                   "computed steps 21 to 25 again from the checkpoint of step 20: losses");
   EXPECT_EQ(losses("run"), losses("whole"));

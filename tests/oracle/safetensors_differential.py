@@ -22,7 +22,7 @@ from safetensors import deserialize
 SIZES = dict(BOOL=1, U8=1, I8=1, F8_E4M3=1, F8_E5M2=1, I16=2, U16=2, F16=2, BF16=2, I32=4, U32=4,
              F32=4, F64=8, I64=8, U64=8)
 STRICTER = {
-    "is there twice": "duplicate keys: the package keeps the last",
+    "occurs twice": "duplicate keys: the package keeps the last",
     "at most 8 dimensions": "rank",
     "nested deeper than 4": "nesting in an unused key",
     "unknown dtype": "types newer than this reader",

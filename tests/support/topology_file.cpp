@@ -114,7 +114,7 @@ void add_hosts(const Json& host, std::vector<RankPlace>& all, std::set<std::stri
   for (int i = 1; i <= std::max(count, 1); ++i) {
     const auto host_name = count > 0 ? str(name, i) : name;
     if (!names.insert(host_name).second)
-      throw DataError(str("the host \"", host_name, "\" is there twice"));
+      throw DataError(str("the host \"", host_name, "\" occurs twice"));
     if (all.size() + ranks.size() > kMostRanksOfFile)
       throw DataError(str("these are more than ", kMostRanksOfFile, " ranks in all"));
     for (auto place : ranks) {

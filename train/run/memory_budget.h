@@ -17,8 +17,8 @@ struct RunBytes {
   HostStaging::Copies copies = HostStaging::Copies::none;
   Arenas::Bytes sum() const { return {training.device, training.pinned + batches + host_staging}; }
 };
-// The memory that rank `rank` needs. It includes checkpoint staging copies if they fit and
-// `may_copy`: on ranks that save more, those are larger.
+// The memory that rank `rank` needs. If `may_copy` and they fit, it includes checkpoint staging
+// copies, whose size depends on what the rank saves.
 RunBytes run_bytes(const Config& config, const MemoryRoom& room, bool may_copy = true,
                    int rank = 0);
 // Throws ConfigError if `bytes` do not fit, with the mildest change of the configuration that fits.

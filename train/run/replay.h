@@ -1,4 +1,5 @@
-// Replay checks that recorded steps of a run are reproduced bit by bit from one of its checkpoints.
+// ReplayComparison checks that steps recomputed from a checkpoint equal the recorded steps of the
+// run bit by bit.
 #pragma once
 
 #include <filesystem>

@@ -103,10 +103,10 @@ void require_sources(const Run& run, const DataHistory& history, std::int64_t fi
       for (std::size_t s = 0; s < sources.count(); ++s)
         is_there = is_there || sources.dataset(s).fingerprint() == source.fingerprint;
       if (!is_there)
-        throw ConfigError(str("--verify-resume: the steps were computed from ", source.name,
-                              " (fingerprint ", source.fingerprint,
-                              ") too, which the configuration does not name: verify with the old "
-                              "data first, then change them"));
+        throw ConfigError(str("--verify-resume: expected dataset ", source.name, " (fingerprint ",
+                              source.fingerprint,
+                              "), from which the steps were computed; configure it to verify "
+                              "first, then change the data"));
     }
   }
 }

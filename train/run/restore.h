@@ -1,4 +1,5 @@
-// Restore loads a run's state: from its newest checkpoint, from given weights, or from random ones.
+// restore() loads a run's state: from its newest checkpoint, from given weights, or from random
+// ones.
 #pragma once
 
 #include "train/run/run_context.h"

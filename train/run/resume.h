@@ -22,8 +22,8 @@ struct RunProgress {
   std::int64_t step = 0;          // enqueued steps; at a checkpoint all are finished
   std::int64_t first_sample = 0;  // first sample of the next step
   std::int64_t tokens_seen = 0;   // nominal count, with masked tokens
-  std::int64_t good_step = -1;  // step of the last checkpoint known to be good; -1: none. The loss
-                                // of step N is of the weights before it, not of those after it
+  std::int64_t good_step = -1;    // step of the last checkpoint known to be good; -1: none. A
+                                  // checkpoint counts as good after a later step had a finite loss
   SpikeStatistics statistics;
 };
 
@@ -46,15 +46,14 @@ RunProgress progress_in(const Json& about);  // throws DataError if a member is 
 std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints,
                                                       World& world);
 
-// The data history of a run that resumes from a checkpoint; for it and `carry` see continued().
-// Throws ConfigError, with the key and both values, if the configuration does not match the saved
-// run: another model, another order of the data, another kind of rows, or other data (unless
-// `allow_dataset_change`).
+// Returns the data history of a resumed run; see continued() for `carry`. Throws ConfigError, with
+// the key and both values, if the configuration does not match the saved run: another model,
+// another order of the data, another kind of rows, or other data (unless `allow_dataset_change`).
 DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver carry,
                          bool allow_dataset_change);
 
-// Logs each other key that differs (`key: old -> new`). Warns if this host computes in another
-// order than the one that saved.
+// Logs each other key that differs (`key: old -> new`). Warns if the device, the CPU level, the
+// number of threads or the attention kernels differ: results are then not bit-identical.
 void log_changes(const Json& about, const RunFacts& facts);
 
 // Throws ConfigError with the first key that differs if the models differ. Initial standard

@@ -128,13 +128,13 @@ std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> a
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return a.step > b.step; });
   auto about = of_run_.load_first(candidates, accept);
-  if (about) set_aside_behind(about->at("step").as_integer());
+  if (about) set_aside_after(about->at("step").as_integer());
   return about;
 }
 
 // Renames the checkpoints after step `loaded`, which were unusable: retention then neither counts
 // nor deletes them.
-void RunCheckpoints::set_aside_behind(std::int64_t loaded) const {
+void RunCheckpoints::set_aside_after(std::int64_t loaded) const {
   if (world_.rank() > 0) return;
   try {
     for (const auto step : checkpoint_steps(directory_))

@@ -1,5 +1,6 @@
 // RunCheckpoints stores a run's checkpoints in the run directory. With a local directory, ranks
-// save there first and a thread copies to the run directory. With an archive, it copies on to that.
+// save there first and a thread copies to the run directory. With an archive, a thread also copies
+// from the run directory to the archive.
 #pragma once
 
 #include <filesystem>
@@ -22,10 +23,10 @@ class RunCheckpoints {
                  const std::vector<StateSlice>& state, World& world, const Topology* topology);
 
   // Loads the newest checkpoint, as Checkpointer::load_newest. Candidates are also the checkpoints
-  // of local directories and of the archive, which are first copied to the run directory. For a
-  // step that the run directory has too, they serve if it is damaged. A checkpoint deleted from the
-  // run directory is not restored from local copies; the archive is used only if the directory is
-  // empty.
+  // of local directories and of the archive, which are first copied to the run directory. If the
+  // run directory has the same step, its own checkpoint is tried first. A checkpoint deleted from
+  // the run directory is not restored from local copies; the archive is used only if the directory
+  // is empty.
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept);
   // Whether a local directory or the archive has a newer checkpoint. Collective.
   bool has_newer_elsewhere() const;
@@ -49,7 +50,7 @@ class RunCheckpoints {
   // Checkpoints of local directories and of the archive, which are copied to the run directory.
   std::vector<Checkpointer::Candidate> elsewhere(std::int64_t newest_here) const;
   void log_copies(const char* what_then);
-  void set_aside_behind(std::int64_t loaded) const;
+  void set_aside_after(std::int64_t loaded) const;
   void check_directories() const;
   void make_directories_beside_run() const;
   std::optional<BackgroundSave::Outcome> passed_on(std::optional<BackgroundSave::Outcome> saved);

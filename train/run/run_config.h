@@ -22,7 +22,7 @@ struct RunConfig : Config {
 Config with_rows(Config written, RowKind rows);
 
 // Settles `written`. Collective. `rows` is Sources::row_kind of the data. Throws ConfigError if
-// ranks have different GPUs or libraries, or if cuDNN cannot compute the attention that is set to
+// ranks have different GPUs or libraries, or if train.attention is "cudnn" and cuDNN cannot compute
 // it.
 RunConfig settle(Config written, RowKind rows, Stream& compute, World& world);
 

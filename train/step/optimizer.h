@@ -23,7 +23,7 @@ inline AdamWDecision read_control(ConstTensor control) {
 class Optimizer {
  public:
   struct Config {
-    AdamWConfig adamw;            // decay applies to matrices, embedding and head only
+    AdamWConfig adamw;            // decays all weights except norms and biases
     DType moments = DType::fp32;  // or bf16, rounded stochastically
   };
 

@@ -1,4 +1,4 @@
-// RunState: the state in a checkpoint: named slices of tensors, and a few numbers.
+// state_slices() and weight_slices() list the state in a checkpoint as named slices of tensors.
 #pragma once
 
 #include <vector>

@@ -107,7 +107,7 @@ TEST(StepCalls, show_which_times_were_measured) {
   EXPECT_EQ(measured, 1);
 }
 
-// The table has the calls that estimate() prices.
+// The table has the calls whose time estimate() computes.
 TEST(StepCalls, of_a_configuration_sum_to_its_estimate) {
   for (const Cluster& cluster : {h100s(1), processors(1)}) {
     const Config config = micro_batches(small_run(1), 4);
