@@ -464,7 +464,7 @@ sanitized() {
     skip "$tool" "there is no compute-sanitizer, or no GPU"
     return
   fi
-  LOCKSTEP_SMALL_SHAPES=1 google_tests "$filter_operators:*ProductChoices*" \
+  LOCKSTEP_SMALL_SHAPES=1 google_tests "$filter_operators:*MatmulAlgorithms*" \
     compute-sanitizer --tool "$tool" --error-exitcode 9 "$@"
 }
 memcheck() { sanitized memcheck; }
