@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
-# gpu_bundle.sh DIR: unpacks into DIR what tests/gpu/run.sh needs on a machine that has the CUDA toolkit
-# and a GPU, but no network: LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh, with DIR copied there.
-#   built     the programs of preset cuda, stripped, where this machine has the CUDA toolkit
-#   usr       the Debian headers and GoogleTest that building them there needs, and where it can be had
-#             cuDNN's frontend
-#   python    torchao (PyTorch in fp8, to compare with), where it can be had
-#   llmc      where LOCKSTEP_LLMC names a directory with llm.c: the program train_gpt2cu where it is built,
-#             else its sources
-#   llmq      where LOCKSTEP_LLMQ names a directory with LLMQ: what was built
-# Fails where that is more than 40 MiB compressed.
+# gpu_bundle.sh DIR: collects in DIR the files that tests/gpu/run.sh needs on a host that has the CUDA
+# toolkit and a GPU, but no network. Copy DIR to that host and run LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh.
+#   built     the programs of preset cuda, stripped, if this host has the CUDA toolkit
+#   usr       the Debian headers and GoogleTest, for a build on the other host; cuDNN's frontend, if available
+#   python    torchao (PyTorch in fp8, to compare with), if available
+#   llmc      if LOCKSTEP_LLMC names a directory of llm.c: its built program train_gpt2cu, or its sources
+#   llmq      if LOCKSTEP_LLMQ names a directory of LLMQ: its built program and library
+# Fails if the bundle has more than 40 MiB compressed.
 set -euo pipefail
 dir=$(realpath -m "${1:?usage: $0 DIR}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -25,9 +23,9 @@ rm -rf "$dir/usr/share/doc" "$dir/usr/src"
 if cudnn_frontend build/cudnn_frontend; then
   cp -r build/cudnn_frontend/include "$dir/usr"
 else
-  echo "without cuDNN's frontend: it cannot be had from PyPI"
+  echo "without cuDNN's frontend: the download from PyPI failed"
 fi
-torchao "$dir/python" || echo "without torchao: it cannot be had from PyPI"
+torchao "$dir/python" || echo "without torchao: the download from PyPI failed"
 rm -rf "$dir/built"
 if [[ -x $(command -v nvcc || echo /usr/local/cuda/bin/nvcc) ]]; then
   programs=(lockstep tests/cuda_tests tests/cudnn_tests tests/safetensors_verdict bench/gpu_bench)
@@ -38,7 +36,7 @@ if [[ -x $(command -v nvcc || echo /usr/local/cuda/bin/nvcc) ]]; then
     strip -o "$dir/built/$program" "build/cuda/$program"
   done
 else
-  echo "without programs: there is no nvcc"
+  echo "without programs: nvcc not found"
 fi
 if [[ -n ${LOCKSTEP_LLMC:-} ]]; then
   rm -rf "$dir/llmc"
@@ -55,4 +53,4 @@ if [[ -n ${LOCKSTEP_LLMQ:-} ]]; then
 fi
 bytes=$(tar -cz -C "$dir" . | wc -c)
 echo "$dir: $(du -sh "$dir" | cut -f1), $(numfmt --to=iec "$bytes") compressed"
-((bytes <= 40 << 20)) || { echo "$0: that is more than 40 MiB compressed" >&2; exit 1; }
+((bytes <= 40 << 20)) || { echo "$0: the bundle has $bytes bytes compressed, expected at most 40 MiB" >&2; exit 1; }
