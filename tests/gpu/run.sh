@@ -381,8 +381,8 @@ curve() {
   train "$run" "$(sized 200 12)" "$@" --set checkpoint.every_steps=0 --set log.every_steps=20
 }
 
-# in_band RUN OTHER EARLY LATE: the relative differences of losses of RUN and OTHER are at most EARLY in the
-# first ten steps, and at most LATE in means over 20 steps.
+# in_band RUN OTHER EARLY LATE: checks the relative differences of the losses. They are at most EARLY in the first
+# ten steps, and at most LATE in means over 20 steps.
 in_band() {
   paste <(losses "$1") <(losses "$2") | awk -v steps="$(losses "$2" | wc -l)" -v early="$3" \
     -v late="$4" '

@@ -5,6 +5,7 @@ exactly the members that it reads:
   - the fields of the configuration classes
   - the names that the code of these classes looks up
   - the attributes that a model reads when it is loaded, trains a step and generates
+
 For any member and value, both sides must make the same model, or one side must refuse the directory.
 """
 
