@@ -1,5 +1,5 @@
-# Writes OUTPUT, a header that defines LOCKSTEP_COMMIT, when the commit is another than it says. Run
-# at every build (cmake -P), so that --version is right and nothing is compiled again without need.
+# Writes OUTPUT, a header that defines LOCKSTEP_COMMIT, if its commit is not the current one. cmake -P
+# runs this file in every build: --version is then right, and sources are compiled again only if needed.
 set(commit unknown)
 find_program(git git)
 if(git)

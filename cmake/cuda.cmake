@@ -1,4 +1,4 @@
-# -DLOCKSTEP_CUDA=ON: the toolkit, and lockstep_cuda_kernels().
+# Finds the CUDA toolkit, if LOCKSTEP_CUDA is set.
 if(LOCKSTEP_CUDA)
   # "90a-real" becomes -gencode arch=compute_90a,code=sm_90a; -arch=sm_90a alone fails with nvcc 13.
   list(TRANSFORM LOCKSTEP_CUDA_ARCHITECTURES APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
@@ -6,7 +6,7 @@ if(LOCKSTEP_CUDA)
     find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH
       PATHS /usr/local/cuda PATH_SUFFIXES bin)
     if(NOT CMAKE_CUDA_COMPILER)
-      message(FATAL_ERROR "LOCKSTEP_CUDA needs nvcc, on PATH or below CUDA_HOME; "
+      message(FATAL_ERROR "LOCKSTEP_CUDA needs nvcc, on PATH or in the directory CUDA_HOME; "
         "the preset `cpu` builds without it")
     endif()
   endif()
@@ -17,11 +17,11 @@ if(LOCKSTEP_CUDA)
   endif()
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know it of nvcc 13
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 lacks this option for nvcc 13
   find_package(CUDAToolkit REQUIRED)
 endif()
 
-# The CUDA kernels, and the operators that have one. tests/simt compiles both for a simulated GPU.
+# The CUDA kernels, and the operators with a CUDA kernel. tests/simt compiles both for a simulated GPU.
 set(LOCKSTEP_CUDA_SOURCES
   adamw.cu
   attention.cu

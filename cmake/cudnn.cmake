@@ -1,6 +1,7 @@
-# cuDNN's fused attention: optional in a build with CUDA. Its frontend is header-only; ./test.sh puts
-# it into build/cudnn_frontend, pip into a directory of Python's. The library is loaded at run time.
-# -DLOCKSTEP_CUDNN_FRONTEND=DIR names the directory of cudnn_frontend.h, =OFF builds without.
+# Finds the headers of cuDNN and of its frontend, for fused attention. It is optional in a build with CUDA.
+# The frontend has only headers: ./test.sh puts them into build/cudnn_frontend, pip into a directory of
+# Python. The library is loaded at run time. -DLOCKSTEP_CUDNN_FRONTEND=DIR sets the directory of
+# cudnn_frontend.h; -DLOCKSTEP_CUDNN_FRONTEND=OFF builds without it.
 if(NOT LOCKSTEP_CUDA)
   return()
 endif()
@@ -16,9 +17,9 @@ find_path(LOCKSTEP_CUDNN_HEADERS cudnn.h
   HINTS ${CUDAToolkit_INCLUDE_DIRS} ${site}/nvidia/cudnn/include)
 mark_as_advanced(LOCKSTEP_CUDNN_HEADERS)
 if(NOT LOCKSTEP_CUDNN_FRONTEND)
-  message(STATUS "cuDNN attention: off, there is no cudnn_frontend.h (docs/dependencies.md)")
+  message(STATUS "cuDNN attention: off, cudnn_frontend.h not found (docs/dependencies.md)")
 elseif(NOT LOCKSTEP_CUDNN_HEADERS)
-  message(STATUS "cuDNN attention: off, there is no cudnn.h (docs/dependencies.md)")
+  message(STATUS "cuDNN attention: off, cudnn.h not found (docs/dependencies.md)")
 else()
   set(LOCKSTEP_CUDNN ON)
   message(STATUS "cuDNN attention: on, ${LOCKSTEP_CUDNN_FRONTEND}, ${LOCKSTEP_CUDNN_HEADERS}")

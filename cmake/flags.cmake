@@ -1,12 +1,12 @@
-# lockstep_flags: what every source is compiled with.
+# lockstep_flags: the compiler options of every source.
 add_library(lockstep_flags INTERFACE)
 target_include_directories(lockstep_flags INTERFACE ${CMAKE_SOURCE_DIR})
 set(cxx $<COMPILE_LANGUAGE:CXX>)
-set(cuda $<COMPILE_LANGUAGE:CUDA>)  # flushes denormals to zero, as CPU streams do
+set(cuda $<COMPILE_LANGUAGE:CUDA>)  # -ftz flushes denormals to zero, as CPU streams do
 target_compile_options(lockstep_flags INTERFACE
   $<${cxx}:-Wall;-Wextra;-Wshadow;-Wno-unknown-pragmas>
   $<${cuda}:--expt-relaxed-constexpr;-ftz=true;-Xcompiler=-Wall,-Wextra,-Wno-unknown-pragmas>)
-if(CMAKE_UNITY_BUILD)  # g++ takes a source that another includes for a header
+if(CMAKE_UNITY_BUILD)  # g++ treats an included source like a header
   target_compile_options(lockstep_flags INTERFACE
     $<$<AND:${cxx},$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
 endif()
@@ -19,7 +19,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     $<${cuda}:-Xcompiler=-march=x86-64-v2>)
 endif()
 if(LOCKSTEP_SANITIZE)
-  # g++ warns of values that sanitizers, not the code, leave open: gcc.gnu.org/PR105562
+  # With sanitizers g++ gives false warnings of uninitialized values: gcc.gnu.org/PR105562
   target_compile_options(lockstep_flags INTERFACE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_compile_options(lockstep_flags INTERFACE
@@ -27,8 +27,8 @@ if(LOCKSTEP_SANITIZE)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 
-# lockstep_library(FOLDER SOURCES...): the library of the folder it is called from; that of data/remote is
-# lockstep_data_remote.
+# lockstep_library(FOLDER SOURCES...) adds the library of the folder that calls it, e.g. lockstep_data_remote
+# for data/remote.
 function(lockstep_library folder)
   string(REPLACE "/" "_" name ${folder})
   if(LOCKSTEP_HOST_BUILD AND name IN_LIST LOCKSTEP_HOST_LIBRARIES)

@@ -1,4 +1,4 @@
-# cmake --install build/<preset> --prefix DIR: a tree without a path of this machine in it.
+# cmake --install build/<preset> --prefix DIR installs a tree without paths of the build host.
 install(TARGETS lockstep)
 install(DIRECTORY configs DESTINATION share/lockstep)
 install(DIRECTORY launch/cluster DESTINATION share/lockstep USE_SOURCE_PERMISSIONS)

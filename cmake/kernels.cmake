@@ -1,5 +1,5 @@
-# lockstep_cpu_kernels(TARGET SOURCES...): compiles each *_cpu.cpp once per CpuLevel. The level sets
-# only a macro: kernels/cpu_begin.h turns it into instructions for the code after it.
+# lockstep_cpu_kernels(TARGET SOURCES...) compiles each *_cpu.cpp once per CpuLevel. The level sets only a
+# macro: kernels/cpu_begin.h enables the instruction set of this level for the code that follows it.
 function(lockstep_cpu_kernels target)
   set(levels 0)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -18,7 +18,7 @@ function(lockstep_cpu_kernels target)
         -Wno-psabi -ffp-contract=fast -fno-math-errno -fno-trapping-math)
     endif()
     target_link_libraries(${target} PRIVATE ${library})
-    if(target STREQUAL "lockstep_kernels")  # each calls the other
+    if(target STREQUAL "lockstep_kernels")  # each calls functions of the other
       target_link_libraries(${library} PUBLIC ${target})
     endif()
   endforeach()

@@ -1,5 +1,5 @@
-# cpack --config build/cpu/CPackConfig.cmake: a Debian package of a build of the preset cpu. With
-# SOURCE_DATE_EPOCH set, the same build gives the same bytes.
+# cpack --config build/cpu/CPackConfig.cmake writes a Debian package of a build of the preset cpu. If
+# SOURCE_DATE_EPOCH is set, the same build gives the same bytes.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "The Lockstep authors")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "training engine for GPT-style language models")

@@ -1,5 +1,5 @@
-# Writes OUTPUT, a header that defines kReportPage: SOURCE/page.html with the style and the scripts
-# that it names in it. Run by cmake -P when one of them is another.
+# Writes OUTPUT, a header that defines kReportPage: SOURCE/page.html with its style and its scripts inserted.
+# cmake -P runs this file if one of them has changed.
 file(READ ${SOURCE}/page.html page)
 foreach(part IN ITEMS page.css format.js chart.js page.js)
   file(READ ${SOURCE}/${part} text)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What counting alone predicts: the cross entropy of a byte given the two bytes before it.
+"""Prints the cross entropy of a trigram model of bytes, as a baseline for the loss of a run.
 
 usage: byte_model.py TRAIN.txt VALIDATION.txt BYTES
 
-Counts the three-byte sequences of TRAIN and prints the mean of -log p(byte | two before) over the
-first BYTES of VALIDATION, in nats a byte. A context seen n times is mixed with the next shorter one,
-which weighs as much as PRIOR sightings; the shortest is the bytes' own frequency, each seen once more.
+Counts the three-byte sequences of TRAIN. Prints the mean of -log p(byte | two bytes before) over the
+first BYTES of VALIDATION, in nats per byte. The counts after a context are mixed with the prediction
+of the next shorter context, which has the weight of PRIOR occurrences. The shortest context is empty:
+it gives the frequency of each byte, with 1 added to its count.
 """
 
 import collections
@@ -16,20 +17,20 @@ PRIOR = 4
 
 
 def count(data):
-    """{b0 + 256 b1 + 65536 b2: times that b0 b1 b2 stand in `data`}"""
+    """Returns {b0 + 256 b1 + 65536 b2: occurrences of b0 b1 b2 in `data`}."""
     quadruples = collections.Counter()
     view = memoryview(data)
-    for offset in range(4):  # every four bytes as one integer: 4x fewer, C-speed steps
+    for offset in range(4):  # four bytes as one integer, counted by compiled code
         end = offset + (len(data) - offset) // 4 * 4
         quadruples.update(view[offset:end].cast("I"))
     triples = collections.Counter()
     for four, times in quadruples.items():  # little-endian: the first byte is the lowest
         triples[four & 0xFFFFFF] += times
-    return triples  # all but the last triple of `data`, which begins no quadruple
+    return triples  # without the last triple of `data`, which starts no quadruple
 
 
 def cross_entropy(train, validation):
-    """Nats a byte of the triples `validation` under the counts `train`."""
+    """Returns the nats per byte of the triples `validation` under the counts `train`."""
     pairs, singles = collections.Counter(), collections.Counter()
     after_pair, after_single = collections.Counter(), collections.Counter()
     for triple, times in train.items():

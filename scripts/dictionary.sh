@@ -1,12 +1,12 @@
-# Sourced: the quickstart's default text, an English dictionary from Debian's archive.
+# Sourced: provides the quickstart's default text, an English dictionary from Debian's archive.
 # shellcheck shell=bash
 
-# fetch_dictionary DIRECTORY: gcide.dict.dz into DIRECTORY. The package is taken apart, not
-# installed: installing it would start a dictionary server.
+# fetch_dictionary DIRECTORY: downloads gcide.dict.dz into DIRECTORY. The package is unpacked but not
+# installed, because its installation starts a dictionary server.
 fetch_dictionary() {
   local directory=$1 work
   work=$(mktemp -d "$directory/.fetch.XXXXXX")
-  echo "downloading Debian's dict-gcide (14 MB), an English dictionary to train on; it is not installed"
+  echo "downloading Debian's dict-gcide (14 MB), an English dictionary, as training text; it is not installed"
   if ! apt-cache show dict-gcide >/dev/null 2>&1; then
     if ((EUID != 0)); then
       echo "apt does not list the package yet; run this command, then retry: sudo apt-get update"
@@ -25,8 +25,8 @@ fetch_dictionary() {
   rm -rf "$work"
 }
 
-# prepare_dictionary DIRECTORY BYTES: train.txt, validation.txt, and in byte_model_BYTES.txt what
-# counting three-byte sequences predicts of the first BYTES of the held-out text, in nats a byte.
+# prepare_dictionary DIRECTORY BYTES: writes train.txt, validation.txt and byte_model_BYTES.txt. The last
+# holds the loss of scripts/byte_model.py on the first BYTES of the held-out text, in nats per byte.
 prepare_dictionary() {
   mkdir -p "$1"
   [[ -f $1/gcide.dict.dz ]] || fetch_dictionary "$1"

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# gpu_bundle.sh DIR: puts into DIR the files that tests/gpu/run.sh needs on a host with the CUDA toolkit and a
-# GPU, but without a network. Copy DIR to that host and run LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh there.
+# gpu_bundle.sh DIR: collects in DIR the files that tests/gpu/run.sh needs on a host that has the CUDA
+# toolkit and a GPU, but no network. Copy DIR to that host and run LOCKSTEP_BUNDLE=DIR tests/gpu/run.sh.
 #   built     the programs of preset cuda, stripped, if this host has the CUDA toolkit
-#   usr       the Debian headers and GoogleTest that a build needs, and cuDNN's frontend, if available
-#   python    torchao (fp8 of PyTorch, to compare with), if available
-#   llmc      if LOCKSTEP_LLMC names a directory of llm.c: the program train_gpt2cu if it is built, otherwise
-#             its sources
-#   llmq      if LOCKSTEP_LLMQ names a directory of LLMQ: its built files
+#   usr       the Debian headers and GoogleTest, for a build on the other host; cuDNN's frontend, if available
+#   python    torchao (PyTorch in fp8, to compare with), if available
+#   llmc      if LOCKSTEP_LLMC names a directory of llm.c: its built program train_gpt2cu, or its sources
+#   llmq      if LOCKSTEP_LLMQ names a directory of LLMQ: its built program and library
 # Fails if the bundle has more than 40 MiB compressed.
 set -euo pipefail
 dir=$(realpath -m "${1:?usage: $0 DIR}")
@@ -54,4 +53,4 @@ if [[ -n ${LOCKSTEP_LLMQ:-} ]]; then
 fi
 bytes=$(tar -cz -C "$dir" . | wc -c)
 echo "$dir: $(du -sh "$dir" | cut -f1), $(numfmt --to=iec "$bytes") compressed"
-((bytes <= 40 << 20)) || { echo "$0: the bundle has more than 40 MiB compressed" >&2; exit 1; }
+((bytes <= 40 << 20)) || { echo "$0: the bundle has $bytes bytes compressed, expected at most 40 MiB" >&2; exit 1; }

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Splits texts into training and validation text, whatever they are made of.
+"""Splits texts of any format into training and validation text.
 
 usage: hold_out.py DIRECTORY TEXT...
 
-Writes DIRECTORY/train.txt and DIRECTORY/validation.txt: the bytes of the files (a directory: all files
-below it, hidden ones left out), one behind the other, every 20th 64 KiB held out; of a text that has
-not 20 such blocks, its 20th twentieth. Exits with 65 if there is too little text, with 77 if this user may
-not read or write a file, and with 74 if the disk is full or fails.
+Joins the bytes of all files, and cuts them into blocks of 64 KiB. Every 20th block goes to
+DIRECTORY/validation.txt, the others go to DIRECTORY/train.txt. If the text is shorter than 20 blocks,
+a block is a twentieth of the text. A directory stands for all files below it, except hidden ones.
+
+Exit codes:
+  65  there is too little text, or a path is neither a file nor a directory
+  74  the disk is full or fails
+  77  this user may not read or write a file
 """
 
 import os
@@ -15,12 +19,12 @@ import sys
 
 from prepare_gcide import BLOCK_BYTES, HELD_OUT_EVERY
 
-LEAST_BYTES = 32 * 1024  # then six windows of 256 bytes are held out
+LEAST_BYTES = 32 * 1024  # at least six windows of 256 bytes of these are held out
 DATA_ERROR, STORAGE_ERROR, REFUSED = 65, 74, 77
 
 
 class NoText(Exception):
-    """What keeps the texts from being split."""
+    """The texts cannot be split."""
 
 
 def raise_error(error):
@@ -28,7 +32,7 @@ def raise_error(error):
 
 
 def files_of(paths):
-    """Every file, in the order of the paths and of the names below them."""
+    """Yields every file, in the order of the paths and of the names below them."""
     for path in map(pathlib.Path, paths):
         if not path.is_dir():
             if not path.is_file():
@@ -44,7 +48,7 @@ def files_of(paths):
 
 
 def blocks_of(files, size):
-    """The bytes of all files in blocks of `size`; the last may be shorter."""
+    """Yields the bytes of all files in blocks of `size`; the last block may be shorter."""
     block = bytearray()
     for file in files:
         with open(file, "rb") as text:
@@ -62,8 +66,8 @@ def split(directory, paths):
     files = list(files_of(paths))
     total = sum(file.stat().st_size for file in files)
     if total < LEAST_BYTES:
-        raise NoText(f"{', '.join(paths)}: {total} bytes of text; to train on some and hold out the "
-                     f"rest takes at least {LEAST_BYTES}")
+        raise NoText(f"{', '.join(paths)}: {total} bytes of text, expected at least {LEAST_BYTES} "
+                     "for training and validation")
     directory.mkdir(parents=True, exist_ok=True)
     with open(directory / "train.txt", "wb") as train, \
             open(directory / "validation.txt", "wb") as validation:
@@ -79,7 +83,7 @@ def main(directory, *paths):
         print(error, file=sys.stderr)
         sys.exit(REFUSED if isinstance(error, PermissionError) else
                  STORAGE_ERROR if isinstance(error, OSError) else DATA_ERROR)
-    print("{} bytes to train on, {} held out".format(*sizes))
+    print("{} bytes of training text, {} bytes held out".format(*sizes))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 
 usage: loss_curve.py RUN [--line VALUE LABEL] > loss.svg
 
-RUN is a run's directory. Drawn are the loss of every step, its mean over the last 2% of the steps,
-the validation losses, and, with --line, a level to compare with. The highest losses, of the first
-2% of the steps, are cut off.
+RUN is a run directory. The figure shows the loss of every step, its moving mean over 2% of the steps
+and the validation losses. --line adds a level to compare with. The axis ends at the highest loss
+after the first 2% of the steps, so that higher losses before it are cut off.
 """
 
 import argparse
@@ -20,7 +20,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 16, 44, 46
 
 
 def nice_step(span, most):
-    """The smallest of 1, 2, 5 x 10^k that divides span into at most `most` parts."""
+    """Returns the smallest of 1, 2, 5 x 10^k that divides span into at most `most` parts."""
     power = 10.0 ** math.floor(math.log10(span / most))
     return next(power * m for m in (1, 2, 5, 10) if span / (power * m) <= most)
 
@@ -82,7 +82,7 @@ def draw(rows, title, line):
                f'fill="#555">step</text>')
     out.append(f'<path {path(losses)} fill="none" stroke="#9ec5ea" stroke-width="1"/>')
     out.append(f'<path {path(means)} fill="none" stroke="#1f6fb5" stroke-width="2"/>')
-    labels = [("#9ec5ea", "loss of a step"), ("#1f6fb5", "its moving mean")]
+    labels = [("#9ec5ea", "loss of a step"), ("#1f6fb5", "moving mean")]
     if line:
         out.append(f'<path d="M{LEFT},{y(line[0]):.1f} H{WIDTH - RIGHT}" stroke="#888" '
                    f'stroke-dasharray="6 4"/>')
@@ -90,7 +90,7 @@ def draw(rows, title, line):
     for step, loss in validation:
         out.append(f'<circle cx="{x(step):.1f}" cy="{y(loss):.1f}" r="4" fill="#d1495b"/>')
     if validation:
-        labels.append(("#d1495b", f"held-out text: {validation[-1][1]:.3f} at the end"))
+        labels.append(("#d1495b", f"validation loss, last: {validation[-1][1]:.3f}"))
     for i, (colour, label) in enumerate(labels):
         at = TOP + 16 + 20 * i
         out.append(f'<rect x="{WIDTH - 290}" y="{at - 9}" width="14" height="10" fill="{colour}"/>'
@@ -110,7 +110,7 @@ def main():
         rows = read_metrics(options.run / "metrics.jsonl")
     except OSError as error:
         sys.exit(str(error))
-    sys.stdout.write(draw(rows, f"{options.run.name}: loss, nats a token", line))
+    sys.stdout.write(draw(rows, f"{options.run.name}: loss, nats per token", line))
 
 
 if __name__ == "__main__":

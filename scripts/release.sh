@@ -3,7 +3,7 @@
 #
 # Writes a release of the commit that is checked out into the directory OUT: the sources as
 # lockstep-VERSION.tar.gz, a Debian package of the CPU build, and SHA256SUMS. The archive of the sources
-# has the same bytes each time; the package has too, where compiler and libraries are the same.
+# has the same bytes each time. So has the package, if compiler and libraries are the same.
 set -euo pipefail
 [[ $# == 1 && $1 != -* ]] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 64; }
 mkdir -p "$1"
@@ -19,7 +19,7 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 git archive --prefix="lockstep-$version/" HEAD | gzip -n9 >"$out/lockstep-$version.tar.gz"
 
-# A clone, so that files that are not committed are in neither.
+# The package is built in a clone, which lacks files that are not committed.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 git clone -q . "$work/lockstep"

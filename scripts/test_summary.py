@@ -3,9 +3,12 @@
 
 usage: test_summary.py NAME=FILE...
 
-Prints the seconds of compiling by target (from Ninja's log beside FILE), of each test binary and of the
-slowest cases, each failed case, each skipped case with its reason, and as the last line
-`N passed, N failed, N skipped`. Exits with 1 when a case failed or none ran.
+Prints:
+  - the seconds of compiling by target, from Ninja's log in the directory of FILE
+  - the seconds of each test binary and of the slowest cases
+  - each skipped case with its reason, and each failed case
+  - `N passed, N failed, N skipped`
+Exits with 1 if a case failed or none passed.
 """
 
 import collections
@@ -14,7 +17,7 @@ import re
 import sys
 import xml.etree.ElementTree
 
-# How GoogleTest, and how our scripts and test mains, say why they skip.
+# The reason of a skipped case, as GoogleTest prints it, and as scripts and test mains print it.
 REASONS = [re.compile(r": Skipped\n(.+?)\n+\[  SKIPPED \]", re.DOTALL),
            re.compile(r"^skipped: *(.+)$", re.IGNORECASE | re.MULTILINE)]
 
@@ -29,7 +32,7 @@ def reason(case):
 
 
 def verdict(case):
-    """passed, failed or skipped. A case that CTest could not start is a failed one."""
+    """Returns passed, failed or skipped. A case that CTest could not start has failed."""
     status = case.get("status")
     if status == "run":
         return "passed"
@@ -41,14 +44,14 @@ def verdict(case):
 
 
 def print_seconds(what, seconds, most):
-    """The largest of seconds, a Counter; cases run side by side, so that sums exceed the time of a run."""
+    """Prints the largest of seconds, a Counter. Cases run in parallel, so sums exceed the elapsed time."""
     largest = [f"{name} {value:.0f}" for name, value in seconds.most_common(most) if value >= 1]
     if largest:
         print(f"seconds  {what}: {', '.join(largest)}")
 
 
 def compiling(log):
-    """Seconds by target, of what a build directory holds now."""
+    """Returns the seconds by target of the last compilation of each output."""
     seconds = {}
     for line in log.read_text().splitlines()[1:]:
         start, end, _, output, _ = line.split("\t")

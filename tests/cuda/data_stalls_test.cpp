@@ -9,7 +9,7 @@
 #include "tests/simt/simt.h"
 #endif
 
-namespace lockstep::testing::data_waits_test {
+namespace lockstep::testing::data_stalls_test {
 
 constexpr std::chrono::milliseconds kLate{50};
 const double kLateSeconds = std::chrono::duration<double>(kLate).count();
@@ -45,4 +45,4 @@ TEST(DataStallsCuda, are_the_idle_time_of_the_device_and_not_the_wait_of_its_hos
   EXPECT_LT(waits.take(), 0.2 * kLateSeconds);
 }
 
-}  // namespace lockstep::testing::data_waits_test
+}  // namespace lockstep::testing::data_stalls_test

@@ -5,7 +5,7 @@
 #include "kernels/matmul.h"
 #include "tests/cuda/twins.h"
 
-namespace lockstep::testing::product_choices_test {
+namespace lockstep::testing::matmul_algorithms_test {
 
 // The matmuls of one linear layer, on a separate stream.
 class Layer {
@@ -103,4 +103,4 @@ TEST_P(MatmulAlgorithmsCuda, damaged_records_are_rejected_and_measured_again) {
   }
 }
 
-}  // namespace lockstep::testing::product_choices_test
+}  // namespace lockstep::testing::matmul_algorithms_test

@@ -5,7 +5,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "train/infer/text_stream.h"
 
-namespace lockstep::fuzz::growing_text_fuzz {
+namespace lockstep::fuzz::text_stream_fuzz {
 void check_pieces(std::string_view text, std::size_t piece, const std::vector<std::string>& stops) {
   auto stop = std::string_view::npos;
   for (const auto& one : stops)
@@ -40,4 +40,4 @@ Seeds seeds() {
 
 const Target target("text_stream", seeds, check);
 
-}  // namespace lockstep::fuzz::growing_text_fuzz
+}  // namespace lockstep::fuzz::text_stream_fuzz

@@ -30,7 +30,7 @@
 #                directory of its sources or of a built train_gpt2cu; for Qwen LLMQ, if the bundle has it or
 #                LOCKSTEP_LLMQ names its directory, built
 #
-# --within SECONDS: all parts together end within this time, for hosts that are lent for a limited time.
+# --within SECONDS: all parts together end within this time, for hosts with limited time.
 # --dry-run: on the simulated GPU of tests/simt (preset cpu), with the smallest sizes. It tests this script
 # without a GPU.
 # OUT, in the environment: a folder for an archive of all results, results.tar.gz.
@@ -41,7 +41,7 @@ while [[ ${1:-} == --* ]]; do
   case $1 in
     --within) call_end=${2:?seconds}; shift ;;
     --dry-run) device=simulated ;;
-    *) echo "$0: no option $1" >&2; exit 64 ;;
+    *) echo "$0: unknown option $1" >&2; exit 64 ;;
   esac
   shift
 done
@@ -53,7 +53,7 @@ all_parts=(facts build operators training layouts fixtures filters runs curves f
 parts=("$@")
 ((${#parts[@]})) || parts=("${all_parts[@]}")
 for part in "${parts[@]}"; do
-  [[ " ${all_parts[*]} " == *" $part "* ]] || { echo "$0: no part $part" >&2; exit 64; }
+  [[ " ${all_parts[*]} " == *" $part "* ]] || { echo "$0: unknown part $part" >&2; exit 64; }
 done
 passed=0 failed=0 skipped=0 part_end=0
 
@@ -101,7 +101,7 @@ if [[ $device == simulated ]]; then
   lockstep=$built/tests/simt_lockstep tests=$built/tests/simt_tests
 fi
 
-# Seconds that are left to the part; `timeout` ends every program of a test after them.
+# left: prints the seconds that the part has left; `timeout` ends every program of a test after them.
 left() { echo $((part_end > SECONDS ? part_end - SECONDS : 1)); }
 
 skip() {  # NAME REASON
@@ -114,7 +114,7 @@ check() {
   local name=$1 begin=$SECONDS
   shift
   if (($(left) < 5)); then
-    skip "$name" "no time is left to this part"
+    skip "$name" "the time of this part is over"
     return 77
   fi
   local act=(timeout "$(left)" "$@")
@@ -128,7 +128,7 @@ check() {
     skip "$name" "$(tail -n 1 "$work/$name.out")"
   else
     ((++failed))
-    echo "FAILED   $name (exit $status), $((SECONDS - begin)) s; the end of $work/$name.out:"
+    echo "FAILED   $name (exit $status), $((SECONDS - begin)) s; the last lines of $work/$name.out:"
     tail -n 40 "$work/$name.out" | cut -c -300
   fi
   return "$status"
@@ -142,7 +142,7 @@ google_tests() {
   local filter=$1 out=$work/${part}_tests.out status failures
   shift
   if (($(left) < 5)); then
-    skip "$filter" "no time is left to this part"
+    skip "$filter" "the time of this part is over"
     return
   fi
   timeout "$(left)" "$@" "$tests" --gtest_filter="$filter" --gtest_brief=0 >"$out" 2>&1
@@ -154,13 +154,13 @@ google_tests() {
   awk '/^\[ RUN / { lines = 0; next } /^\[( +OK |-)/ { next } /^\[/ || ++lines <= 12' "$out" |
     cut -c -200 | head -n 200
   if ((status == 124)); then
-    skip "the rest of $filter" "no time is left to this part; the last lines of $out:"
+    skip "the rest of $filter" "the time of this part is over; the last lines of $out:"
     tail -n 2 "$out"
   elif ((status == 77)); then
     skip "$filter" "$(tail -n 1 "$out")"
   elif ! grep -qE '^\[==========\] [1-9][0-9]* tests? .* ran\.' "$out"; then
     ((++failed))
-    echo "FAILED   $tests ended early (exit $status), or had no test $filter; the end of $out:"
+    echo "FAILED   $tests ended early (exit $status), or ran no test of $filter; the last lines of $out:"
     tail -n 20 "$out"
   elif ((status != 0 && failures == 0)); then
     ((++failed))
@@ -227,7 +227,7 @@ each_test_has_one_part() {
   local filters pattern
   IFS=: read -ra filters <<<"$whole_steps:$models_of_pytorch"
   for pattern in "${filters[@]}"; do
-    tests_of "$pattern" | grep -q . || { echo "no test is named $pattern"; return 1; }
+    tests_of "$pattern" | grep -q . || { echo "no test matches $pattern"; return 1; }
   done
   diff <(tests_of '-*.full_*') \
     <(for pattern in "$filter_operators" "$filter_training" "$filter_fixtures"; do
@@ -264,7 +264,7 @@ live() {
 # train RUN STEPS [OPTION...]: configs/quickstart.toml on the GPU, unless an option sets another
 train() { (exec_train "$@"); }
 
-# Replaces this shell: in the background, $! is then the program that gets a signal.
+# exec_train replaces this shell, so that in the background $! is the program that receives a signal.
 exec_train() {
   local run=$1 steps=$2 config=configs/quickstart.toml where=cuda options=()
   shift 2
@@ -306,7 +306,7 @@ pack() {
 
 # pack_more: also with the headers of the CUDA toolkit, so that 500 steps read no text twice
 pack_more() (
-  set +o pipefail  # head ends before the program that it reads from
+  set +o pipefail  # head may end before the programs whose output it reads
   include=$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
   include=${include%/bin/nvcc}/include
   rm -rf "$work/data"
@@ -381,8 +381,8 @@ curve() {
   train "$run" "$(sized 200 12)" "$@" --set checkpoint.every_steps=0 --set log.every_steps=20
 }
 
-# in_band RUN OTHER EARLY LATE: the relative differences of losses of RUN and OTHER are at most EARLY in the
-# first ten steps, and at most LATE in means over 20 steps.
+# in_band RUN OTHER EARLY LATE: checks the relative differences of the losses. They are at most EARLY in the first
+# ten steps, and at most LATE in means over 20 steps.
 in_band() {
   paste <(losses "$1") <(losses "$2") | awk -v steps="$(losses "$2" | wc -l)" -v early="$3" \
     -v late="$4" '
@@ -461,10 +461,10 @@ sanitized() {
   local tool=$1
   shift
   if [[ $device != real ]] || ! command -v compute-sanitizer >/dev/null; then
-    skip "$tool" "there is no compute-sanitizer, or no GPU"
+    skip "$tool" "compute-sanitizer or a GPU is missing"
     return
   fi
-  LOCKSTEP_SMALL_SHAPES=1 google_tests "$filter_operators:*ProductChoices*" \
+  LOCKSTEP_SMALL_SHAPES=1 google_tests "$filter_operators:*MatmulAlgorithms*" \
     compute-sanitizer --tool "$tool" --error-exitcode 9 "$@"
 }
 memcheck() { sanitized memcheck; }
@@ -525,7 +525,7 @@ is_at_least() {
   ((rate >= $3))
 }
 
-# peer PEER MODEL PRODUCTS TIMES COMMAND...: runs the same model by COMMAND, and checks the ratio of throughputs
+# peer PEER MODEL PRODUCTS TIMES COMMAND...: runs the same model by COMMAND, and checks the ratio of throughputs.
 peer() {
   local peer=$1 model=$2 products=$3 times=$4
   shift 4
@@ -536,21 +536,21 @@ peer() {
 
 # ours MODEL PRODUCTS: tokens/s, the best median of Lockstep's rows in bf16 or fp8 of the model's last size
 ours() {
-  [[ -e $work/steps_$1.out ]] || { echo "there are no steps of $1"; return 77; }
+  [[ -e $work/steps_$1.out ]] || { echo "no steps of $1 were measured"; return 77; }
   awk -v products="$2" '
     substr($0, 29) ~ /^ +[0-9]+ +[0-9]+ .*%/ {
       if (!/^ /) best = 0
       split(substr($0, 29), column, " ")
       if (/fp8/ == (products == "fp8") && column[2] > best) best = column[2]
     }
-    END { print best ? best : "there is no row in " products; exit best ? 0 : 77 }' "$work/steps_$1.out"
+    END { print best ? best : "no row in " products; exit best ? 0 : 77 }' "$work/steps_$1.out"
 }
 faster() {
   local rate
   rate=$(ours "$1" "$2") || { echo "$rate"; return 77; }
   awk -v ours="$rate" -v goal="$3" '
     /^(PyTorch|llm[.]c|LLMQ) .*tokens\/s,/ { split(substr($0, 37), column, " "); theirs = column[2]; name = $1 }
-    END { if (!theirs) { print "no figure"; exit 1 }
+    END { if (!theirs) { print "the peer printed no throughput"; exit 1 }
           printf "%d tokens/s, %s %d: %.2f times as fast (goal %s)\n",
                  ours, name, theirs, ours / theirs, goal
           exit ours < goal * theirs }' "$work/${4}_$1_$2.out"
@@ -565,7 +565,7 @@ torch_bench() {
 
 llmc() {  # MODEL
   if [[ -z ${LOCKSTEP_LLMC:-} ]]; then
-    skip llmc "LOCKSTEP_LLMC is not set: git clone https://github.com/karpathy/llm.c, and name it there"
+    skip llmc "LOCKSTEP_LLMC is not set: run git clone https://github.com/karpathy/llm.c, and set it to that directory"
     return
   fi
   check llmc_builds llmc_builds &&
@@ -599,7 +599,7 @@ llmc_builds() (
 
 llmq() {  # MODEL
   if [[ -z ${LOCKSTEP_LLMQ:-} ]]; then
-    skip llmq "LOCKSTEP_LLMQ is not set: build https://github.com/IST-DASLab/llmq as docs/hardware_log.md says"
+    skip llmq "LOCKSTEP_LLMQ is not set: build https://github.com/IST-DASLab/llmq as in docs/hardware_log.md"
     return
   fi
   local bench=(python3 -B tests/bench/gpu/llmq_bench.py "$LOCKSTEP_LLMQ/build/train" "$1")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# start_test.sh LOCKSTEP RECORDER CASE: a binary with CUDA starts on a host without a GPU, and reports why it
-# uses none. RECORDER (recorder.cpp) replaces drivers without a GPU, and a GPU that the binary has no code for.
+# start_test.sh LOCKSTEP RECORDER CASE: a binary with CUDA starts on a host without a usable GPU, and reports the
+# reason. RECORDER (recorder.cpp) simulates drivers without a GPU, and a GPU for which the binary has no code.
 set -euo pipefail
 lockstep=$(realpath "$1") recorder=$(realpath "$2")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . tests/wording.sh
 if nvidia-smi >/dev/null 2>&1; then
-  echo "skipped: this machine has a GPU"
+  echo "skipped: this host has a GPU"
   exit 77
 fi
 work=$(mktemp -d)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Puts faults into a copy of the sources, one at a time, and asks the tests of their library to find each.
+"""Inserts faults into a copy of the sources, one at a time, and checks that tests of their library find each.
 
 usage: run.py BUILD_DIR [--only REGEX] [--library NAME] [--jobs N] [--source DIR] [--faults FILE]
 
-The copy of the tracked files is BUILD_DIR/mutation/source, and build/cpu in it is its build directory. A fault is
-found when a CI test of its library's test binary fails or does not end in time. First the tests must pass without
-any fault. A fault whose text is not exactly once in its file, or that does not compile, is an error.
+The copy of the tracked files is in BUILD_DIR/mutation/source, and its build directory is build/cpu in it. First the
+tests must pass without a fault. A fault is found if a CI test of its library's test binary fails or times out.
+It is an error if the text of a fault does not occur exactly once in its file, or if the fault does not compile.
 
-Ends with a table. Exits with 0 when all faults are found, with 1 when one survives, with 2 after an error.
+Ends with a table. Exits with 0 if all faults are found, with 1 if one survives, with 2 after an error.
 """
 
 import argparse
@@ -21,27 +21,27 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Of ctest: " 3/10 Test  #3: data.Rows.a_case ....***Failed    0.05 sec", and what else has stars.
+# A line of ctest: " 3/10 Test  #3: data.Rows.a_case ....***Failed    0.05 sec", or another word after the stars.
 FAILED = re.compile(r"Test\s+#\d+:\s+(\S+)\s*\.*\s*(?:Subprocess aborted)?\*\*\*(?!Skipped)(\w+)", re.MULTILINE)
 COUNT = re.compile(r"tests failed out of (\d+)")
 
 
 class Mistake(Exception):
-    """A fault, or the copy, that cannot be judged."""
+    """A fault, or the copy, cannot be judged."""
 
 
 def mutated(text, fault):
-    """`text` with the fault in it."""
+    """Returns `text` with the fault in it."""
     count = text.count(fault.text)
     if count != 1:
-        raise Mistake(f"its text is {count} times in {fault.file}, expected once")
+        raise Mistake(f"its text occurs {count} times in {fault.file}, expected once")
     if fault.text == fault.replacement:
-        raise Mistake("its replacement is its text")
+        raise Mistake("its replacement equals its text")
     return text.replace(fault.text, fault.replacement)
 
 
 def tracked(source):
-    """Names of the files that git knows of or does not ignore; outside a checkout, as of a release, of all."""
+    """Returns the names of the files that git tracks or does not ignore; outside a checkout, of all files."""
     done = subprocess.run(["git", "-C", source, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if done.returncode == 0 and done.stdout:
@@ -50,13 +50,13 @@ def tracked(source):
 
 
 def files(root, left_out):
-    """Names of all files, but in these folders of the root."""
+    """Returns the names of all files, except those in the folders `left_out` of the root."""
     return {path.relative_to(root).as_posix() for folder in root.iterdir() if folder.name not in left_out
             for path in [folder, *folder.rglob("*")] if path.is_file()}
 
 
 def copy_sources(source, copy):
-    """Makes `copy` hold the files of `source`. One that is the same keeps its time, so that it is not built again."""
+    """Makes `copy` hold the files of `source`. An unchanged file keeps its time, so it is not built again."""
     copy.mkdir(parents=True, exist_ok=True)
     names = tracked(source)
     for name in names:
@@ -65,12 +65,12 @@ def copy_sources(source, copy):
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(data)
             to.chmod((source / name).stat().st_mode)
-    for name in files(copy, {"build"}) - names:  # such as a test that was removed since
+    for name in files(copy, {"build"}) - names:  # for example a test that was removed meanwhile
         (copy / name).unlink()
 
 
 def run(command, directory, timeout=None):
-    """(exit code, output); the code is None where the command did not end in time, and was killed with its children."""
+    """Returns (exit code, output). The code is None if the command timed out and was killed with its children."""
     with subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace", start_new_session=True) as process:
         try:
@@ -80,13 +80,13 @@ def run(command, directory, timeout=None):
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
             return None, output
-        except BaseException:  # as of Ctrl-C, which does not reach another session
+        except BaseException:  # for example Ctrl-C, whose signal does not reach a new session
             os.killpg(process.pid, signal.SIGKILL)
             raise
 
 
 class Copy:
-    """The copy of the sources, and its build."""
+    """Copy holds a copy of the sources, builds it and runs its tests."""
 
     def __init__(self, source, build, jobs):
         self.source = build / "mutation" / "source"
@@ -105,34 +105,34 @@ class Copy:
             raise Mistake(f"{binary}_tests cannot be built:\n{output[-4000:]}")
 
     def test(self, binary, timeout=None):
-        """The first test that fails twice, or None. One that fails once alone is left out: the machine is busy."""
+        """Returns the first test that fails twice, or None. One that passes alone is left out: the host is busy."""
         unsteady = []
         for _ in range(5):
             failed = self.first_failure(binary, unsteady, timeout)
-            if failed is None or failed.startswith("no end"):
+            if failed is None or failed.startswith("timeout after"):
                 return failed
             code, _ = run(["ctest", "-R", f"^{re.escape(failed.split()[0])}$"], self.build, timeout)
             if code != 0:
                 return failed
             unsteady.append(re.escape(failed.split()[0]))
-        raise Mistake(f"tests of {binary} fail now and then: {', '.join(unsteady)}")
+        raise Mistake(f"tests of {binary} fail intermittently: {', '.join(unsteady)}")
 
     def first_failure(self, binary, left_out, timeout):
-        """The names of tests of other programs have one dot."""
+        """Returns the first failed test, or None. It runs only tests whose names have two dots: those of GoogleTest."""
         without = ["-E", f"^({'|'.join(left_out)})$"] if left_out else []
         code, output = run(["ctest", "-L", "^ci$", "-R", rf"^{binary}\..*\.", *without, "-j", self.jobs,
                             "--stop-on-failure", "--no-tests=error"], self.build, timeout)
         if code == 0:
             return None
         if failed := FAILED.search(output):
-            return failed[1] + (" (no end)" if failed[2] == "Timeout" else "")
+            return failed[1] + (" (timeout)" if failed[2] == "Timeout" else "")
         if code is None:
-            return f"no end in {timeout:.0f} s"
-        raise Mistake(f"the tests of {binary} failed, but none is named:\n{output[-4000:]}")
+            return f"timeout after {timeout:.0f} s"
+        raise Mistake(f"the tests of {binary} failed, but the output names none:\n{output[-4000:]}")
 
 
 def judge(copy, fault, timeout):
-    """The test that finds the fault, or None."""
+    """Returns the test that finds the fault, or None."""
     path = copy.source / fault.file
     text = path.read_text()
     path.write_text(mutated(text, fault))
@@ -153,7 +153,7 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--only", default="", help="regular expression of names of faults")
+    parser.add_argument("--only", default="", help="regular expression for names of faults (default: all)")
     parser.add_argument("--library", default="")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--source", type=pathlib.Path, default=HERE.parents[1])
@@ -163,7 +163,7 @@ def main():
     chosen = [fault for fault in runpy.run_path(str(arguments.faults))["FAULTS"]
               if re.search(arguments.only, fault.name) and arguments.library in ("", fault.library)]
     if not chosen:
-        sys.exit("no fault has such a name and library")
+        sys.exit("no fault matches --only and --library")
 
     mistakes, rows = [], []
     for fault in chosen:

@@ -65,7 +65,7 @@ class Run(unittest.TestCase):
     def test_a_fault_that_hangs_is_found(self):
         code, output = self.run_on("no_end")
         self.assertEqual(code, 0, output)
-        self.assertIn("core.Sum.is_right (no end)", output)
+        self.assertIn("core.Sum.is_right (timeout)", output)
 
     def test_a_change_that_no_test_sees_survives_and_the_next_fault_is_alone(self):
         code, output = self.run_on("minus|comment")
@@ -78,16 +78,16 @@ class Run(unittest.TestCase):
         self.assertEqual(code, 1, output)
         self.assertRegex(output, r"\| once +\| core +\| SURVIVED +\|")
 
-    def test_what_does_not_compile_is_an_error_and_not_found(self):
+    def test_a_fault_that_does_not_compile_is_an_error(self):
         code, output = self.run_on("minus|syntax")
         self.assertEqual(code, 2, output)
         self.assertIn("2 faults: 1 found, 0 survived, 1 not judged", output)
 
-    def test_a_text_that_is_not_there_once_is_an_error(self):
+    def test_a_text_that_does_not_occur_once_is_an_error(self):
         for name, count in (("twice", 2), ("absent", 0)):
             code, output = self.run_on(name)
             self.assertEqual(code, 2, output)
-            self.assertIn(f"{name}: its text is {count} times in core/sum.sh, expected once", output)
+            self.assertIn(f"{name}: its text occurs {count} times in core/sum.sh, expected once", output)
 
     def test_tests_that_fail_without_a_fault_are_an_error(self):
         (self.root / "project" / "core" / "sum.sh").write_text("sum=$((1 + 2))\nexit 1\n")

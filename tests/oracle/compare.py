@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Compares Lockstep with PyTorch, `transformers`, `datatrove` and `megatron-core`, live.
+"""Runs Lockstep, PyTorch, `transformers`, `datatrove` and `megatron-core`, and compares their results.
 
-tests/oracle/run.sh builds and calls it.
+tests/oracle/run.sh builds Lockstep and calls this script.
 
 usage: compare.py [--seed N] [--family NAME]... [--files N] [--device cpu|cuda] [--keep DIR]
                   LOCKSTEP VERDICT
 
-For each family a model of random shape and weights goes from `transformers` to Lockstep, is
-evaluated, trained, and goes back; directories with odd members in config.json are evaluated on both
-sides (config_members.py). Every draw follows from the seed, which is printed. A check
-prints one line: what was compared, the largest error that was found, and its limit.
+For each family, Lockstep imports a model of random shape and weights from `transformers`, evaluates and
+trains it, and exports it again. Both sides evaluate directories with unusual members in config.json
+(config_members.py). The seed determines every draw, and is printed. A check prints one line: its
+name, the largest error and the limit.
 """
 
 import argparse
@@ -37,17 +37,17 @@ import token_shards
 import training
 from lockstep import Lockstep, write_shards, write_toml
 
-# Relative errors. Lockstep computes in fp32, PyTorch here in float64 (the norms of `transformers`
-# and its RoPE tables aside). A loss is a mean of hundreds of logarithms, each with an error of some
-# roundings (6e-8) that mostly cancel; the weights that it follows from drift apart over 20 steps.
+# Limits of relative errors. Lockstep computes in fp32, PyTorch in float64, except the norms and RoPE tables
+# of `transformers`. A loss is a mean of hundreds of logarithms. Each has an error of a few roundings
+# (6e-8), which mostly cancel. The weights differ more and more over 20 steps.
 LOSS = 1e-5
-# Gradients, without the cancelling.
+# In norms of gradients the errors do not cancel.
 GRAD_NORM = 1e-4
-# Of both, what PyTorch's own fp32 may take; a draw that amplifies rounding more is drawn again.
+# PyTorch in fp32 may differ from float64 by this share of both limits; otherwise the draw is repeated.
 OWN = 0.1
 # Both sides compute the formula in float64 and print every digit.
 RATE = 1e-12
-# The same program on the same weights: of the same machine the same bits; others round otherwise.
+# The same program with the same weights gives the same bits on one host; other hosts round differently.
 FIXTURES = 1e-6
 
 
@@ -67,15 +67,15 @@ class Report:
         print(f"skipped {name}: {reason}", flush=True)
 
     def within(self, kind, name, error, limit):
-        """`kind`: under which the largest error is reported at the end."""
+        """Checks `error`. The end of the report has the largest error of each `kind`."""
         self.worst[kind] = max(self.worst.get(kind, (0.0, limit)), (error, limit))
         return self.check(f"{name}: {kind}", error <= limit, f"{error:.1e} (limit {limit:.0e})")
 
     def run(self, name, act, *arguments):
-        """What an act throws is a failed check, and the others go on."""
+        """Runs `act`. An exception is a failed check; the other checks still run."""
         try:
             act(self, *arguments)
-        except Exception as error:  # whatever it was, it is reported
+        except Exception as error:  # an exception of any type is reported
             self.check(name, False, f"{type(error).__name__}: {error}")
 
     def finish(self):
@@ -121,7 +121,7 @@ def check_fixture(report, family, folder):
         old, new = (load_file(path / f"{file}.safetensors") for path in (committed, made))
         if not report.check(f"fixture {family}: tensors of {file}", old.keys() == new.keys()):
             return
-        # A statistic of bf16, which changes by parts of itself with the order of a sum.
+        # This statistic of bf16 changes by a part of its value if the order of a sum changes.
         spread = old.pop("bf16_error", None), new.pop("bf16_error", None)
         if spread[0] is not None:
             ratio = (spread[1] / spread[0]).item()
@@ -130,11 +130,11 @@ def check_fixture(report, family, folder):
     report.within("fixtures made again", family, error, FIXTURES)
 
 
-# --------------------------------------------------------------------------- there and back again
+# --------------------------------------------------------------------------- import and export
 
 
 class Case:
-    """One family's model of this seed, saved by `transformers`, and tokens for it."""
+    """Case holds the model of a family for this seed, made by `transformers`, and tokens for it."""
 
     def __init__(self, family, seed, folder, lockstep):
         rng = random.Random(f"{family} {seed}")
@@ -145,13 +145,13 @@ class Case:
         self.held_out, self.held_out_shards = self.tokens("held_out", rng.randrange(5, 40))
 
     def tokens(self, name, count):
-        """Windows of random tokens, and the shards that hold them; some tokens fill no window."""
+        """Returns windows of random tokens, and their shards. The last tokens fill no window."""
         folder = self.folder / name
         folder.mkdir()
         length = count * self.shape.length + 1 + self.rng.randrange(self.shape.length)
         tokens = numpy.random.default_rng(self.rng.randrange(1 << 30)).integers(
             self.shape.vocabulary, size=length)
-        # The models of later checks learn something: half of all tokens are of a few kinds.
+        # Half of all tokens have one of 7 values, so that the models of later checks can learn.
         tokens[::2] %= 7
         return models.windows(tokens, self.shape.length), write_shards(folder, self.rng, tokens)
 
@@ -159,7 +159,7 @@ class Case:
         return self.lockstep.loss(model, self.held_out_shards, self.shape.length)
 
     def same_logits(self, ours, theirs):
-        """The same weights in the same program of `transformers`: every bit of the logits."""
+        """Returns whether `transformers` computes the same bits of all logits for both directories."""
         ours, theirs = models.load(ours), models.load(theirs)
         inputs = self.held_out[:3, :-1]
         with torch.no_grad():
@@ -168,7 +168,7 @@ class Case:
 
 
 def check_directory(report, case, dtype, sharded):
-    """One form of the directory: evaluated, imported, evaluated, exported, compared."""
+    """Evaluates, imports and exports one form of the directory, and compares the results."""
     form = f"{dtype} {'sharded' if sharded else 'single'}"
     name = f"{case.family}, {form}"
     stored = copy.deepcopy(case.model).to(torch.float32 if dtype == "fp32" else torch.bfloat16)
@@ -177,7 +177,7 @@ def check_directory(report, case, dtype, sharded):
     size = sum(p.numel() * p.element_size() for p in stored.parameters())
     stored.save_pretrained(saved, max_shard_size=size // 3 if sharded else size * 2)
     files = len(list(saved.glob("*.safetensors")))
-    report.check(f"{name}: files of transformers", (files > 1) == sharded, f"{files}")
+    report.check(f"{name}: number of files of transformers", (files > 1) == sharded, f"{files}")
 
     expected = models.evaluate(models.load(saved), case.held_out)
     ours = case.loss(saved)
@@ -199,7 +199,7 @@ def check_directory(report, case, dtype, sharded):
 
 
 def generated(directory, prompt):
-    """Greedily, until the ids of `directory` end it."""
+    """Returns greedily generated tokens, up to an end id of `directory`."""
     model = models.load(directory)
     room = model.config.max_position_embeddings - prompt.shape[1]
     made = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=min(16, room), do_sample=False)
@@ -207,8 +207,8 @@ def generated(directory, prompt):
 
 
 def check_ends(report, case, file):
-    """Ids that one file of a directory has end what `transformers` generates from its export too, by each of the
-    two files of the export alone."""
+    """Checks that end ids of one file of a directory also end the text that `transformers` generates from its export.
+    Each of the two files of the export must suffice."""
     saved, run, out = (case.folder / f"ends_{file[0]}_{end}" for end in ("saved", "run", "out"))
     case.model.float().save_pretrained(saved)
     prompt = case.held_out[:1, :2]
@@ -229,7 +229,7 @@ def check_ends(report, case, file):
     name = f"{case.family}, ids of {file}"
     report.check(f"{name}: end the export's text", len(expected) < len(free) and generated(out, prompt) == expected,
                  f"{len(expected)} of {len(free)} tokens")
-    report.check(f"{name}: the chat template comes back", (out / "chat_template.jinja").read_text() == "{{ messages }}")
+    report.check(f"{name}: the export has the chat template", (out / "chat_template.jinja").read_text() == "{{ messages }}")
     (out / "generation_config.json").unlink()
     report.check(f"{name}: end it by config.json alone", generated(out, prompt) == expected)
 
@@ -256,7 +256,7 @@ def check_steps(report, name, metrics, recipe, expected):
 
 
 def check_exported_run(report, case, name, run):
-    """The export of a trained run, loaded by `transformers`, against `lockstep eval` of the run."""
+    """Compares the loss of an exported run in `transformers` with `lockstep eval` of the run."""
     out = run.with_name(run.name + "_out")
     case.lockstep.export(run, out, "fp32")
     exported = models.evaluate(models.load(out), case.held_out)
@@ -265,26 +265,26 @@ def check_exported_run(report, case, name, run):
 
 
 def check_rank_files(report, case, name, run, ranks):
-    """What the ranks of a run saved, behind its export."""
+    """Compares the files that the ranks of a run saved with its export."""
     checkpoint, = (run / "checkpoints").iterdir()
     files, tensors = rank_files.read(checkpoint)
-    report.check(f"{name}: the package finds in rank files what the manifest says", files == ranks,
+    report.check(f"{name}: the package finds in rank files what the manifest lists", files == ranks,
                  f"{len(tensors)} tensors in {files} files")
-    if case.family != "gpt2":  # whose exported matrices are fused and turned
+    if case.family != "gpt2":  # its exported matrices are fused and transposed
         weights = {key: tensor for key, tensor in tensors.items() if "/" not in key}
         exported = rank_files.tensors_of_all(run.with_name(run.name + "_out"))
-        report.check(f"{name}: exported weights are those of the rank files", weights == exported)
+        report.check(f"{name}: exported weights equal those of the rank files", weights == exported)
 
 
 def check_ranks(report, case, tables, start):
-    """A run of several ranks, each of which saves what it owns."""
+    """Checks a run of several ranks, each of which saves its own slices."""
     shape = case.shape
     tensor = next((t for t in (2, 3) if all(
         n % t == 0 for n in (shape.heads, shape.kv_heads, shape.mlp_width))), 1)
     ranks = tensor * case.rng.randrange(2, 4)
-    name = f"{case.family}, trained by {ranks} ranks, {tensor} a matrix"
+    name = f"{case.family}, trained by {ranks} ranks, {tensor} per matrix"
     if shutil.which("mpirun") is None or case.lockstep.device != "cpu":
-        report.skip(name, "without mpirun (openmpi-bin), or on one GPU")
+        report.skip(name, "mpirun (openmpi-bin) is missing, or the device is one GPU")
         return
     config, run = case.folder / "train_ranks.toml", case.folder / "trained_by_ranks"
     write_toml(config, dict(tables, layout=dict(tensor=tensor)))
@@ -302,7 +302,7 @@ def check_training(report, case):
     print(f"       {name}: {recipe}, {len(data)} windows in {len(shards)} shards")
     start = case.folder / "start"
     model.save_pretrained(start)
-    if case.rng.random() < 0.5:  # the same weights by way of a run
+    if case.rng.random() < 0.5:  # starts from an imported run with the same weights
         case.lockstep.import_(start, case.folder / "start_run")
         start = case.folder / "start_run"
 
@@ -313,7 +313,7 @@ def check_training(report, case):
     check_steps(report, name, metrics, recipe, expected)
     for what, wrong in training.mistakes(recipe):
         error = training.train(model, wrong, data).errors(*columns(metrics))[0]
-        report.check(f"{name}: {what} would be seen", error > 2 * LOSS, f"{error:.1e}")
+        report.check(f"{name}: {what} would be detected", error > 2 * LOSS, f"{error:.1e}")
 
     exported = check_exported_run(report, case, name, run)
     check_rank_files(report, case, name, run, 1)
@@ -347,21 +347,21 @@ def check_safetensors(report, verdict, files, seed):
     done = subprocess.run([sys.executable, script, verdict, str(files), str(seed)], text=True,
                           capture_output=True)
     print(done.stdout + done.stderr, end="")
-    report.check(f"safetensors: {files} files get the same answer of both readers",
+    report.check(f"safetensors: both readers give the same result for {files} files",
                  done.returncode == 0)
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="tests/oracle/run.sh")
-    parser.add_argument("--seed", type=int, help="of every draw (default: another each time)")
+    parser.add_argument("--seed", type=int, help="seed of every draw (default: random)")
     parser.add_argument("--family", action="append", choices=models.FAMILIES,
-                        help="only this one; repeatable")
+                        help="only this family; repeatable")
     parser.add_argument("--files", type=int, default=5000,
-                        help="damaged safetensors files (default 5000)")
+                        help="number of damaged safetensors files (default 5000)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu",
-                        help="where lockstep trains and evaluates (default cpu)")
+                        help="device on which lockstep trains and evaluates (default cpu)")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR",
-                        help="leave models, data and runs there")
+                        help="keep models, data and runs in this directory")
     parser.add_argument("lockstep", help=argparse.SUPPRESS)
     parser.add_argument("verdict", help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -1,9 +1,12 @@
-"""Members of config.json: the table of docs/huggingface.md, and directories with odd members.
+"""Checks members of config.json: the table of docs/huggingface.md, and directories with unusual members.
 
-`transformers` sets every member of a config.json as an attribute, known or not. The members that it
-reads are the fields of the configuration classes, what their code takes from the file, and the
-attributes that a model asks for while it is loaded, trained a step and generates. The page has
-exactly these. Any member, with any value, makes the same model on both sides, or one side refuses it.
+`transformers` sets every member of a config.json as an attribute, known or not. The page must list
+exactly the members that it reads:
+  - the fields of the configuration classes
+  - the names that the code of these classes looks up
+  - the attributes that a model reads when it is loaded, trains a step and generates
+
+For any member and value, both sides must make the same model, or one side must refuse the directory.
 """
 
 import ast
@@ -28,13 +31,13 @@ from lockstep import Refused, write_shards
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/huggingface.md"
 USES = ("read", "must be", "ignored")
-DRAWS = 100  # directories of a family
-EXPORTS = 5  # of those that both read
+DRAWS = 100  # directories per family
+EXPORTS = 5  # directories that both sides read, and that Lockstep exports
 LOSS = 1e-5  # relative, as in compare.py
-# A token at a time from a cache, or all at once: the same sums in another order.
+# Logits of one token at a time, from a cache, are the same sums as those of all tokens, in another order.
 CACHED = 1e-4
 
-# Values to draw besides those of every type.
+# Values of every type, and values for some members.
 GENERIC = (True, False, None, 0, 2, 1.5, "x", [], {}, {"a": 1})
 SPECIAL = {
     "activation_function": ("gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh", "gelu"),
@@ -64,7 +67,7 @@ SPECIAL = {
     "dtype": ("float32", "bfloat16"),
     "torch_dtype": ("float32", "bfloat16"),
 }
-LAYERS = {  # drawn for each layer
+LAYERS = {  # values are drawn for each layer
     "no_rope_layers": ((0, 1), (False, True), (1,), (True,)),
     "layer_types": (("full_attention",), ("attention",), ("full_attention", "sliding_attention")),
 }
@@ -74,7 +77,7 @@ LAYERS = {  # drawn for each layer
 
 
 def documented():
-    """Of each family its members, and what Lockstep does with each, from the page."""
+    """Returns the members of each family on the page, and how Lockstep uses each."""
     table = collections.defaultdict(dict)
     for line in PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
@@ -87,7 +90,7 @@ def documented():
 
 
 def names_taken(function, dictionary):
-    """Names that a function looks up in one of its dictionaries."""
+    """Yields the names that a function looks up in one of its dictionaries."""
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
         match node:
             case (ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="pop" | "get"),
@@ -99,7 +102,7 @@ def names_taken(function, dictionary):
 
 
 def names_asked(directory, config_class):
-    """Attributes that are asked of a configuration while its model is loaded and used."""
+    """Returns the attributes of a configuration that are read while its model is loaded and used."""
     names, inherited = set(), config_class.__getattribute__
 
     def watched(self, name):
@@ -131,8 +134,8 @@ def members_read(directory, config_class):
         (base._get_config_dict, "config_dict"),
         (transformers.AutoConfig.from_pretrained, "config_dict"),
     ) for name in names_taken(function, dictionary)}
-    # What the class has, a file sets too, except methods and properties. __getattribute__ asks for
-    # attribute_map past the watch.
+    # A file also sets attributes of the class, except methods and properties. watched() does not see that
+    # __getattribute__ reads attribute_map.
     asked = {name for name in names_asked(directory, config_class) | {"attribute_map"}
              if not callable(getattr(config_class, name, None))
              and not isinstance(inspect.getattr_static(config_class, name, None), property)}
@@ -144,15 +147,15 @@ def members_read(directory, config_class):
 def check_table(report, case):
     name = f"config members, {case.family}"
     table = documented()[case.family]
-    if case.family != "gpt2":  # more is read where RoPE is scaled
+    if case.family != "gpt2":  # more members are read if RoPE is scaled
         case.path.write_text(json.dumps(case.config | {"rope_parameters": dict(
             rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=2.0)}))
     read = members_read(case.directory, type(case.model.config))
-    # Of quantised weights also what other programs write.
+    # Members of quantized weights may come from other programs.
     ours = {member for member, use in table.items() if use != "must be absent"}
-    report.check(f"{name}: each one that transformers reads is documented", read <= table.keys(),
+    report.check(f"{name}: each member that transformers reads is documented", read <= table.keys(),
                  ", ".join(sorted(read - table.keys())) or f"{len(read)}")
-    report.check(f"{name}: transformers reads each one that is documented", ours <= read,
+    report.check(f"{name}: transformers reads each member that is documented", ours <= read,
                  ", ".join(sorted(ours - read)) or f"{len(ours)}")
 
 
@@ -160,7 +163,7 @@ def check_table(report, case):
 
 
 class Case:
-    """A model with four layers and a head of its own, and a few tokens."""
+    """Case holds a model with four layers and an untied head, and a few tokens."""
 
     def __init__(self, family, seed, folder, lockstep):
         self.rng = rng = random.Random(f"config members {family} {seed}")
@@ -179,7 +182,7 @@ class Case:
         self.shards = write_shards(folder / f"{family}_tokens", rng, tokens.numpy())
 
     def rope_table(self):
-        """One of a few, so that two are often equal."""
+        """Returns one of a few tables, so that two draws are often equal."""
         rng, theta = self.rng, self.shape.rope_theta
         table = dict(factor=4.0, low_freq_factor=1.0, high_freq_factor=2.0,
                      original_max_position_embeddings=16) if rng.random() < 0.6 else {}
@@ -196,7 +199,7 @@ class Case:
         return table
 
     def change_rope(self, config):
-        """The settings of RoPE, in several places."""
+        """Sets RoPE in several places of the file."""
         rng = self.rng
         del config["rope_parameters"]
         tables = [self.rope_table()] * 2 if rng.random() < 0.4 else [self.rope_table(),
@@ -211,7 +214,7 @@ class Case:
 
     def change_members(self, config):
         rng = self.rng
-        # Tied heads are not drawn: they change which tensors are read.
+        # Tied heads are not drawn, because they change which tensors are read.
         for member in rng.sample(sorted(documented()[self.family].keys() - {"tie_word_embeddings"}),
                                  rng.randrange(1, 3)):
             if member in LAYERS:
@@ -230,7 +233,7 @@ class Case:
         return config
 
     def write(self, config):
-        """Sometimes with a member that is there twice: `transformers` takes the last."""
+        """Writes `config`, sometimes with a repeated member, of which `transformers` uses the last."""
         text = json.dumps(config)
         if self.rng.random() < 0.1:
             text = f'{{"{self.rng.choice(list(config))}": {json.dumps(self.rng.choice(GENERIC))}, {text[1:]}'
@@ -243,14 +246,14 @@ class Case:
             return None
 
     def export(self, out):
-        """The loss of `transformers` for what Lockstep writes of the directory."""
+        """Returns the loss of `transformers` for the directory that Lockstep exports."""
         shutil.rmtree(out, ignore_errors=True)
         self.lockstep.export(self.directory, out, "fp32")
         return models.evaluate(models.load(out, torch.float32), self.windows)
 
     @torch.no_grad()
     def theirs(self):
-        """The loss, and the error of logits that come from a cache; None when it fails."""
+        """Returns the loss, and the error of logits that come from a cache; None if it fails."""
         try:
             model = models.load(self.directory, torch.float32).eval()
             inputs = self.windows[:, :-1]
@@ -261,7 +264,7 @@ class Case:
                 steps.append(out.logits)
             error = (torch.cat(steps, 1) - whole).abs().max() / whole.abs().max()
             return models.evaluate(model, self.windows), error.item()
-        except Exception:  # of any type: a member of the wrong type fails anywhere
+        except Exception:  # of any type: a member of the wrong type can fail anywhere
             return None
 
 
@@ -271,7 +274,7 @@ def differences(before, after):
 
 
 def check_directories(report, case):
-    name = f"config.json with odd members, {case.family}"
+    name = f"config.json with unusual members, {case.family}"
     counts, worst, wrong = collections.Counter(), 0.0, []
     out = case.directory.with_name(f"{case.family}_out")
     for _ in range(DRAWS):
@@ -292,14 +295,14 @@ def check_directories(report, case):
                          f"from a cache {cached:.1e}")
     for one in wrong:
         print(f"       {one}")
-    report.check(f"{name}: each is the same model on both sides, or refused", not wrong,
+    report.check(f"{name}: each directory gives the same model on both sides, or is refused", not wrong,
                  f"largest error {worst:.1e}, {dict(counts)}")
-    report.check(f"{name}: some are read, and some refused", counts["both read"] > EXPORTS and
+    report.check(f"{name}: some are read and some refused", counts["both read"] > EXPORTS and
                  counts["refused here"] + counts["refused by both"] > EXPORTS)
 
 
 def check_padding(report, case):
-    """The difference that the page describes."""
+    """Checks the difference in padding that the page describes."""
     if case.family == "gpt2":
         return
     case.path.write_text(json.dumps(case.config | {"pad_token_id": 3}))
@@ -314,7 +317,9 @@ def check_padding(report, case):
 
 
 def check_added_tokens(report):
-    """The other difference that the page describes; tests/data/tokenizer/tokenizer_json_test.cpp has ours."""
+    """Checks the difference in added tokens that the page describes.
+
+    tests/data/tokenizer/tokenizer_json_test.cpp checks the side of Lockstep."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     made = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -323,7 +328,7 @@ def check_added_tokens(report):
     for token, number in zip(file["added_tokens"], (300, 305)):
         token["id"] = number
     ids = tokenizers.Tokenizer.from_str(json.dumps(file)).encode("<s><t>").ids
-    report.check("added tokens with the ids 300 and 305 after 256 others: tokenizers renumbers them",
+    report.check("tokenizers renumbers added tokens with ids 300 and 305 after 256 others",
                  ids == [256, 257], f"{ids}")
 
 
@@ -333,5 +338,5 @@ def check(report, families, seed, folder, lockstep):
     for family in families:
         case = Case(family, seed, folder, lockstep)
         report.run(f"config members, {family}", check_table, case)
-        report.run(f"config.json with odd members, {family}", check_directories, case)
+        report.run(f"config.json with unusual members, {family}", check_directories, case)
         report.run(f"padding, {family}", check_padding, case)

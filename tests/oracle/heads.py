@@ -1,6 +1,6 @@
-"""Directories whose head and embedding are tied or not, equal or different, or there alone.
+"""Checks directories whose head and embedding are tied or untied, equal or different, or where one is missing.
 
-The weights are those of a random model, in one file or in several, each in a type of its own.
+The weights are those of a random model, in one file or several. Each tensor has its own type.
 """
 
 import json
@@ -11,14 +11,14 @@ import torch
 import models
 from lockstep import Refused
 
-# Their values are rounded to the first two, so that every type holds them.
+# Values are rounded to the first two types, so that every type represents them.
 TYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 EMBEDDING = {"gpt2": "transformer.wte.weight"}
 HEAD = "lm_head.weight"
 
 
 def write(folder, config, tensors, files):
-    """A directory of `transformers` with the tensors in that number of files."""
+    """Writes a directory of `transformers` with the tensors in this number of files."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     names = list(tensors)
@@ -35,9 +35,9 @@ def write(folder, config, tensors, files):
 
 
 def draw(case, form, tied):
-    """The config.json and tensors of one directory."""
+    """Returns the config.json and tensors of one directory."""
     embedding = EMBEDDING.get(case.family, "model.embed_tokens.weight")
-    # A value that bfloat16 holds, and float16 too.
+    # These values are exact in bfloat16 and in float16.
     tensors = {name: tensor.bfloat16().half().bfloat16().float()
                for name, tensor in case.model.state_dict().items()}
     weight = tensors[embedding]
@@ -59,7 +59,7 @@ def draw(case, form, tied):
 
 
 def check(report, case, limit):
-    """Ours and that of `transformers` agree, or ours is refused with the key to set."""
+    """Checks that both losses agree, or that Lockstep refuses the directory and names the key to set."""
     for tied, form in [(tied, form) for tied in (True, False)
                        for form in ("equal", "different", "head alone", "embedding alone")
                        if tied or "alone" not in form]:
@@ -68,7 +68,7 @@ def check(report, case, limit):
         folder = case.folder / f"head_{tied}_{form.replace(' ', '_')}"
         config, tensors = draw(case, form, tied)
         write(folder, config, tensors, files)
-        # Of a tied model with two heads, `transformers` uses both.
+        # If the tensors of a tied model differ, `transformers` uses both.
         expected = models.evaluate(models.load(folder, torch.float64), case.held_out)
         if tied and form == "different":
             try:

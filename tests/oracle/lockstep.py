@@ -1,4 +1,4 @@
-"""Lockstep as a program: its command line, and the files that it reads and leaves."""
+"""Runs Lockstep by its command line, and writes and reads its files."""
 
 import json
 import os
@@ -10,13 +10,13 @@ import numpy
 
 
 class Refused(Exception):
-    """It ended with another exit code than 0."""
+    """Lockstep ended with an exit code other than 0."""
 
 
 class Lockstep:
     def __init__(self, binary, device):
         self.binary, self.device = pathlib.Path(binary).resolve(), device
-        # A variable of the caller's must not set a key of the configuration.
+        # A variable of the caller must not set a key of the configuration.
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith("LOCKSTEP_") or name == "LOCKSTEP_CPU"}
         self.environment |= dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
@@ -28,11 +28,11 @@ class Lockstep:
         if done.returncode != 0:
             said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["nothing"]
             raise Refused(f"lockstep {' '.join(map(str, arguments))}: exit code {done.returncode}, "
-                          f"said: {said[-1]}")
+                          f"printed: {said[-1]}")
         return done.stdout
 
     def loss(self, model, shards, length):
-        """Mean over every window of the shards."""
+        """Returns the mean loss over every window of the shards, in nats."""
         told = json.loads(self("eval", model, "--data", *shards, "--sequence-length", length,
                                "--device", self.device))
         return told["loss_nats"]
@@ -44,7 +44,7 @@ class Lockstep:
         self("checkpoint", "export", model, "--out", out, "--dtype", dtype)
 
     def train(self, config, run, init_from, ranks=1):
-        """The steps of metrics.jsonl."""
+        """Trains a run; returns the steps of metrics.jsonl."""
         self("train", config, "--run", run, "--init-from", init_from, "--device", self.device,
              ranks=ranks)
         return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -54,7 +54,7 @@ def write_toml(path, tables):
     def text(value):
         if isinstance(value, bool):
             return str(value).lower()
-        return json.dumps(value)  # numbers, strings and arrays of them are written alike
+        return json.dumps(value)  # TOML writes numbers, strings and arrays of these as JSON does
 
     path.write_text("".join(
         f"[{table}]\n" + "".join(f"{key} = {text(value)}\n" for key, value in keys.items()) + "\n"
@@ -62,7 +62,7 @@ def write_toml(path, tables):
 
 
 def write_shards(folder, rng, tokens):
-    """`tokens` cut into one to three shards of one of the formats of docs/formats.md."""
+    """Writes `tokens` as one to three shards of a format of docs/formats.md; returns the paths."""
     kind = rng.choice(["gpt2", "llama3", "nanogpt"])
     cuts = sorted(rng.sample(range(1, len(tokens)), rng.randrange(3)))
     paths = []

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes tests/oracle/fixtures/choices: what lm_eval makes of questions with several answers.
+"""Writes tests/oracle/fixtures/choices: scores of lm_eval for multiple-choice questions.
 
 usage: make_choices_fixture.py [--out DIR]     (needs torch, transformers, tokenizers and lm_eval[hf])
 
   config.json, model.safetensors, tokenizer.json, tokenizer_config.json
                   a random model of 64 positions and a byte-level BPE trained on the text below
-  questions.jsonl as `lockstep eval --choices` reads them
-  expected.json   log p of each choice by lm_eval's HFLM.loglikelihood, and by its formulas
-                  (ConfigurableTask.process_results of multiple_choice, metrics.mean_stderr) the
-                  shares and standard errors of acc, acc_norm (by characters) and acc_bytes
+  questions.jsonl questions in the format of `lockstep eval --choices`
+  expected.json   log p of each choice, from lm_eval's HFLM.loglikelihood; shares and standard errors
+                  of acc, acc_norm (by characters) and acc_bytes, from its formulas
+                  (ConfigurableTask.process_results of multiple_choice, metrics.mean_stderr)
 
 The committed files were made with lm_eval 0.4.13, torch 2.15.0 and transformers 5.23.0.
 """
@@ -72,11 +72,11 @@ def make_model(folder, vocabulary):
 
 
 def questions():
-    """Of each kind a few, then random ones."""
+    """Yields a few questions of each kind, then random ones."""
     yield dict(context="The sky is ", choices=["blue", "a flask", "naïve façade"], label=0)
     yield dict(context="The sky is", choices=[" blue", " green"], label=1)
     yield dict(context="", choices=["A man", "The dog runs"], label=1)
-    yield dict(context=" \u2003\u00a0\x1f", choices=["knife", "onion"], label=0)  # whitespace alone
+    yield dict(context=" \u2003\u00a0\x1f", choices=["knife", "onion"], label=0)  # only whitespace
     yield dict(context="Question: Which?\nAnswer: ", choices=["A", "B", "C", "D"], label=2)
     yield dict(context="水は", choices=["冷たい。", "暖かい", "水"], label=0, id="water")
     yield dict(choice_contexts=["The suitcase ", "The trophy "],
@@ -100,8 +100,8 @@ def score(folder, asked):
     requests, counts = [], []
     for question in asked:
         contexts = question.get("choice_contexts") or [question["context"]] * len(question["choices"])
-        # The delimiter, a space, is at the context's end in these files; lm_eval has it in front of
-        # the choice, and an empty context without any.
+        # In these files the delimiter, a space, ends the context. lm_eval puts it before the choice, and
+        # leaves an empty context without one.
         for context, choice in zip(contexts, question["choices"]):
             stripped = context.rstrip()
             requests.append((stripped, context[len(stripped):] + choice))

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Makes tests/oracle/fixtures/choices_texts.json: the texts that lm_eval makes of rows of benchmarks.
+"""Writes tests/oracle/fixtures/choices_texts.json: the texts that lm_eval makes from rows of benchmarks.
 
 usage: make_choices_texts.py [--out FILE]     (needs lm_eval, whose tasks read the rows from here)
 
-Of each task its rows, those that examples are drawn from, how many, and for each question the pairs of
-context and continuation of lm_eval's requests. The committed file was made with lm_eval 0.4.13.
+For each task the file holds:
+  - the rows of its questions, and the rows from which few-shot examples are drawn
+  - the number of examples
+  - for each question the pairs of context and continuation of the requests of lm_eval
+The committed file was made with lm_eval 0.4.13.
 """
 
 import argparse
@@ -53,7 +56,7 @@ def mmlu():
             "answer": rng.randrange(4)}
 
 
-# The name of tools/choices.py; the task and its splits.
+# The name in tools/choices.py; the task of lm_eval, its row maker and its two splits.
 TASKS = [("hellaswag", "hellaswag", hellaswag, "validation", "train"),
          ("arc", "arc_challenge", arc, "test", "train"), ("piqa", "piqa", piqa, "validation", "train"),
          ("winogrande", "winogrande", winogrande, "validation", "train"),
@@ -61,7 +64,7 @@ TASKS = [("hellaswag", "hellaswag", hellaswag, "validation", "train"),
 
 
 def texts(name, splits, shots):
-    """By question: [context, continuation] of each request."""
+    """Returns for each question [context, continuation] of each request."""
     with tempfile.TemporaryDirectory() as folder:
         files = {}
         for split, rows in splits.items():
@@ -73,7 +76,7 @@ def texts(name, splits, shots):
                   "dataset_kwargs": {"data_files": files, "cache_dir": folder}}
         path = os.path.join(folder, "task.yaml")
         with open(path, "w") as file:
-            json.dump(config, file)  # which is YAML
+            json.dump(config, file)  # JSON is YAML
         (task,) = MANAGER.load([path])["tasks"].values()
         task.set_config(key="num_fewshot", value=shots)
         task.set_fewshot_seed(seed=1234)
@@ -98,7 +101,7 @@ if __name__ == "__main__":
     cases = []
     for task, name, make, asked_split, examples_split in TASKS:
         asked, examples = [make() for _ in range(6)], [make() for _ in range(9)]
-        # One that is asked is among the examples, and one is there twice.
+        # Two questions are also examples, and one of them is repeated.
         mixed = [asked[0], asked[1], *examples[:3], asked[1]]
         for shots, pool in ((0, examples), (3, examples), (3, mixed)):
             cases.append(case(task, name, make, asked_split, examples_split, shots, asked, pool))

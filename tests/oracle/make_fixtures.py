@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/oracle/fixtures: what PyTorch computes for a tiny model of each family.
+"""Writes tests/oracle/fixtures: results of PyTorch for a tiny model of each family.
 
 usage: make_fixtures.py [--out DIR] [FAMILY...]      (needs torch, transformers and safetensors)
 
-For each family, in a folder of its name:
+For each family a folder of its name holds:
   config.json, model.safetensors  the model as `transformers` saves it, fp32
   expected.safetensors
     inputs, targets  [B, T] int32; a target of -1 is ignored
@@ -11,11 +11,12 @@ For each family, in a folder of its name:
     loss             [1]: mean over the targets that are not ignored
     grad.NAME        gradient of the loss, for every tensor NAME of model.safetensors
     adamw_losses     [20]: the loss before each step of AdamW on this batch, see train()
-    bf16_error       [1]: how far PyTorch's own bf16 gradients are from these: the largest
+    bf16_error       [1]: the error of PyTorch's bf16 gradients: the largest
                      |difference| / |gradient| of all tensors, in the 2-norm
 
-Weights are drawn wider than any family's initialisation, so that each nonlinearity shows. All is
-computed in float64 (what `transformers` itself does in fp32 aside) and stored in fp32.
+Weights have a larger spread than the initialization of any family, so that each nonlinearity has an
+effect. PyTorch computes in float64, except what `transformers` always computes in fp32. The results
+are stored in fp32.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from safetensors.torch import save_file
 FIXTURES = pathlib.Path(__file__).resolve().parent / "fixtures"
 B, T = 3, 11
 
-# Odd on purpose: nothing is a multiple of a vector, and heads * head_dim is not the width.
+# Unusual on purpose: no size is a multiple of a vector, and heads * head_dim is not the width.
 LLAMA_SIZES = dict(
     vocab_size=37, hidden_size=30, intermediate_size=44, num_hidden_layers=2,
     num_attention_heads=6, num_key_value_heads=2, head_dim=10, max_position_embeddings=24,
@@ -61,7 +62,7 @@ CONFIGS = {
 
 
 def make_model(config, spread=0.2):
-    """Matrices drawn with a standard deviation of `spread`, vectors with 0.1."""
+    """Draws matrices with a standard deviation of `spread`, and vectors with 0.1."""
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -76,7 +77,7 @@ def loss_of(model, inputs, targets):
 
 
 def train(model, inputs, targets, steps=20):
-    """Weight decay 0.1 on what has two dimensions, gradients clipped to a global norm of 1."""
+    """Trains with weight decay 0.1 on tensors of two dimensions, and gradients clipped to a global norm of 1."""
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW(
@@ -94,7 +95,7 @@ def train(model, inputs, targets, steps=20):
 
 
 def bf16_error(model, inputs, targets):
-    """`model` holds its float64 gradients."""
+    """Returns the error of bf16 gradients; `model` holds its float64 gradients."""
     rounded = copy.deepcopy(model).bfloat16()
     rounded.zero_grad()
     loss_of(rounded, inputs, targets)[1].backward()

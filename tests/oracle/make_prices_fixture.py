@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes tests/oracle/fixtures/prices.json: what tests/bench/published/prices.py, in which the price model was made and
-fitted, says of random calls and of every published row. tests/launch/plan/time_model_test.cpp compares launch/plan/time_model.h with it.
+"""Writes tests/oracle/fixtures/prices.json: estimated times of random calls and of every published row.
 
-usage: make_prices_fixture.py [--check]          (Python 3.11 alone)
+The estimates are those of tests/bench/published/prices.py, in which the time model was developed and
+fitted. tests/launch/plan/time_model_test.cpp compares launch/plan/time_model.h with the file.
 
---check: says whether the file is what would be made, and makes nothing.
+usage: make_prices_fixture.py [--check]          (needs only Python 3.11)
+
+--check: compares the file with new estimates, and does not write it.
 """
 import json
 import math
@@ -23,13 +25,13 @@ SEED = 20
 
 
 def size(least, most):
-    """Log-uniform, a multiple of 64 every second time."""
+    """Draws a size, log-uniform; half of the draws are multiples of 64."""
     value = int(least * (most / least) ** random.random())
     return max(64, value // 64 * 64) if random.random() < 0.5 else value
 
 
 def pick():
-    """A GPU, its numbers; an engine, its numbers."""
+    """Draws a GPU and an engine; returns the name and the numbers of each."""
     gpu = random.choice(list(prices.HARDWARE))
     engine = random.choice([e for e in prices.ENGINES if e != "selene"])
     return gpu, prices.HARDWARE[gpu], engine, prices.ENGINES[engine]
@@ -71,7 +73,7 @@ def runs():
 
 
 def is_same(made, there, where="prices.json"):
-    """Numbers equal except for rounding: libraries of mathematics differ in the last digit."""
+    """Compares with a tolerance for rounding, because math libraries differ in the last digit."""
     if isinstance(made, dict) and isinstance(there, dict) and made.keys() == there.keys():
         return all([is_same(made[key], there[key], f"{where}: {key}") for key in made])
     if isinstance(made, list) and isinstance(there, list) and len(made) == len(there):
@@ -79,7 +81,7 @@ def is_same(made, there, where="prices.json"):
     numbers = isinstance(made, float) and isinstance(there, (int, float))
     if made == there or numbers and math.isclose(made, there, rel_tol=1e-9):
         return True
-    print(f"{where}: is {there}, would be {made}; run tests/oracle/make_prices_fixture.py")
+    print(f"{where}: expected {made}, got {there}; run tests/oracle/make_prices_fixture.py")
     return False
 
 

@@ -1,4 +1,4 @@
-"""Random models: a family in a random shape, and what `transformers` makes of it."""
+"""Makes random models: a family in a random shape, as a model of `transformers`."""
 
 import torch
 import transformers
@@ -11,7 +11,7 @@ NO_TOKENS = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
 
 
 class Shape:
-    """Sizes drawn at random: small, and mostly multiples of nothing."""
+    """Shape draws random sizes, which are small and mostly not multiples of a vector."""
 
     def __init__(self, family, rng):
         self.family = family
@@ -23,20 +23,20 @@ class Shape:
         self.heads = self.kv_heads * rng.randrange(1, 4)
         self.head_size = 2 * rng.randrange(1, 13)
         self.width = rng.randrange(8, 70)
-        if family == "llama3":  # `transformers` refuses others, though head_dim is given
+        if family == "llama3":  # `transformers` refuses other widths, even if head_dim is set
             self.width = self.heads * rng.randrange(1 + 8 // self.heads, 2 + 60 // self.heads)
         if family == "gpt2":
-            # In a handful of dimensions a vector can be all mean, and LayerNorm is 1 over the rest.
+            # In few dimensions a vector can nearly equal its mean; LayerNorm then divides by almost zero.
             self.kv_heads, self.head_size = self.heads, rng.randrange(1 + 15 // self.heads, 17)
             self.width = self.heads * self.head_size
         self.mlp_width = rng.randrange(8, 120)
-        # Numbers that fp32 holds exactly, or gives back when printed in its shortest form.
+        # fp32 represents these numbers exactly, or its shortest form prints them again.
         self.norm_epsilon = float(f"{rng.randrange(10, 200)}e-7")
         self.rope_theta = float(rng.randrange(1000, 10_000_000))
         self.tied_head = rng.random() < 0.5
         self.no_rope_every = rng.randrange(5) if family == "smollm3" else 0
-        self.bias = family in ("llama3", "smollm3") and rng.random() < 0.25  # of every matrix
-        # The original context far below the wavelengths' ends, so that both sides of the rule act.
+        self.bias = family in ("llama3", "smollm3") and rng.random() < 0.25  # each matrix has a bias
+        # The original context is far below the largest wavelengths, so that both branches of the rule are used.
         self.scaling = family != "gpt2" and rng.random() < 0.6 and dict(
             factor=rng.choice([2.0, 8.5, 32.0]), low_freq_factor=rng.choice([1.0, 1.25]),
             high_freq_factor=rng.choice([2.0, 4.0]),
@@ -76,7 +76,7 @@ class Shape:
                 }[self.family](**sizes)
 
     def toml(self):
-        """The [model] table that describes the same model."""
+        """Returns the [model] table that describes the same model."""
         keys = ["family", "layers", "width", "heads", "kv_heads", "head_size", "mlp_width",
                 "vocabulary", "max_positions", "norm_epsilon", "tied_head"]
         if self.family != "gpt2":
@@ -96,24 +96,24 @@ class Shape:
 
 
 def random_model(shape, seed):
-    """Every matrix product keeps the size of what it multiplies, so that errors do not grow."""
+    """Returns a model in which a matmul keeps the size of its input, so that errors do not grow."""
     torch.manual_seed(seed)
     return make_fixtures.make_model(shape.transformers_config(), spread=shape.width**-0.5)
 
 
 def load(directory, dtype=None):
-    """The model of a Hugging Face directory; in the type that it says, unless `dtype` is given."""
+    """Returns the model of a Hugging Face directory, in the type of its config.json, or in `dtype`."""
     return transformers.AutoModelForCausalLM.from_pretrained(
         directory, dtype=dtype or "auto", attn_implementation="eager")
 
 
 def windows(tokens, length):
-    """[windows, length + 1]: from each multiple of `length`."""
+    """Returns [windows, length + 1] tokens: a window starts at each multiple of `length`."""
     return torch.as_tensor(tokens).unfold(0, length + 1, length)
 
 
 def loss(model, batch):
-    """Mean loss of windows, in the type of the model."""
+    """Returns the mean loss of windows, computed in the type of the model."""
     return functional.cross_entropy(
         model(batch[:, :-1], use_cache=False).logits.flatten(0, 1), batch[:, 1:].flatten())
 

@@ -1,4 +1,4 @@
-"""The order of samples, written from docs/formats.md ("Order") alone, as a check of that page."""
+"""Computes the order of samples from docs/formats.md ("Order") alone, to check that page."""
 
 MASK = (1 << 64) - 1
 G = 0x9E3779B97F4A7C15
@@ -15,7 +15,7 @@ def high(x, bits):
 
 
 def permuted(key, n, i):
-    """The image of i under the permutation of [0, n) that `key` chooses."""
+    """Returns the image of i under the permutation of [0, n) that `key` selects."""
     bits = (n - 1).bit_length()
     left_bits = bits // 2
     right_bits = bits - left_bits
@@ -31,6 +31,6 @@ def permuted(key, n, i):
 
 
 def sample(seed, n, g):
-    """The window that is the g-th sample of a run whose data have n windows."""
+    """Returns the window that is the g-th sample of a run whose data have n windows."""
     key = mix(mix(seed + G & MASK) + g // n * G & MASK)
     return permuted(key, n, g % n)

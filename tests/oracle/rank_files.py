@@ -1,4 +1,4 @@
-"""Checkpoints read by the `safetensors` package and put together as docs/formats.md says ("Checkpoints")."""
+"""Reads checkpoints with the `safetensors` package, and joins slices as in docs/formats.md ("Checkpoints")."""
 
 import json
 import math
@@ -9,7 +9,7 @@ SIZES = dict(F32=4, BF16=2, F8_E4M3=1, F8_E5M2=1, I32=4, U8=1)
 
 
 class Wrong(Exception):
-    """A file does not hold what the manifest says."""
+    """A file does not hold what the manifest lists."""
 
 
 def expect(condition, what):
@@ -18,7 +18,7 @@ def expect(condition, what):
 
 
 def tensors_of(path):
-    """(shape, bytes) by name"""
+    """Returns (shape, bytes) by name."""
     return {name: (list(tensor["shape"]), bytes(tensor["data"]))
             for name, tensor in deserialize(path.read_bytes())}
 
@@ -29,7 +29,7 @@ def tensors_of_all(directory):
 
 
 def stored_as(tensor, piece):
-    """The name and shape of a slice in its file: flat, unless it is the whole tensor."""
+    """Returns the name and shape of a slice in its file; the shape is flat unless the slice is the whole tensor."""
     begin, end = piece["begin"], piece["end"]
     if end - begin == math.prod(tensor["shape"]):
         return tensor["name"], tensor["shape"]
@@ -38,7 +38,7 @@ def stored_as(tensor, piece):
 
 
 def put_together(tensor, parts, size):
-    """The bytes of the whole, of those of each part: ranges of `step` indices of dimension `dim`."""
+    """Returns the bytes of a tensor from those of its parts: ranges of `step` indices of dimension `dim`."""
     shape, dim = tensor["shape"], tensor["dim"]
     inner = math.prod(shape[dim + 1:]) * size
     whole = bytearray()
@@ -50,7 +50,7 @@ def put_together(tensor, parts, size):
 
 
 def read(checkpoint):
-    """The number of files, and (shape, bytes) of each whole tensor by name. Throws Wrong."""
+    """Returns the number of files, and (shape, bytes) of each whole tensor by name. Throws Wrong."""
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     paths = [checkpoint / file["name"] for file in manifest["files"]]
     bytes_of, stored = [path.read_bytes() for path in paths], [tensors_of(path) for path in paths]
@@ -64,7 +64,7 @@ def read(checkpoint):
             expect(found == (shape, written), f"{paths[piece['file']].name}: {name}")
             parts[piece["part"]] += written
         whole = put_together(tensor, parts, size)
-        expect(len(whole) == math.prod(tensor["shape"]) * size, f"{tensor['name']} is not whole")
+        expect(len(whole) == math.prod(tensor["shape"]) * size, f"{tensor['name']} is incomplete")
         wholes[tensor["name"]] = tensor["shape"], whole
     expect(not any(stored), f"the manifest does not name {stored}")
     return len(paths), wholes

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Compares Lockstep with PyTorch, `transformers`, `datatrove` and `megatron-core`, live: see
-# compare.py.
+# Runs Lockstep, PyTorch, `transformers`, `datatrove` and `megatron-core`, and compares their results:
+# see compare.py.
 #
-#   tests/oracle/run.sh                 models of all families, drawn anew each time
-#   tests/oracle/run.sh --seed N        the same draws again; the seed is printed
+#   tests/oracle/run.sh                 random models of all families, with a new seed each time
+#   tests/oracle/run.sh --seed N        the draws of this seed, which the earlier run printed
 #   tests/oracle/run.sh --family NAME   only this family; repeatable
-#   tests/oracle/run.sh --files N       the number of damaged safetensors files (default 5000)
-#   tests/oracle/run.sh --keep DIR      leave models, data and runs there
+#   tests/oracle/run.sh --files N       number of damaged safetensors files (default 5000)
+#   tests/oracle/run.sh --keep DIR      keep models, data and runs in this directory
 #
-# The first run installs requirements.txt from PyPI into build/oracle/venv. LOCKSTEP_ORACLE_PYTHON
-# names a Python that has these packages already.
-# Ends with `N passed, N failed, N skipped`; exits with 1 when a check failed or none ran, with 75
-# when packages are missing and cannot be had.
+# The first run installs requirements.txt from PyPI into build/oracle/venv. To use a Python that has
+# these packages, set LOCKSTEP_ORACLE_PYTHON to it.
+# Ends with `N passed, N failed, N skipped`. Exits with 1 if a check failed or none passed, with 75 if
+# packages are missing and cannot be installed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 case " $* " in *" -h "* | *" --help "*) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;; esac
@@ -20,11 +20,11 @@ case " $* " in *" -h "* | *" --help "*) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "
 folder=build/oracle
 python=${LOCKSTEP_ORACLE_PYTHON:-}
 mkdir -p "$folder"
-needed=("${build_packages[@]}" "libgtest-dev=is looked for when tests are configured")
-[[ -n $python ]] || needed+=("python3-venv=keeps the packages of the oracle apart")
+needed=("${build_packages[@]}" "libgtest-dev=configures the build of tests")
+[[ -n $python ]] || needed+=("python3-venv=isolates the packages of the oracle")
 need_packages "${needed[@]}"
 
-# install_packages, once for each state of requirements.txt
+# install_packages: installs requirements.txt, unless its present version is installed
 install_packages() {
   local venv=$folder/venv wanted=tests/oracle/requirements.txt
   python=$venv/bin/python
@@ -34,8 +34,8 @@ install_packages() {
   if ! { python3 -m venv "$venv" && "$python" -m pip install --quiet -r "$wanted"; } \
     >"$folder/pip.log" 2>&1 </dev/null; then
     tail -n 3 "$folder/pip.log"
-    echo "cannot install the oracle's packages: is PyPI reachable? All that pip said is in" \
-      "$folder/pip.log; LOCKSTEP_ORACLE_PYTHON may name a Python that has them"
+    echo "cannot install the packages of $wanted; the output of pip is in $folder/pip.log." \
+      "Check that PyPI is reachable, or set LOCKSTEP_ORACLE_PYTHON to a Python that has them."
     exit 75
   fi
   cp "$wanted" "$venv/installed.txt"
@@ -54,11 +54,11 @@ if ! { cmake --preset cpu -DLOCKSTEP_TESTS=ON &&
   cmake --build --preset cpu --target lockstep safetensors_verdict; } \
   >"$folder/build.log" 2>&1; then
   tail -n 60 "$folder/build.log"
-  echo "the build failed; all it said is in $folder/build.log"
+  echo "the build failed; its output is in $folder/build.log"
   echo "0 passed, 1 failed, 0 skipped"
   exit 1
 fi
 
-# Everything is made here: nothing is looked up at the hub of models.
+# The tests make all models themselves; nothing is downloaded from the Hugging Face hub.
 export HF_HUB_OFFLINE=1
 "$python" -B tests/oracle/compare.py "$@" build/cpu/lockstep build/cpu/tests/safetensors_verdict

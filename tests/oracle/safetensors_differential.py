@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Compares Lockstep's reader of safetensors with the `safetensors` package on damaged files.
 
-usage: safetensors_differential.py VERDICT_PROGRAM [FILES [SEED]]      (needs safetensors)
+usage: safetensors_differential.py VERDICT_PROGRAM [FILES [SEED]]      (needs safetensors; default 20000 1)
 
-Random headers, most of them wrong in one place, go to both readers. What Lockstep accepts, the
-package must accept with the same tensors; what it refuses and the package accepts must be refused
-for one of the reasons in STRICTER, where Lockstep is stricter on purpose.
+Both readers read files with random headers, most of which have one error. If Lockstep accepts a file, the
+package must accept it with the same tensors. If only Lockstep refuses a file, the reason must be in
+STRICTER: there Lockstep is stricter on purpose.
 """
 
 import collections
@@ -41,7 +41,7 @@ def random_tensor(rng, end):
 
 
 def spoil(rng, header, data):
-    """One change of the kind that breaks a rule, or none."""
+    """Makes one change that breaks a rule, or none."""
     names = [k for k in header if k != "__metadata__"]
     entry = header[rng.choice(names)] if names else {}
     kind = rng.randrange(16)

@@ -1,4 +1,4 @@
-"""Token shards against the packages that others write them with: `datatrove` and `megatron-core`."""
+"""Compares token shards with the packages that usually write them: `datatrove` and `megatron-core`."""
 
 import random
 
@@ -22,7 +22,7 @@ def joined(documents):
 
 
 def write_megatron(folder, documents, dtype):
-    """Some documents of two sequences, and one of none."""
+    """Writes documents of one or two sequences, and one without."""
     builder = IndexedDatasetBuilder(str(folder / "x_text_document.bin"), dtype=dtype)
     for i, document in enumerate(documents):
         cut = len(document) // 2 if i % 3 == 0 else 0
@@ -62,7 +62,7 @@ def read_megatron(folder):
 
 
 def read_datatrove(folder, length=31):
-    """The windows of datatrove's own reader, and the documents that its positions say."""
+    """Returns the tokens of datatrove's own reader, and the starts of documents from its positions."""
     path, = folder.glob("*.ds")
     size = int((folder / f"{path.name}.metadata").read_text().splitlines()[0].rpartition("|")[2])
     data = DatatroveFileDataset(str(path), length, token_size=size, return_positions=True)
@@ -76,7 +76,7 @@ def expected_windows(documents, length=31):
     tokens = joined(documents)
     starts = joined([True] + [False] * (len(document) - 1) for document in documents)
     whole = len(tokens) // (length + 1) * (length + 1)
-    # A window begins a document, whatever is before it.
+    # Each window starts a document.
     starts = [start or i % (length + 1) == 0 for i, start in enumerate(starts)]
     return tokens[:whole], starts[:whole]
 
@@ -112,7 +112,7 @@ def check(report, seed, folder, lockstep):
 
 
 def check_losses(report, rng, folder, lockstep):
-    """There and back: every byte that datatrove wrote."""
+    """Converts to the format of Lockstep and back; every byte of datatrove must be the same."""
     folder.mkdir()
     documents = drawn(rng, 120, 65000)
     losses = [[float(rng.randrange(2)) for _ in document] for document in documents]
@@ -122,10 +122,10 @@ def check_losses(report, rng, folder, lockstep):
     lockstep("data", "convert", folder / "ours", "--to", "datatrove", "--out", folder / "back",
              "--name", "x")
     for end in ("", ".index", ".loss"):
-        report.check(f"datatrove there and back: the bytes of *.ds{end}",
+        report.check(f"datatrove to lockstep and back: the bytes of *.ds{end}",
                      (folder / f"source/00000_x.ds{end}").read_bytes()
                      == (folder / f"back/x_000000.ds{end}").read_bytes())
     source, back = ((folder / name).read_text().splitlines()
                     for name in ("source/00000_x.ds.metadata", "back/x_000000.ds.metadata"))
-    report.check("datatrove there and back: what the metadata say of the tokens",
+    report.check("datatrove to lockstep and back: the tokens in the metadata",
                  source[1:] == back[1:], back[2])

@@ -1,4 +1,4 @@
-"""A training run drawn at random, and the same run in PyTorch, in float64."""
+"""Draws a random training run, and trains it in PyTorch in float64."""
 
 import copy
 import dataclasses
@@ -14,8 +14,8 @@ STEPS = 20
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What a run does, beside the model and the data."""
-    sequences: int  # of a step
+    """Recipe holds the settings of a run, except the model and the data."""
+    sequences: int  # per step
     micro_batch: int
     seed: int
     learning_rate: float
@@ -28,17 +28,17 @@ class Recipe:
     decay_fraction: float
     final_ratio: float
     recompute: str
-    decayed: str = "matrices"  # or "all": what a wrong run would decay
+    decayed: str = "matrices"  # or "all", for a wrong run
 
     @staticmethod
     def random(rng):
         sequences = rng.randrange(3, 8)
         return Recipe(
-            sequences=sequences, micro_batch=rng.randrange(1, sequences),  # always accumulates
+            sequences=sequences, micro_batch=rng.randrange(1, sequences),  # always with gradient accumulation
             seed=rng.randrange(1 << 40),
             learning_rate=rng.uniform(2e-3, 6e-3),
             betas=(rng.uniform(0.8, 0.95), rng.uniform(0.9, 0.99)),
-            # Where a gradient's element is rounding alone, less would make a whole step of it.
+            # With less, AdamW makes a full step from an element of a gradient that is only rounding.
             epsilon=10 ** rng.uniform(-6, -4),
             weight_decay=rng.uniform(0.3, 1.0), clip_norm=0.0,
             kind=rng.choice(["constant", "cosine", "linear", "wsd"]),
@@ -46,7 +46,7 @@ class Recipe:
             final_ratio=rng.uniform(0, 0.3), recompute=rng.choice(["none", "cheap", "block"]))
 
     def rate(self, step):
-        """docs/configuration.md, [schedule]; steps count from 1."""
+        """Returns the learning rate of a step by docs/configuration.md, [schedule]; steps count from 1."""
         if step <= self.warmup_steps:
             return self.learning_rate * step / self.warmup_steps
         decay = math.floor(self.decay_fraction * STEPS + 0.5)
@@ -59,7 +59,7 @@ class Recipe:
         return self.learning_rate * (self.final_ratio + (1 - self.final_ratio) * share)
 
     def tables(self, shape, shards, compute="fp32"):
-        """The configuration of the same run."""
+        """Returns the configuration of the same run."""
         return dict(
             model=shape.toml(),
             train=dict(steps=STEPS, sequence_length=shape.length,
@@ -83,13 +83,13 @@ class Trained:
     grad_norms: list
 
     def errors(self, losses, grad_norms):
-        """Of another run's steps: the largest relative error of a loss, and of a norm."""
+        """Returns the largest relative errors of another run's losses and of its norms."""
         return tuple(max(abs(a - b) / abs(b) for a, b in zip(theirs, own, strict=True))
                      for theirs, own in ((losses, self.losses), (grad_norms, self.grad_norms)))
 
 
 def train(model, recipe, data, dtype=torch.float64):
-    """AdamW over the windows of `data`, in the order of the recipe's seed."""
+    """Trains by AdamW on the windows of `data`, in the order of the recipe's seed."""
     model = copy.deepcopy(model).to(dtype)
     parameters = list(model.parameters())
     decayed = [p for p in parameters if p.dim() >= 2 or recipe.decayed == "all"]
@@ -120,8 +120,8 @@ def clipped(recipe, norms):
 
 
 def with_clipping(model, recipe, data):
-    """The recipe with a clip_norm that many of its steps reach and others do not."""
-    for _ in range(5):  # the norms change with it
+    """Returns the recipe with a clip_norm that many of its steps reach and others do not."""
+    for _ in range(5):  # the norms depend on clip_norm
         norms = train(model, recipe, data).grad_norms
         if recipe.clip_norm and STEPS // 4 <= clipped(recipe, norms) < STEPS:
             break
@@ -130,9 +130,11 @@ def with_clipping(model, recipe, data):
 
 
 def draw(rng, new_model, data, most):
-    """A model and a recipe in whose run rounding stays small: PyTorch's own fp32 is off by no more
-    than `most`, the errors of loss and norm. Now and then one element of a gradient is rounding
-    alone, and AdamW makes a step of it; that does not show which one is right."""
+    """Draws a model and a recipe whose run does not amplify rounding.
+
+    The errors of loss and norm of PyTorch's own fp32 are at most `most`. Sometimes one element of a
+    gradient is only rounding, and AdamW makes a full step from it. The comparison would then not
+    show which side is right."""
     for _ in range(20):
         model = new_model()
         recipe = with_clipping(model, Recipe.random(rng), data)
@@ -141,13 +143,13 @@ def draw(rng, new_model, data, most):
         errors = expected.errors(own.losses, own.grad_norms)
         if all(error <= limit for error, limit in zip(errors, most)):
             return model, recipe, expected
-        print(f"       drawn again: in fp32, PyTorch's own loss is off by {errors[0]:.0e}, "
-              f"its gradient norm by {errors[1]:.0e}")
+        print(f"       drawn again: PyTorch's fp32 has an error of {errors[0]:.0e} in the loss, "
+              f"{errors[1]:.0e} in the gradient norm")
     raise RuntimeError("20 draws amplified rounding")
 
 
 def mistakes(recipe):
-    """Runs that are wrong in one thing each. What does not tell them apart proves nothing."""
+    """Yields recipes with one wrong setting each. A check must detect each of them."""
     yield "without clipping", dataclasses.replace(recipe, clip_norm=0.0)
     yield "decay of vectors too", dataclasses.replace(recipe, decayed="all")
     yield "another decay", dataclasses.replace(recipe, weight_decay=recipe.weight_decay * 1.3)

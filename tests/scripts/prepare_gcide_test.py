@@ -28,22 +28,22 @@ class Clean(unittest.TestCase):
         self.assertTrue(text.startswith(ENTRY[1:]))
         return text[len(ENTRY) - 1:]
 
-    def test_the_preamble_goes(self):
+    def test_the_preamble_is_removed(self):
         self.assertEqual(self.cleaned(b"   1. none\n"), b"   1. none\n")
 
     def test_another_text_is_refused(self):
         with self.assertRaises(SystemExit):
             prepare_gcide.clean(b"The Raven\n")
 
-    def test_a_tag_alone_goes_with_its_line(self):
+    def test_a_tag_alone_is_removed_with_its_line(self):
         self.assertEqual(self.cleaned(b"   a thing.\n      [1913 Webster]\n\nB\n"),
                          b"   a thing.\n\nB\n")
 
-    def test_a_tag_in_front_of_text_leaves_the_indentation(self):
+    def test_a_tag_before_text_leaves_the_indentation(self):
         self.assertEqual(self.cleaned(b"   symbols.\n   [1913 Webster] This letter\n"),
                          b"   symbols.\n   This letter\n")
 
-    def test_a_tag_behind_text_goes_with_its_space(self):
+    def test_a_tag_after_text_is_removed_with_its_space(self):
         self.assertEqual(self.cleaned(b"   a thing. [1913 Webster]\n"), b"   a thing.\n")
 
     def test_other_tags_stay(self):
@@ -81,7 +81,7 @@ class WholeScript(unittest.TestCase):
             written = {p.name: p.read_bytes() for p in pathlib.Path(folder).glob("*.txt")}
         return done, written
 
-    def test_it_writes_both_files_and_says_that_it_does_not_know_them(self):
+    def test_it_writes_both_files_and_reports_an_unknown_version(self):
         done, written = self.run_on(gzip.compress(PREAMBLE + ENTRY + b"x" * 1310720))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(written["validation.txt"]), 65536)
@@ -105,7 +105,7 @@ class ByteModel(unittest.TestCase):
             expected[triple] = expected.get(triple, 0) + 1
         self.assertEqual(dict(byte_model.count(data)), expected)
 
-    def test_what_follows_always_costs_almost_nothing(self):
+    def test_a_certain_byte_costs_almost_nothing(self):
         counts = byte_model.count(b"abc" * 100000)
         self.assertLess(byte_model.cross_entropy(counts, byte_model.count(b"abc" * 100)), 1e-3)
 
@@ -115,7 +115,7 @@ class ByteModel(unittest.TestCase):
         nats = byte_model.cross_entropy(*map(byte_model.count, letters))
         self.assertAlmostEqual(nats, math.log(4), delta=1e-3)
 
-    def test_what_was_never_seen_costs_much_and_not_infinity(self):
+    def test_an_unseen_byte_costs_much_but_not_infinity(self):
         counts = byte_model.count(b"abc" * 1000)
         nats = byte_model.cross_entropy(counts, byte_model.count(b"xyz" * 10))
         self.assertTrue(5 < nats < 20, nats)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks what the sources may not do, whatever they compute.
+"""Checks rules for sources that no compiler checks: CHECKS lists them.
 
 usage: structure.py [--lines] [ROOT]
 
-Prints one line a fault and exits with 1 when there is any. GRAPH is the graph of folders: one may include those that
-it stands on, and everything that they stand on, and its library is linked to theirs. --lines prints the lines of each.
+Prints one line per fault. Exits with 1 if there is a fault. GRAPH is the graph of folders: a folder may include those
+that it stands on, and all that these stand on. Its library is linked to theirs.
+--lines prints the number of lines of each folder, without checks.
 """
 
 import pathlib
@@ -12,8 +13,8 @@ import re
 import subprocess
 import sys
 
-# Each folder that is a library, and those that it stands on directly. A folder within another is a library of its
-# own: the outer one has what lies in it directly.
+# Each folder that is a library, and the folders that it stands on directly. A folder within another is a separate
+# library; the outer library has only the files directly in its folder.
 GRAPH = {
     "core": [],
     "core/system": ["core"],
@@ -43,9 +44,9 @@ LIBRARY = {folder: "lockstep_" + folder.replace("/", "_") for folder in GRAPH}
 LIBRARIES = {library: folder for folder, library in LIBRARY.items()}
 HEADERS = (".h", ".cuh")
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
-# The brackets around code for one instruction set: these headers, and what the first includes.
+# These two headers bracket code for one instruction set. They and the headers that the first includes have no guard.
 BRACKETS = ("kernels/cpu_begin.h", "kernels/cpu_end.h")
-# Slow to compile and to check: behind one file each.
+# These libraries are slow to compile and to check, so one source file includes each.
 SINGLE = {"toml++/": "toml++", "nlohmann/": "nlohmann", "CLI/": "CLI11", "xxhash.h": "xxHash", "openssl/": "OpenSSL",
           "pcre2.h": "PCRE2", "utf8proc.h": "utf8proc", "zlib.h": "zlib", "zstd.h": "libzstd",
           "curl/": "libcurl",
@@ -53,34 +54,35 @@ SINGLE = {"toml++/": "toml++", "nlohmann/": "nlohmann", "CLI/": "CLI11", "xxhash
 DEVICE_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvtx|mpi)", re.IGNORECASE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 LINK = re.compile(r"target_link_libraries\(\s*(\w+)([^)]*)\)")
-# A member of JSON where code writes it: `.set("name", `, `line.add("name", `, `{"name", value}` of a Json::Object,
-# and within a text, `"name": `.
+# Code writes a member of JSON as `.set("name", `, as `line.add("name", `, as `{"name", value}` of a Json::Object, or
+# within a text as `"name": `.
 MEMBER = re.compile(r'\.set\(\s*"(\w+)"|\bline\.add\(\s*"(\w+)"|\\"(\w+)\\": ')
 OBJECT = re.compile(r"\bObject\{(?=\{)")
 PAIR = re.compile(r'\{\s*"(\w+)",')
-# Where a header defines a type, and where its namespaces begin and end: clang-format has all of them in the first column.
+# These match definitions of types, and begin and end of namespaces: clang-format puts all in the first column.
 TYPE = re.compile(r"^(?:class|struct|union|enum(?: class)?) (?:alignas\(\w+\) )?(\w+)(?: final)?\s*(?::[^;{]*)?\{", re.MULTILINE)
 NAMESPACE = re.compile(r"^((?:inline )?namespace [\w:]+) \{|^(\})  // namespace", re.MULTILINE)
-# What train shows: metrics for Prometheus, members of metrics.jsonl, and the components that give some of both their names.
+# These match the metrics for Prometheus, the members of metrics.jsonl, and the components that name some of both.
 METRIC = re.compile(r'\btext\.(?:gauge|gauges|counter)\(\s*"(\w+)"')
 LINE_MEMBER = re.compile(r'\bline\.add\("(\w+)"')
 STEP_METRIC = re.compile(r'^ *X\((\w+), [^"]*"[^"]*", "(\w*)"', re.MULTILINE)  # member, name for Prometheus
 COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")
-# Messages between ranks of one program, which no file keeps.
+# These files write only messages between ranks of one program, which no file keeps.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/checkpoint_copier.cpp",
             "checkpoint/partners.cpp", "launch/preflight/health.cpp", "train/run/replay.cpp")
 MOST_BYTES = 1 << 20
-# Where a thread is started, but by start_thread() and start_task(), whose error says what to do; and where it may be.
+# THREAD matches starts of threads without start_thread() or start_task(), whose errors have a remedy. THREADS may
+# have such starts.
 THREAD = re.compile(r"std::(?:thread|async)\(|\bthread_\(\[|\b(?:threads_?|workers)\.(?:emplace|push)_back\((?!start_)")
 THREADS = ("core/start_thread.h", "core/thread_pool.cpp")
-# What a verb does, for its tests: launch/verb.h declares the verb.
+# These headers declare functions of a verb for its tests. launch/verb.h declares the verb itself.
 SEAM = re.compile(r"launch/\w+_verb\.h")
-# Written so that this file does not name such a path itself.
+# The expression is split, so that this file has no path that it matches.
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|root|farm|home/\w+)/" + r"|\.\./shared\b")
 
 
 def below(folder):
-    """Every folder that `folder` may include: itself and all it stands on."""
+    """Returns every folder that `folder` may include: itself and all that it stands on, directly or not."""
     allowed = {folder}
     for direct in GRAPH[folder]:
         allowed |= below(direct)
@@ -88,7 +90,7 @@ def below(folder):
 
 
 def folder_of(name):
-    """The innermost folder of GRAPH that a file lies in; the outermost folder where it lies in none."""
+    """Returns the innermost folder of GRAPH that holds a file; if there is none, its outermost folder."""
     for folder in map(str, pathlib.PurePosixPath(name).parents):
         if folder in GRAPH:
             return folder
@@ -108,7 +110,7 @@ def check_includes(root):
         text = path.read_text(encoding="utf-8", errors="replace")
         name = path.relative_to(root)
         if "simt/include" in path.as_posix():
-            continue  # in place of CUDA's own headers
+            continue  # these headers replace those of CUDA
         for quote, target in INCLUDE.findall(text):
             first = folder_of(target)
             is_own = first in GRAPH and target.endswith(".h")
@@ -126,7 +128,7 @@ def check_includes(root):
 
 
 def check_links(root):
-    """CMake links the same graph: exactly the direct edges, one library a folder."""
+    """CMake links the same graph: exactly the direct edges, with one library per folder."""
     for folder, direct in GRAPH.items():
         path = root / folder / "CMakeLists.txt"
         text = re.sub(r"#.*", "", path.read_text()) if path.is_file() else ""
@@ -143,16 +145,16 @@ def check_links(root):
                 yield f"{folder}/CMakeLists.txt: {target} links {', '.join(sorted(libraries))}"
         if linked != set(direct):
             yield (f"{folder}/CMakeLists.txt: {LIBRARY[folder]} links {sorted(linked)}, "
-                   f"the graph says {sorted(direct)}")
+                   f"expected {sorted(direct)}, as in GRAPH")
 
 
 def stem(name):
-    """Of a source without what tells its kind: kernels/gelu of kernels/gelu_cpu.cpp."""
+    """Returns the name of a source without its kind: kernels/gelu for kernels/gelu_cpu.cpp."""
     return re.sub(r"(_none|_cpu|_cuda)?\.\w+$", "", name)
 
 
 def check_used(root):
-    """What a header of the product declares, some other file of the product uses: else it is a test's, in tests/."""
+    """Another file of the product includes each header of the product. A header that only tests use is in tests/."""
     users = {}
     for folder, path in sources(root):
         if folder != "tests":
@@ -163,11 +165,11 @@ def check_used(root):
         name = path.relative_to(root).as_posix()
         if folder != "tests" and path.suffix in HEADERS and users.get(name, set()) == {stem(name)}:
             if not SEAM.fullmatch(name):
-                yield f"{name}: nothing of the product includes it but {stem(name)}*; what only tests use is in tests/"
+                yield f"{name}: the product includes it only in {stem(name)}*; move what only tests use to tests/"
 
 
 def check_map(root):
-    """The tables of folders and the drawing in ARCHITECTURE.md are the graph."""
+    """The tables of folders and the drawing in ARCHITECTURE.md equal the graph."""
     page = root / "ARCHITECTURE.md"
     if not page.is_file():
         return
@@ -182,13 +184,13 @@ def check_map(root):
         for folder in sorted(said.keys() | GRAPH.keys()):
             if sorted(said.get(folder, ["not there"])) != sorted(GRAPH.get(folder, ["no library"])):
                 yield (f"ARCHITECTURE.md, {part}: {folder} stands on {said.get(folder, ['not there'])}, "
-                       f"the graph says {GRAPH.get(folder, 'no library')}")
+                       f"expected {GRAPH.get(folder, 'no library')}, as in GRAPH")
 
 
 def check_excerpts(root):
-    """Each excerpt of C++ in docs/training_step.md stands in the last .cpp that the page names before it.
+    """The last .cpp that docs/training_step.md names before an excerpt of C++ has its lines.
 
-    A line `// ...` marks lines that are left out.
+    A line `// ...` marks omitted lines.
     """
     page = root / "docs" / "training_step.md"
     if not page.is_file():
@@ -204,7 +206,7 @@ def check_excerpts(root):
 
 
 def check_single(root):
-    """Each library of SINGLE is included in one .cpp, in no header."""
+    """One .cpp, and no header, includes each library of SINGLE."""
     for prefix, library in SINGLE.items():
         users = [path.relative_to(root) for _, path in sources(root)
                  if any(target.startswith(prefix) for _, target in
@@ -214,11 +216,11 @@ def check_single(root):
                 yield f"{path}: a header includes {library}"
         if len(users) != 1:
             places = ", ".join(map(str, users)) or "no file"
-            yield f"{library} is included in {places}: one .cpp should have it"
+            yield f"{library}: expected one .cpp that includes it, got {places}"
 
 
 def check_text(root):
-    """Sources are ASCII, headers are guarded, each task left has a number."""
+    """Sources are ASCII, headers have guards, and each open task has the number of an issue."""
     begin = root / BRACKETS[0]
     inside = INCLUDE.findall(begin.read_text()) if begin.is_file() else []
     brackets = {*BRACKETS, *(target for _, target in inside)}
@@ -229,14 +231,14 @@ def check_text(root):
             if not line.isascii():
                 yield f"{name}:{number}: not ASCII"
             if re.search(rb"\b(TODO|FIXME|XXX)\b(?!\(#\d)", line):
-                yield f"{name}:{number}: a task without an issue's number"
+                yield f"{name}:{number}: a task without the number of an issue"
         guarded = re.search(rb"^#pragma once$", data, re.MULTILINE) or str(name) in brackets
         if path.suffix in HEADERS and not guarded:
             yield f"{name}: no #pragma once"
 
 
 def types_defined(text):
-    """Each class, struct, union and enum that a header defines in a named namespace, with that."""
+    """Yields each class, struct, union and enum that a header defines, with its namespace."""
     for match in TYPE.finditer(text):
         inside = []
         for opens, closes in NAMESPACE.findall(text[:match.start()]):
@@ -248,7 +250,7 @@ def types_defined(text):
 
 
 def check_types(root):
-    """No type of a namespace is defined by two headers of the product: a program may include both."""
+    """No two headers of the product define the same type of a namespace, because a program may include both."""
     first = {}
     for folder, path in sources(root):
         if folder == "tests" or path.suffix not in HEADERS:
@@ -260,7 +262,7 @@ def check_types(root):
 
 
 def tracked(root):
-    """Files of the repository; outside a checkout (a release archive) all that is text."""
+    """Returns the files that git tracks; outside a checkout (a release archive) all files."""
     done = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL)
     if done.returncode == 0 and done.stdout:
@@ -271,7 +273,7 @@ def tracked(root):
 
 
 def check_paths(root):
-    """No file names a place that only one machine has."""
+    """No file names a path that exists only on one machine."""
     for path in tracked(root):
         if not path.is_file():
             continue
@@ -284,26 +286,26 @@ def check_paths(root):
 
 
 def check_sizes(root):
-    """No file is as large as a tool's program or a dataset, which is never out of the history again."""
+    """No file is as large as a program or a dataset, because the history keeps it forever."""
     for path in tracked(root):
         if path.is_file() and path.stat().st_size > MOST_BYTES:
             yield (f"{path.relative_to(root)}: {path.stat().st_size} bytes, expected at most {MOST_BYTES}; "
-                   "a script may make or fetch it")
+                   "let a script make or download it")
 
 
 def check_threads(root):
-    """Threads are started by core/start_thread.h: one that cannot be started is an error that names the limits."""
+    """core/start_thread.h starts all threads. If it cannot start one, its error names the limits."""
     for folder, path in sources(root):
         name = path.relative_to(root).as_posix()
         if folder == "tests" or name in THREADS:
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), 1):
             if THREAD.search(line):
-                yield f"{name}:{number}: starts a thread; take start_thread() or start_task()"
+                yield f"{name}:{number}: starts a thread; use start_thread() or start_task()"
 
 
 def braced(text, at):
-    """What stands in the braces that `at` is in front of."""
+    """Returns the text in braces that starts at `at`."""
     depth = 0
     for end in range(at, len(text)):
         depth += {"{": 1, "}": -1}.get(text[end], 0)
@@ -313,7 +315,7 @@ def braced(text, at):
 
 
 def written_members(text):
-    """The names of members of JSON that a source writes, and their offsets."""
+    """Yields the names of members of JSON that a source writes, and their offsets."""
     for match in MEMBER.finditer(text):
         yield next(filter(None, match.groups())), match.start()
     for match in OBJECT.finditer(text):
@@ -322,7 +324,7 @@ def written_members(text):
 
 
 def documented_words(root):
-    """Words in backticks, and in examples of JSON, of docs/; not of the list of keys of a configuration."""
+    """Returns the words in backticks and in examples of JSON in docs/, except docs/configuration.md."""
     words = set()
     for page in (root / "docs").glob("*.md"):
         if page.name == "configuration.md":
@@ -336,7 +338,7 @@ def documented_words(root):
 
 
 def check_json_members(root):
-    """Each member of JSON that the product writes stands in docs/."""
+    """docs/ names each member of JSON that the product writes."""
     words = documented_words(root)
     for folder, path in sources(root):
         name = path.relative_to(root)
@@ -349,11 +351,11 @@ def check_json_members(root):
                 missing.setdefault(member, at)
         for member, at in missing.items():
             yield (f"{name}:{text.count(chr(10), 0, at) + 1}: writes a member \"{member}\" of JSON, which docs/ does not "
-                   "name: in backticks or in an example, as in docs/formats.md")
+                   "name; add it in backticks or in an example, as in docs/formats.md")
 
 
 def listed_names(root, page, heading):
-    """The names in backticks of the first column of the tables below a heading, up to the next one; with their lines."""
+    """Returns the names in backticks of the first column of the tables below a heading, and their lines."""
     path = root / "docs" / page
     names, inside = {}, False
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n") if path.is_file() else [], 1):
@@ -365,7 +367,7 @@ def listed_names(root, page, heading):
 
 
 def check_lists(root, source, written, page, heading):
-    """The names that a source writes are those of the tables below a heading of docs/."""
+    """A source writes exactly the names in the tables below a heading of docs/."""
     listed = listed_names(root, page, heading)
     for name in sorted(written - set(listed)):
         yield f'{source}: writes "{name}", which docs/{page}, "{heading}", does not list'
@@ -374,7 +376,7 @@ def check_lists(root, source, written, page, heading):
 
 
 def check_metrics(root):
-    """What train shows is what docs/ lists, and dashboard and alerts ask for nothing else."""
+    """docs/ lists the metrics that train writes, and the dashboard and the alerts query only these."""
     def text_of(name):
         return (root / name).read_text() if (root / name).is_file() else ""
     lines, prometheus = "train/observe/metrics_log.cpp", "train/observe/prometheus.cpp"
@@ -388,11 +390,11 @@ def check_metrics(root):
     for path in sorted((root / "launch" / "grafana").glob("*")):
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
             for name in set(re.findall(r"\blockstep_(\w+)", line)) - metrics:
-                yield f"{path.relative_to(root)}:{number}: asks for lockstep_{name}, which {prometheus} does not write"
+                yield f"{path.relative_to(root)}:{number}: queries lockstep_{name}, which {prometheus} does not write"
 
 
 def check_wording(root):
-    """Some test in Python or shell looks for each phrase of tests/wording.txt."""
+    """A test in Python or shell looks for each phrase of tests/wording.txt."""
     path = root / "tests" / "wording.txt"
     words = {word for test in (root / "tests").rglob("*") if test.suffix in (".py", ".sh")
              for word in re.findall(r"\w+(?:\.\w+)*", test.read_text(encoding="utf-8"))}

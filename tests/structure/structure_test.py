@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each check of structure.py finds its fault in a small tree, and none in a sound one."""
+"""Each check of structure.py finds its fault in a small tree, and none in a correct tree."""
 
 import pathlib
 import tempfile
@@ -32,13 +32,13 @@ class Tree(unittest.TestCase):
         path.write_text(text)
 
     def expect(self, *words):
-        """Exactly one fault, which says each of `words`."""
+        """Expects exactly one fault, with each of `words`."""
         found = structure.faults(self.root)
         self.assertEqual(len(found), 1, found)
         for word in words:
             self.assertIn(word, found[0])
 
-    def test_a_sound_tree_has_no_fault(self):
+    def test_a_correct_tree_has_no_fault(self):
         self.assertEqual(structure.faults(self.root), [])
 
     def test_a_member_of_json_that_the_documents_do_not_name(self):
@@ -57,7 +57,7 @@ class Tree(unittest.TestCase):
         self.write("core/json.cpp", 'json.set("colour", 1);')
         self.expect("core/json.cpp:1", '"colour"')
 
-    def test_what_ranks_say_to_each_other_need_not_be_documented(self):
+    def test_messages_between_ranks_need_not_be_documented(self):
         self.write(structure.MESSAGES[0], 'json.set("colour", 1);')
         self.write("checkpoint/CMakeLists.txt", "lockstep_library(checkpoint all_ranks.cpp)\n"
                    "target_link_libraries(lockstep_checkpoint PUBLIC lockstep_dist_job)\n")
@@ -86,7 +86,7 @@ class Tree(unittest.TestCase):
         self.write("docs/formats.md", "### metrics.jsonl\n\n| `rate` | |\n")
         self.expect("train/observe/metrics_log.cpp", '"more"')
 
-    def test_a_dashboard_asks_only_for_metrics_that_there_are(self):
+    def test_a_dashboard_queries_only_metrics_that_exist(self):
         self.write_metrics(["loss"], ["loss"], "lockstep_los")
         self.expect("launch/grafana/alerts.yml:2", "lockstep_los,")
 
@@ -115,7 +115,7 @@ class Tree(unittest.TestCase):
         self.write("tools/linter", "x" * (structure.MOST_BYTES + 1))
         self.expect("tools/linter: 1048577 bytes")
 
-    def test_a_thread_that_is_started_without_a_word(self):
+    def test_a_thread_that_is_started_without_start_thread(self):
         for source in ("thread_ = std::thread([] {});", "auto taken =\n    std::async(std::launch::async, act);",
                        "A::A() : thread_([this] { run(); }) {}", "threads.emplace_back(run, rank);"):
             self.write("core/queue.cpp", source)
@@ -135,7 +135,7 @@ class Tree(unittest.TestCase):
         self.write("core/tensor.h", '#pragma once\n#include "tests/testing.h"\n')
         self.expect("core/tensor.h", "tests/testing.h")
 
-    def test_a_folder_may_include_what_stands_below_it_and_no_other(self):
+    def test_a_folder_may_include_only_the_folders_it_stands_on(self):
         self.write("train/run/a.h", "#pragma once\n" + "".join(
             f'#include "{f}/x.h"\n' for f in ("core", "dist/job", "data/remote", "train", "train/observe", "train/run")))
         self.assertEqual(structure.faults(self.root), [])
@@ -185,7 +185,7 @@ class Tree(unittest.TestCase):
     def test_a_missing_link(self):
         self.write("kernels/CMakeLists.txt", "lockstep_library(kernels gelu.cpp)\n"
                    "# target_link_libraries(lockstep_kernels PUBLIC lockstep_core)\n")
-        self.expect("kernels/CMakeLists.txt", "the graph says ['core']")
+        self.expect("kernels/CMakeLists.txt", "expected ['core']")
 
     def test_an_excerpt_is_code(self):
         self.write("core/run.cpp", "void run() {\n  begin();\n  step();\n  end();\n}\n")
@@ -205,7 +205,7 @@ class Tree(unittest.TestCase):
         self.write("core/toy.cpp", '#include "core/toy.h"\n')
         self.write("core/toy_none.cpp", '#include "core/toy.h"\n')
         self.write("tests/core/toy_test.cpp", '#include "core/toy.h"\n')
-        self.expect("core/toy.h: nothing of the product includes it")
+        self.expect("core/toy.h: the product includes it only in")
         self.write("kernels/gelu.cpp", '#include "core/error.h"\n#include "core/toy.h"\n')
         self.assertEqual(structure.faults(self.root), [])
 
@@ -213,7 +213,7 @@ class Tree(unittest.TestCase):
         self.write("dist/topology/mesh.cpp", "")
         self.expect("dist/topology/CMakeLists.txt", "lockstep_library(dist/topology")
 
-    def test_a_program_may_link_only_what_stands_below(self):
+    def test_a_program_may_link_only_the_folders_below(self):
         self.write("core/CMakeLists.txt", "lockstep_library(core error.cpp)\n"
                    "target_link_libraries(tool PRIVATE lockstep_kernels)\n")
         self.expect("tool links kernels")

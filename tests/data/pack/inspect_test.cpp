@@ -156,7 +156,7 @@ TEST_F(InspectTest, a_token_is_shown_in_its_document_with_a_separator_after_each
   expect_text("around 9, far away", tokens_in(inspect(dataset, nullptr, 9, 3, 4)), {});
 }
 
-TEST_F(InspectTest, a_distant_document_start_is_searched_over_a_million_tokens) {
+TEST_F(InspectTest, a_document_start_far_away_is_searched_over_a_million_tokens) {
   constexpr std::int64_t kFar = std::int64_t{1} << 20;
   Tokens tokens(kFar + 10, 7);
   tokens[4] = 50256;

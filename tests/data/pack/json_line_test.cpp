@@ -115,7 +115,7 @@ TEST(InputDefects, what_is_no_number_is_quoted_outside_of_strings) {
 }
 
 // Python's json writes these three; its surrogateescape, and cut texts, bytes that are not UTF-8.
-TEST(JsonLine, what_is_not_json_where_nobody_reads_is_counted) {
+TEST(JsonLine, invalid_json_in_unread_members_is_counted) {
   JsonLine line({"t"});
   EXPECT_EQ(scanned(line, R"({"a": NaN, "t": "x", "b": [Infinity, {"c": -Infinity}, 1]})"), "x");
   EXPECT_EQ(line.numbers(), 3u);

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 
-namespace lockstep::growing_text_test {
+namespace lockstep::text_stream_test {
 
 // Pieces in order, with the final text after each; `rest` remains at the end.
 struct Row {
@@ -55,4 +55,4 @@ TEST(TextStream, rejects_an_empty_stop_string) {
   EXPECT_THROW(TextStream({""}), UsageError);
 }
 
-}  // namespace lockstep::growing_text_test
+}  // namespace lockstep::text_stream_test

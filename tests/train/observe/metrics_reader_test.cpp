@@ -202,7 +202,7 @@ TEST_F(MetricsReaderTest, a_damaged_step_costs_its_line_alone_wherever_it_stands
     }
 }
 
-TEST_F(MetricsReaderTest, a_hole_does_not_hide_the_damage_behind_it) {
+TEST_F(MetricsReaderTest, a_gap_does_not_hide_damage_after_it) {
   for (const int damaged : {501, 502, 503})
     for (const int step : {510, 900, 5000}) {
       SCOPED_TRACE(str("step ", step, " in place of ", damaged));

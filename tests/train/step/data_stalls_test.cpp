@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::testing::data_waits_test {
+namespace lockstep::testing::data_stalls_test {
 
 TEST(DataStalls, on_a_cpu_are_those_of_the_host) {
   Stream stream(Device{}, "compute");
@@ -15,4 +15,4 @@ TEST(DataStalls, on_a_cpu_are_those_of_the_host) {
   EXPECT_EQ(waits.take(), 0);
 }
 
-}  // namespace lockstep::testing::data_waits_test
+}  // namespace lockstep::testing::data_stalls_test

@@ -8,7 +8,7 @@
 #include "tests/train/training_rig.h"
 #include "train/step/state_slices.h"
 
-namespace lockstep::testing::host_state_test {
+namespace lockstep::testing::host_staging_test {
 
 // Two tensors of the CPU, of which this rank saves the first.
 struct TwoSlices {
@@ -88,4 +88,4 @@ TEST(HostStaging, an_update_waits_for_the_event_that_holds_it) {
   rig.step(3, 1e-3);  // no event holds this step
 }
 
-}  // namespace lockstep::testing::host_state_test
+}  // namespace lockstep::testing::host_staging_test
