@@ -48,8 +48,9 @@ class NcclWorld final : public WorldOver {
   NcclWorld& operator=(const NcclWorld&) = delete;
   ~NcclWorld() override {
     if (std::uncaught_exceptions() > exceptions_)
-      return groups_.abort(all_);  // others may not arrive
-    if (groups_.destroy() && all_ != nullptr) end_all_ranks();
+      groups_.abort(all_);  // others may not arrive
+    else if (groups_.destroy() && all_ != nullptr)
+      end_all_ranks();
   }
 
   void start() {

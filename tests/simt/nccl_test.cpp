@@ -5,6 +5,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 #include <mutex>
+#include <thread>
 
 #include "core/arena.h"
 #include "dist/job/control_world.h"
@@ -100,8 +101,10 @@ TEST(NcclWorld, an_abort_ends_all_groups_of_a_stuck_stream) {
       second->barrier(stream);  // rank 1 does not enter it
       simt::break_nccl(0);
     }
-    host.exchange("waits");
-    host.exchange("and waits");
+    for (;;) {  // until the failure of rank 0 aborts both
+      host.exchange("waits");
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
   });
   simt::break_nccl(-1);
   expect_contains(said, "NCCL in the group 'first': while it ran: ");
