@@ -110,8 +110,8 @@ run_tests() {
   fi
   rm -f "build/$1/tests.xml"
   # Prints one line for a hundred passed tests, and the output of the others. test_summary.py reads the
-  # failures from the file. One job more than CPU cores, because some tests mostly wait.
-  ctest --preset "$1" -j "$(($(nproc) + 1))" -L "$2" "${filter[@]}" --output-junit tests.xml \
+  # failures from the file. Two jobs more than CPU cores, because some tests mostly wait.
+  ctest --preset "$1" -j "$(($(nproc) + 2))" -L "$2" "${filter[@]}" --output-junit tests.xml \
     --test-output-size-passed 65536 </dev/null |
     awk '/^ +Start +[0-9]+:/ || /^$/ { next }
          / Passed +[0-9.]+ sec$/ { if (++passed % 100) next }

@@ -65,7 +65,8 @@ std::int64_t ReduceRing::memory_bytes(std::int64_t ranks, std::int64_t elements,
   if (ranks == 1) return 0;
   constexpr std::int64_t kChunks = 4;
   const auto whole = most_bytes_of(ranks, elements);
-  return std::max({std::min(whole, small_bytes), round_up(divide_up(whole, kChunks), 256),
+  return std::max({std::min(whole, small_bytes),
+                   std::min(round_up(divide_up(whole, kChunks), 256), kMostBytes),
                    static_cast<std::int64_t>(kSlots) * most_bytes_of(ranks, kMultiple)});
 }
 

@@ -18,12 +18,13 @@ class ReduceRing {
  public:
   // Each rank's part of a reduced tensor is a multiple of this number of elements.
   static constexpr std::int64_t kMultiple = 128;
-  static constexpr std::int64_t kSmallBytes = std::int64_t{64} << 20;
+  static constexpr std::int64_t kSmallBytes = std::int64_t{64} << 20,
+                                kMostBytes = std::int64_t{512} << 20;
 
   ReduceRing() = default;
   // Allocates memory for sums over each of `levels`, of up to `elements` per rank. A sum runs at
-  // once if that takes at most `small_bytes`, else in about four chunks. The size does not depend
-  // on the domains.
+  // once if that takes at most `small_bytes`, else in about four chunks, or in more if the ring
+  // would exceed kMostBytes. The size does not depend on the domains.
   //   wire: fp32 or bf16, the type of pieces inside a domain
   ReduceRing(Arena& arena, DType wire, std::initializer_list<const Levels*> levels,
              std::int64_t elements, std::int64_t small_bytes = kSmallBytes);

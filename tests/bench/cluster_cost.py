@@ -159,7 +159,7 @@ class Costs:
         column_bytes += self.engine.across_bytes if inside > 1 and across > 1 else 0
         if self.engine.ring_share:
             whole = 2 * FP32 * n * (inside * across + inside * across // 2)
-            memory = max(min(whole, self.engine.ring_bytes), whole / self.engine.ring_share)
+            memory = max(min(whole, self.engine.ring_bytes), min(whole / self.engine.ring_share, 512 << 20))
             if 2 * across * column_bytes * n <= memory:
                 return 1
             slot = memory / (2 if inside > 1 and across > 1 else 1)
