@@ -267,11 +267,15 @@ TEST_F(CacheDirectoryTest, the_default_size_is_half_of_free_space_and_cached_byt
 }
 
 TEST_F(CacheDirectoryTest, an_unwritable_directory_is_an_error) {
+  using std::filesystem::perms;
+  std::filesystem::permissions(directory_.path(), perms::owner_read | perms::owner_exec |
+                                                      perms::others_read | perms::others_exec);
   std::string refused;
   {
     const AsNobody nobody;
     refused = message_of<RefusedError>([&] { CacheDirectory(directory_ / "cache", 0); });
   }
+  std::filesystem::permissions(directory_.path(), perms::owner_all);
   expect_wording("data/cache_directory", "a place that cannot be written", refused);
 }
 
