@@ -205,13 +205,14 @@ TEST(CommandLine, a_path_without_permission_is_a_data_error_with_the_reason) {
   const auto run = directory / "run";
   std::filesystem::create_directories(run / "checkpoints");
   spit(directory / "text", "text");
-  chmod(directory.path().c_str(), 0755);
+  chmod(directory.path().c_str(), 0555);
   const auto no_access = [&](const std::vector<std::string>& arguments) {
     const AsNobody nobody;
     expect_contains(message_of<DataError>([&] { run_command_line(arguments); }), strerror(EACCES));
   };
   const auto made = (directory / "made").string();
   no_access({"data", "pack", (directory / "text").string(), "--out", made});
+  chmod(directory.path().c_str(), 0755);
   for (const auto& locked : {run / "checkpoints", run}) {
     chmod(locked.c_str(), 0);
     for (const auto& arguments : std::vector<std::vector<std::string>>{

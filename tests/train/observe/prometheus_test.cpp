@@ -59,8 +59,8 @@ void expect_promtool_agrees(const std::string& text) {
   if (std::system("command -v promtool >/dev/null") != 0) return;
   const TemporaryDirectory directory;
   spit(directory / "metrics", text);
-  const auto command = str("promtool check metrics < ", (directory / "metrics").string(), " > ",
-                           (directory / "said").string(), " 2>&1");
+  const auto command = str("promtool check metrics < '", (directory / "metrics").string(), "' > '",
+                           (directory / "said").string(), "' 2>&1");
   EXPECT_EQ(std::system(command.c_str()), 0) << slurp(directory / "said");
 }
 
