@@ -182,8 +182,8 @@ class ParamStore {
   Fp8Weights fp8_;  // outlives the stream that writes it
   int shard_ranks_;
   int exceptions_;  // exceptions in flight when the store was made
-  // Beside the compute stream; outlive their events. across_: the part of reductions across
-  // domains.
+  // Beside the compute stream; outlive their events. across_: transfers of reductions across
+  // domains; absent unless a reduction has both levels.
   std::optional<Stream> gathers_, scatters_, across_;
   std::vector<Unit> units_;
   std::vector<ParamShard> shards_;

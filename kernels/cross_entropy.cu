@@ -154,7 +154,8 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_gradient_kernel(T* 
     target -= rows.first_column;
   } else {
     at_target = to_float(row[target]);
-    e = exponentials_of<T, kWidth>(row, V);  // afterwards a thread reads only what it overwrites
+    // After this, each thread reads only logits that it overwrites itself.
+    e = exponentials_of<T, kWidth>(row, V);
   }
   const float lse = e.maximum + logf(e.sum);
   if (threadIdx.x == 0)
