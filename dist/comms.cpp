@@ -26,33 +26,43 @@ TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
   return levels;
 }
 
-std::unique_ptr<Communicator> connect(World& world, Group group, const GroupConfig& config) {
-  auto communicator = world.connect(config);
-  communicator->belongs_to(group, config.ranks);
-  return communicator;
-}
+// Connects the groups of a rank.
+struct Connector {
+  World& world;
+  const Topology* topology;
 
-// Connects a group whose calls are entries of the world's ring.
-std::unique_ptr<Communicator> connect_recorded(World& world, Group group,
-                                               const GroupConfig& config) {
-  auto communicator = connect(world, group, config);
-  communicator->record_in(world.ring());
-  return communicator;
-}
+  std::unique_ptr<Communicator> connect(Group group, const std::string& name,
+                                        const std::vector<int>& ranks) const {
+    auto communicator =
+        world.connect({.name = name,
+                       .ranks = ranks,
+                       .carries = group == Group::all ? Carries::numbers : Carries::tensors,
+                       .group = group,
+                       .domains = topology == nullptr ? 1 : number_of_domains(*topology, ranks)});
+    communicator->belongs_to(group, ranks);
+    return communicator;
+  }
 
-// Makes the levels without `whole`. A sum is one entry of the ring, whatever its levels do.
-Levels make_levels(World& world, Group inside, Group across, const std::string& name,
-                   const std::vector<int>& ranks, const Topology* topology) {
-  const auto table = levels_of(topology, ranks);
-  Levels levels;
-  levels.name = name;
-  levels.ring = world.ring();
-  levels.inside =
-      connect(world, inside, {name + " inside", table.inside(world.rank()), Carries::parameters});
-  levels.across =
-      connect(world, across, {name + " across", table.across(world.rank()), Carries::parameters});
-  return levels;
-}
+  // Connects a group whose calls are entries of the world's ring.
+  std::unique_ptr<Communicator> connect_recorded(Group group, const std::string& name,
+                                                 const std::vector<int>& ranks) const {
+    auto communicator = connect(group, name, ranks);
+    communicator->record_in(world.ring());
+    return communicator;
+  }
+
+  // Makes the levels without `whole`. A sum is one entry of the ring, whatever its levels do.
+  Levels make_levels(Group inside, Group across, const std::string& name,
+                     const std::vector<int>& ranks) const {
+    const auto table = levels_of(topology, ranks);
+    Levels levels;
+    levels.name = name;
+    levels.ring = world.ring();
+    levels.inside = connect(inside, name + " inside", table.inside(world.rank()));
+    levels.across = connect(across, name + " across", table.across(world.rank()));
+    return levels;
+  }
+};
 
 }  // namespace
 
@@ -99,7 +109,9 @@ std::unique_ptr<Communicator> PlacedWorld::connect(const GroupConfig& group) {
   std::vector<int> as_launched;
   for (const int rank : group.ranks)
     as_launched.push_back(order_[static_cast<std::size_t>(rank)]);
-  return launched_.connect({group.name, std::move(as_launched), group.carries});
+  auto launched = group;
+  launched.ranks = std::move(as_launched);
+  return launched_.connect(launched);
 }
 
 std::vector<std::string> PlacedWorld::exchange(const std::string& mine) {
@@ -120,19 +132,17 @@ Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   Comms comms;
   comms.world = &world;
   comms.mesh = mesh;
-  comms.all = connect_recorded(world, Group::all, {"all ranks", all, Carries::numbers});
-  comms.tensor = connect_recorded(world, Group::tensor,
-                                  {"tensor", mesh.peers(Axis::tensor, rank), Carries::activations});
+  const Connector make{world, topology};
+  comms.all = make.connect_recorded(Group::all, "all ranks", all);
+  comms.tensor = make.connect_recorded(Group::tensor, "tensor", mesh.peers(Axis::tensor, rank));
   const auto shards = mesh.peers(Axis::shard, rank);
-  comms.gathers =
-      connect_recorded(world, Group::gathers, {"shard gathers", shards, Carries::parameters});
-  comms.shard = make_levels(world, Group::shard_inside, Group::shard_across, "shard scatters",
-                            shards, topology);
+  comms.gathers = make.connect_recorded(Group::gathers, "shard gathers", shards);
+  comms.shard =
+      make.make_levels(Group::shard_inside, Group::shard_across, "shard scatters", shards);
   const auto copies = mesh.peers(Axis::replicate, rank);
-  comms.replicate = make_levels(world, Group::replicate_inside, Group::replicate_across,
-                                "replicate sums", copies, topology);
-  comms.replicate.whole =
-      connect_recorded(world, Group::replicate, {"replicate sums", copies, Carries::parameters});
+  comms.replicate =
+      make.make_levels(Group::replicate_inside, Group::replicate_across, "replicate sums", copies);
+  comms.replicate.whole = make.connect_recorded(Group::replicate, "replicate sums", copies);
   return comms;
 }
 

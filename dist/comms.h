@@ -15,9 +15,8 @@ namespace lockstep {
 
 // Kind of data that a group transfers. A backend may choose its method by it.
 enum class Carries : std::uint8_t {
-  numbers,      // a few values
-  activations,  // compute waits for these transfers
-  parameters    // and gradients: should leave the SMs to concurrent compute
+  numbers,  // a few values
+  tensors   // large transfers, which should leave the multiprocessors to concurrent compute
 };
 
 // Some ranks of a world, in the group's own order.
@@ -25,6 +24,8 @@ struct GroupConfig {
   std::string name;  // see Communicator::name()
   std::vector<int> ranks;
   Carries carries = Carries::numbers;
+  Group group = Group::other;
+  int domains = 1;  // NVLink domains over which its ranks are spread
 };
 
 // World is one rank's view of all ranks, in the order of the mesh.
@@ -59,6 +60,9 @@ class World {
   virtual void set_exit_handler(const ExitHandler& /*act*/) {}
   // Aborts all other ranks, because this rank cannot continue. With MPI it does not return.
   virtual void abort(const std::string& why, int exit_code) noexcept = 0;
+  // Memory of this rank's GPU and time that the groups took until their first calls were made, as
+  // text for the log; "" if they take none.
+  virtual std::string costs_in_words() { return ""; }
   // Returns the record of this rank's collectives; nullptr unless they are watched
   // (monitored_world.h).
   virtual CollectiveRing* ring() { return nullptr; }
@@ -124,6 +128,7 @@ class WorldOver : public World {
   void abort(const std::string& why, int exit_code) noexcept override {
     under_.abort(why, exit_code);
   }
+  std::string costs_in_words() override { return under_.costs_in_words(); }
   CollectiveRing* ring() override { return under_.ring(); }
 
  protected:

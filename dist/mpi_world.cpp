@@ -273,8 +273,8 @@ class MpiWorld final : public World {
 
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
     const int group_number = groups_++;  // counts lone ranks too: others may not be
-    const auto& [name, ranks, carries] = group;
-    if (ranks.size() == 1) return std::make_unique<LoneCommunicator>(name, 0, 1);
+    const auto& ranks = group.ranks;
+    if (ranks.size() == 1) return std::make_unique<LoneCommunicator>(group.name, 0, 1);
     MPI_Group all = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
     MPI_CHECK(MPI_Comm_group(MPI_COMM_WORLD, &all));
     MPI_CHECK(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members));
@@ -284,7 +284,8 @@ class MpiWorld final : public World {
     MPI_CHECK(MPI_Group_rank(members, &place));
     MPI_CHECK(MPI_Group_free(&members));
     MPI_CHECK(MPI_Group_free(&all));
-    return std::make_unique<MpiCommunicator>(name, place, static_cast<int>(ranks.size()), comm);
+    return std::make_unique<MpiCommunicator>(group.name, place, static_cast<int>(ranks.size()),
+                                             comm);
   }
 
   std::vector<std::string> exchange(const std::string& mine) override {

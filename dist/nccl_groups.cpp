@@ -16,6 +16,7 @@
 #include "core/gpu.h"
 #include "core/system/machine.h"
 #include "core/units.h"
+#include "dist/nccl_memory.h"
 
 namespace lockstep {
 namespace {
@@ -50,18 +51,28 @@ void check_nccl(int result, ncclComm* comm, const std::string& group, const char
   throw Error(why(code, comm, group, call));
 }
 
-// Calls act(comm), which makes a call of NCCL.
+NcclMeter::NcclMeter(NcclCosts& costs)
+    : costs_(costs), free_bytes_(gpu::free_bytes()), begin_(std::chrono::steady_clock::now()) {}
+
+NcclMeter::~NcclMeter() {
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin_;
+  costs_.bytes += free_bytes_ - gpu::free_bytes();
+  costs_.seconds += taken.count();
+}
+
+// Calls act(comm), which makes a call of NCCL. The first call of a kind makes connections.
 template <class Act>
-void NcclGroups::call(const Group& group, const char* name, Act&& act) {
+void NcclGroups::call(Group& group, const char* name, Act&& act) {
   const std::lock_guard lock(calls_);
   LOCKSTEP_CHECK(!aborted_, "a collective of the group '", group.name, "', which was aborted");
+  std::optional<NcclMeter> meter;
+  if (group.called.insert(name).second) meter.emplace(group.costs);
   check_nccl(act(group.comm), group.comm, group.name, name);
 }
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(int rank, int size, NcclGroups& groups, const NcclGroups::Group& group,
-                   Device device)
+  NcclCommunicator(int rank, int size, NcclGroups& groups, NcclGroups::Group& group, Device device)
       : Communicator(group.name, rank, size),
         groups_(groups),
         group_(group),
@@ -121,7 +132,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   NcclGroups& groups_;
-  const NcclGroups::Group& group_;
+  NcclGroups::Group& group_;
   Arena memory_;
   Tensor word_;
 };
@@ -138,11 +149,17 @@ NcclGroups::~NcclGroups() {
   watcher_.join();
 }
 
-std::unique_ptr<Communicator> NcclGroups::add(const GroupConfig& config, ncclComm* comm, int rank) {
-  const Group* group = nullptr;
+std::unique_ptr<Communicator> NcclGroups::add(const GroupConfig& config, ncclComm* comm, int rank,
+                                              const NcclCosts& spent) {
+  const auto ranks = static_cast<int>(config.ranks.size());
+  Group* group = nullptr;
   {
     const std::lock_guard lock(calls_);
-    group = &groups_.emplace_back(Group{config.name, comm});
+    group = &groups_.emplace_back(
+        Group{.name = config.name,
+              .comm = comm,
+              .most_bytes = nccl_group_bytes(config.group, ranks, config.domains),
+              .costs = spent});
   }
   if (config.carries != Carries::numbers)
     for (auto& block : blocks_) {
@@ -151,14 +168,34 @@ std::unique_ptr<Communicator> NcclGroups::add(const GroupConfig& config, ncclCom
         return ncclCommWindowRegister(c, block.base, static_cast<std::size_t>(block.bytes), &window,
                                       NCCL_WIN_COLL_SYMMETRIC);
       });
-      if (window != nullptr) block.windows.emplace_back(comm, window);
+      if (window == nullptr) continue;
+      block.windows.emplace_back(comm, window);
+      group->has_windows = true;
     }
-  return std::make_unique<NcclCommunicator>(rank, static_cast<int>(config.ranks.size()), *this,
-                                            *group, device_);
+  return std::make_unique<NcclCommunicator>(rank, ranks, *this, *group, device_);
+}
+
+std::string NcclGroups::costs_in_words() {
+  const auto memory = [](std::int64_t bytes) { return human_memory(static_cast<double>(bytes)); };
+  const std::lock_guard lock(calls_);
+  NcclCosts all;
+  std::int64_t most_bytes = 0;
+  std::string text;
+  for (const auto& group : groups_) {
+    all.bytes += group.costs.bytes;
+    all.seconds += group.costs.seconds;
+    most_bytes += group.most_bytes;
+    text += str(text.empty() ? "" : "; ", group.name, " ", memory(group.costs.bytes), " of ",
+                memory(group.most_bytes), ", ", human_seconds(group.costs.seconds),
+                group.has_windows ? "" : ", without windows");
+  }
+  if (text.empty()) return "";
+  return str("NCCL took ", memory(all.bytes), " of GPU memory, at most ", memory(most_bytes),
+             all.bytes > most_bytes ? " were expected" : " as expected", ", and ",
+             human_seconds(all.seconds), " to connect (", text, ")");
 }
 
 std::shared_ptr<std::byte> NcclGroups::allocate(std::int64_t bytes) {
-  LOCKSTEP_CHECK(groups_.empty(), "memory for groups that are made already");
   void* base = nullptr;
   const auto code = ncclMemAlloc(&base, static_cast<std::size_t>(bytes));
   const auto words = [](std::int64_t n) { return human_memory(static_cast<double>(n)); };

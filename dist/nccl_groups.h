@@ -2,6 +2,7 @@
 // A thread watches the groups for errors that NCCL detects later.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -9,7 +10,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -20,6 +23,25 @@ struct ncclWindow_vidmem;
 
 namespace lockstep {
 
+// GPU memory and time that NCCL took.
+struct NcclCosts {
+  std::int64_t bytes = 0;
+  double seconds = 0;
+};
+// Adds to `costs` what NCCL takes during the lifetime of this object.
+class NcclMeter {
+ public:
+  explicit NcclMeter(NcclCosts& costs);
+  NcclMeter(const NcclMeter&) = delete;
+  NcclMeter& operator=(const NcclMeter&) = delete;
+  ~NcclMeter();
+
+ private:
+  NcclCosts& costs_;
+  std::int64_t free_bytes_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
 class NcclGroups {
  public:
   using OnError = std::function<void(const std::string& why)>;
@@ -29,12 +51,14 @@ class NcclGroups {
   NcclGroups& operator=(const NcclGroups&) = delete;
   ~NcclGroups();
 
-  // Adds a group and takes ownership of `comm`, a blocking communicator. All ranks of the group add
-  // it at the same time.
-  std::unique_ptr<Communicator> add(const GroupConfig& config, ncclComm* comm, int rank);
+  // Adds a group and takes ownership of `comm`, a blocking communicator, whose split took `spent`.
+  // All ranks of the group add it at the same time.
+  std::unique_ptr<Communicator> add(const GroupConfig& config, ncclComm* comm, int rank,
+                                    const NcclCosts& spent);
 
-  // See World::allocate().
+  // See World::allocate() and World::costs_in_words().
   std::shared_ptr<std::byte> allocate(std::int64_t bytes);
+  std::string costs_in_words();
 
   // Ends what the GPUs wait for in the groups and in `all`, which may be null. Does nothing if a
   // call of NCCL hangs.
@@ -47,6 +71,10 @@ class NcclGroups {
   struct Group {
     std::string name;
     ncclComm* comm;
+    std::int64_t most_bytes;  // its memory, by dist/nccl_memory.h
+    NcclCosts costs;
+    bool has_windows = false;
+    std::set<std::string_view> called{};
   };
   struct Block {
     std::byte* base;
@@ -55,7 +83,7 @@ class NcclGroups {
   };
 
   template <class Act>
-  void call(const Group& group, const char* name, Act&& act);
+  void call(Group& group, const char* name, Act&& act);
   void release(std::byte* base) noexcept;
   void watch();
   std::optional<std::string> found();

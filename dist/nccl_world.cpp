@@ -19,6 +19,7 @@
 #include "core/log.h"
 #include "core/progress.h"
 #include "dist/nccl_groups.h"
+#include "dist/nccl_memory.h"
 
 namespace lockstep {
 namespace {
@@ -68,6 +69,7 @@ class NcclWorld final : public WorldOver {
     gpu::use(device_.index);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    config.maxCTAs = nccl_channels(Carries::numbers);
     await(ncclCommInitRankConfig(&all_, size(), id, rank(), &config), kAll, "ncclCommInitRank");
   }
 
@@ -81,9 +83,14 @@ class NcclWorld final : public WorldOver {
         count == 1 ? NCCL_SPLIT_NOCOLOR : *std::min_element(ranks.begin(), ranks.end());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
-    if (group.carries == Carries::parameters) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    config.maxCTAs = nccl_channels(group.carries);
+    if (group.carries != Carries::numbers) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
     ncclComm_t& made = made_.emplace_back(nullptr);
-    await(ncclCommSplit(all_, color, place, &made, &config), group.name, "ncclCommSplit");
+    NcclCosts spent;
+    {
+      const NcclMeter meter(spent);
+      await(ncclCommSplit(all_, color, place, &made, &config), group.name, "ncclCommSplit");
+    }
     if (count == 1) return std::make_unique<LoneCommunicator>(group.name, 0, 1);
     int members = 0, number = 0;
     check_nccl(ncclCommCount(made, &members), made, group.name, "ncclCommCount");
@@ -91,7 +98,7 @@ class NcclWorld final : public WorldOver {
     LOCKSTEP_CHECK(members == count && number == place, "the group '", group.name, "' has ",
                    members, " ranks, and rank ", rank(), " is its number ", number, ", expected ",
                    count, " and ", place, ": do all ranks make the same groups in the same order?");
-    return groups_.add(group, made, place);
+    return groups_.add(group, made, place, spent);
   }
 
   std::shared_ptr<std::byte> allocate(std::int64_t bytes) override {
@@ -100,6 +107,7 @@ class NcclWorld final : public WorldOver {
                      rank(), " ", bytes);
     return groups_.allocate(bytes);
   }
+  std::string costs_in_words() override { return groups_.costs_in_words(); }
   // Reports NCCL's words to the other ranks first, because an abort of NCCL may hang. With MPI that
   // does not return: the process ends.
   void abort(const std::string& error, int exit_code) noexcept override {
@@ -182,6 +190,7 @@ std::string nccl_in_words() {
                            "NCCL_CROSS_NIC",
                            "NCCL_NET",
                            "NCCL_NET_PLUGIN",
+                           "NCCL_PAT_ENABLE",
                            "NCCL_TUNER_PLUGIN",
                            "NCCL_TUNER_CONFIG_FILE",
                            "NCCL_TOPO_FILE",
@@ -198,6 +207,9 @@ std::unique_ptr<World> make_nccl_world(World& host, Device device,
     throw ConfigError(str(kOrder, "=", order,
                           ": collectives of several groups could deadlock; unset the variable"));
   setenv(kOrder, "1", /*overwrite=*/1);  // NCCL reads it once
+  // For groups of one rank per host PAT saves at most 1 ms of a large all-gather. It would take
+  // 160 MiB for each doubling of the hosts (dist/nccl_memory.h).
+  setenv("NCCL_PAT_ENABLE", "0", /*overwrite=*/0);
   int version = 0;
   check_nccl(ncclGetVersion(&version), nullptr, "all", "ncclGetVersion");
   if (version < kOldestVersion)

@@ -1,7 +1,6 @@
 #include "dist/volume.h"
 
 #include <algorithm>
-#include <set>
 
 #include "core/integer.h"
 
@@ -186,11 +185,8 @@ Communicator& group_of(const Comms& comms, Group group) {
 
 GroupPlace place_of(const Comms& comms, Group group, const Topology* topology) {
   const auto& ranks = group_of(comms, group).ranks();
-  if (topology == nullptr) return {.ranks = static_cast<int>(ranks.size()), .domains = 1};
-  std::set<int> domains;
-  for (const int rank : ranks)
-    domains.insert(topology->domain_of[static_cast<std::size_t>(rank)]);
-  return {.ranks = static_cast<int>(ranks.size()), .domains = static_cast<int>(domains.size())};
+  return {.ranks = static_cast<int>(ranks.size()),
+          .domains = topology == nullptr ? 1 : number_of_domains(*topology, ranks)};
 }
 
 std::vector<VolumeTerm> step_volume(const StepShape& step) {

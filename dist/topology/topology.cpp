@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "core/affinity.h"
@@ -205,6 +206,19 @@ std::vector<std::vector<int>> machines(const Topology& topology) {
     all[number].push_back(static_cast<int>(rank));
   }
   return all;
+}
+
+int smallest_domain(const Topology& topology) {
+  return static_cast<int>(std::ranges::min(topology.domains, {}, [](const Domain& domain) {
+                            return domain.ranks.size();
+                          }).ranks.size());
+}
+
+int number_of_domains(const Topology& topology, const std::vector<int>& ranks) {
+  std::set<int> domains;
+  for (const int rank : ranks)
+    domains.insert(topology.domain_of[at(rank)]);
+  return static_cast<int>(domains.size());
 }
 
 std::vector<int> host_ranks(const Topology& topology, int rank) {

@@ -65,6 +65,10 @@ std::vector<int> host_ranks(const Topology& topology, int rank);
 // Host names of the ranks: "host n1", "hosts n1, n2".
 std::string hosts_in_words(const Topology& topology, const std::vector<int>& ranks);
 
+int smallest_domain(const Topology& topology);  // its number of ranks
+// Number of domains that hold `ranks`.
+int number_of_domains(const Topology& topology, const std::vector<int>& ranks);
+
 // Log line: "16 ranks on 2 hosts; NVLink domains: 2 x 8 ranks", with a note on unknown links.
 std::string in_words(const Topology& topology);
 

@@ -141,7 +141,9 @@ Config planned_on(const Cluster& cluster, const Config& written) {
 
 MemoryRoom room_on(const Cluster& cluster, int ranks) {
   const int here = std::min(ranks, cluster.ranks_per_node);
-  MemoryRoom room{.device = Device{cluster.device}, .ranks = here};
+  MemoryRoom room{.device = Device{cluster.device},
+                  .ranks = here,
+                  .domain_ranks = cluster.hardware.domain_ranks};
   const auto each = std::max<std::int64_t>(cluster.hardware.hbm_bytes - constants_of(cluster), 0);
   const bool on_gpus = cluster.device == Device::Kind::cuda;
   const auto constants = [&](std::int64_t bytes) {
@@ -259,6 +261,7 @@ PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
     plan.memory.push_back({name(static_cast<Purpose>(i)), e.by_purpose[i]});
   if (cluster.device == Device::Kind::cpu)  // host copies use the same memory
     plan.memory.push_back({"host_copies", e.bytes.sum().pinned});
+  if (e.bytes.nccl > 0) plan.memory.push_back({"nccl", e.bytes.nccl});
   plan.memory.push_back({"constants", e.constant_bytes});
   return plan;
 }

@@ -74,11 +74,16 @@ double median_seconds(Call& call, Communicator& group, Stream& compute, Stream& 
   return all[kRounds / 2];
 }
 
-LinkTime measure_link(Communicator& group, Collective kind, Stream& compute, Stream& stream) {
+std::span<const std::int64_t> bytes_on(Device device) {
+  return device.kind == Device::Kind::cuda ? std::span<const std::int64_t>(kGpuBytes) : kBytes;
+}
+
+LinkTime measure_link(Communicator& group, Collective kind, Arena& memory, Stream& compute,
+                      Stream& stream) {
   std::vector<std::pair<double, double>> times;
-  for (const auto bytes : compute.is_cuda() ? std::span<const std::int64_t>(kGpuBytes) : kBytes) {
-    Arena arena(compute.device(), Arena::Memory::device, 8 * bytes + (1 << 20));
-    Call call(arena, group, kind, bytes);
+  for (const auto bytes : bytes_on(compute.device())) {
+    const Arena::Scope scope(memory);
+    Call call(memory, group, kind, bytes);
     const auto before = group.traffic(kind);
     const double seconds = median_seconds(call, group, compute, stream);
     const auto& after = group.traffic(kind);
@@ -133,7 +138,15 @@ LinkTime fit_link(std::vector<std::pair<double, double>> times) {
   return link;
 }
 
-LinkTimes LinkTimes::measure(Comms& comms, Stream& compute, const Topology* topology) {
+Arena LinkTimes::memory(World& world, Device device) {
+  const auto bytes = 8 * bytes_on(device).back() + (1 << 20);
+  auto memory = world.allocate(bytes);
+  return memory ? Arena(device, std::move(memory), bytes)
+                : Arena(device, Arena::Memory::device, bytes);
+}
+
+LinkTimes LinkTimes::measure(Comms& comms, Arena& memory, Stream& compute,
+                             const Topology* topology) {
   std::vector<LinkTime> links;
   std::set<std::tuple<int, int, bool>> seen;
   const auto mode = compute.is_cuda() ? Stream::Mode::immediate : Stream::Mode::queued;
@@ -148,7 +161,7 @@ LinkTimes LinkTimes::measure(Comms& comms, Stream& compute, const Topology* topo
     // others may not have.
     const bool is_new = seen.emplace(place.ranks, place.domains, is_beside).second;
     for (const auto kind : kKinds) {
-      LinkTime link = measure_link(group, kind, compute, is_beside ? beside : compute);
+      LinkTime link = measure_link(group, kind, memory, compute, is_beside ? beside : compute);
       link.domains = place.domains;
       link.beside = is_beside;
       if (is_new) links.push_back(std::move(link));

@@ -42,8 +42,11 @@ class LinkTimes {
   LinkTimes() = default;
   explicit LinkTimes(std::vector<LinkTime> links) : links_(std::move(links)) {}
 
+  // Memory that the groups of `world` which are made later send from, for measure().
+  static Arena memory(World& world, Device device);
   // Measures each kind of group of `comms` that has several ranks. A collective call.
-  static LinkTimes measure(Comms& comms, Stream& compute, const Topology* topology = nullptr);
+  static LinkTimes measure(Comms& comms, Arena& memory, Stream& compute,
+                           const Topology* topology = nullptr);
 
   // Time of a collective in a similar group; the group with the nearest number of ranks is used.
   std::optional<double> seconds(Collective kind, const GroupPlace& place, bool beside,

@@ -152,6 +152,10 @@ class Explanation {
       sum += " + host_copies";
       parts.push_back({"host_copies", real(e_.bytes.sum().pinned)});
     }
+    if (e_.bytes.nccl > 0) {
+      sum += " + nccl";
+      parts.push_back({"nccl", real(e_.bytes.nccl)});
+    }
     parts.push_back({"constants", real(e_.constant_bytes)});
     add("device_bytes", sum + " + constants", std::move(parts), real(e_.needed_bytes()), "B");
     const double element = real(bytes_per_element(c_.precision.compute));

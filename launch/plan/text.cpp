@@ -82,6 +82,7 @@ std::string memory_table(const Plan& plan) {
   if (!on_gpus)
     for (const auto& [name, bytes] : host_memory(e))
       text += row(words_of(name), memory(bytes));
+  if (e.bytes.nccl > 0) text += row("NCCL", memory(e.bytes.nccl));
   text += row("constants", memory(e.constant_bytes),
               str(e.constants_measured ? "measured" : "assumed", ": context, libraries"));
   text += row("sum", memory(e.needed_bytes()),

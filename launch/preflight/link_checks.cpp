@@ -57,7 +57,7 @@ std::vector<Received> receive_from(PreflightRank& rank,
     std::vector<int> ranks{rank.world.rank()};
     if (partner) ranks.push_back(*partner);
     std::ranges::sort(ranks);
-    const auto pair = rank.world.connect({str("pair ", round), ranks, Carries::parameters});
+    const auto pair = rank.world.connect({str("pair ", round), ranks, Carries::tensors});
     for (int root = 0; root < 2; ++root) {
       const auto rate = [&](const Tensor& part, int calls) {
         return partner ? one_way(*pair, root, part, calls, rank.compute) : 0;
@@ -202,7 +202,7 @@ LinkTimes check_collectives(PreflightRank& rank, double slowest) {
     return {};
   }
   rank.meet();
-  auto links = LinkTimes::measure(rank.comms, rank.compute, &rank.topology);
+  auto links = LinkTimes::measure(rank.comms, *rank.transfers, rank.compute, &rank.topology);
   for (const SlowestLink& link : slowest_of_ranks(rank.world, links))
     add_link(rank, link);
   return links;

@@ -133,6 +133,7 @@ void check_disks(PreflightRank& rank, const std::filesystem::path& scratch, Clus
 
 void check_model(PreflightRank& rank, const Config& config, double slowest, Cluster& cluster) {
   log_info("preflight: steps of the model");
+  rank.transfers.reset();
   auto costs = check_steps(rank, config, slowest);
   cluster.operators = std::move(costs.operators);
   cluster.wait_share = costs.wait_share;
@@ -200,6 +201,10 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
   const GpuMonitor* monitor = gpu ? &*gpu : nullptr;
   const auto counters = read_counters(monitor);
   Stream compute(options.device, "compute", Stream::Mode::immediate, options.threads);
+  const auto own_bytes_before =
+      on_gpus ? all_memory_bytes(options.device) - available_memory_bytes(options.device)
+              : resident_memory_bytes(Device{}) - file_memory_bytes();
+  Arena transfers = LinkTimes::memory(world, options.device);
   Comms comms = make_comms(world, options.mesh, &topology);
   const auto known =
       on_gpus ? expected_hardware(find_hardware(gpu::properties(options.device.index).name),
@@ -210,7 +215,8 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
                      .comms = comms,
                      .compute = compute,
                      .known = known ? &*known : nullptr,
-                     .own_bytes_before = resident_memory_bytes(Device{}) - file_memory_bytes()};
+                     .own_bytes_before = own_bytes_before,
+                     .transfers = std::move(transfers)};
   Preflight result;
   Cluster& cluster = result.cluster;
 

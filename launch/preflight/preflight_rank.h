@@ -4,10 +4,12 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/arena.h"
 #include "core/function_ref.h"
 #include "core/system/hardware.h"
 #include "dist/comms.h"
@@ -36,7 +38,10 @@ struct PreflightRank {
   Stream& compute;
   const Hardware* known;  // expected rates of the GPU; nullptr: CPU, or unknown GPU
   std::vector<Finding> findings{};
-  std::int64_t own_bytes_before = 0;  // memory of the process before all checks, without file pages
+  // Memory of the process before all checks. On a GPU, with the reserve of a run; on CPUs, without
+  // file pages.
+  std::int64_t own_bytes_before = 0;
+  std::optional<Arena> transfers{};  // memory that `comms` send from
 
   bool on_gpus() const { return compute.is_cuda(); }
   const Tolerances& tolerances() const { return tolerances_of(compute.device().kind); }

@@ -23,9 +23,9 @@ class Overlap {
   Overlap(PreflightRank& rank, Communicator& group, const MatmulShape& shape)
       : rank_(rank),
         group_(group),
-        arena_(rank.compute.device(), Arena::Memory::device, 2 * kReceived + kMiB),
-        in_(arena_.allocate("in", DType::fp32, {kReceived / 4 / group.size()})),
-        out_(arena_.allocate("out", DType::fp32, {in_.shape[0] * group.size()})),
+        scope_(*rank.transfers),
+        in_(rank.transfers->allocate("in", DType::fp32, {kReceived / 4 / group.size()})),
+        out_(rank.transfers->allocate("out", DType::fp32, {in_.shape[0] * group.size()})),
         product_(rank.compute, shape),
         beside_(rank.compute.device(), "beside",
                 rank.on_gpus() ? Stream::Mode::immediate : Stream::Mode::queued) {
@@ -95,7 +95,7 @@ class Overlap {
 
   PreflightRank& rank_;
   Communicator& group_;
-  Arena arena_;
+  Arena::Scope scope_;
   Tensor in_, out_;
   TimedMatmul product_;
   Stream beside_;

@@ -28,7 +28,9 @@ constexpr std::int64_t kMostMicroBatches = 3;  // per step: further ones would b
 
 MemoryRoom room_of(const PreflightRank& rank) {
   const auto ranks = std::ssize(host_ranks(rank.topology, rank.world.rank()));
-  return room_here(rank.compute.device(), static_cast<int>(ranks));
+  auto room = room_here(rank.compute.device(), static_cast<int>(ranks));
+  room.domain_ranks = smallest_domain(rank.topology);
+  return room;
 }
 
 // Memory of the model without copies for checkpoints. Throws ConfigError if it does not fit.
@@ -81,15 +83,11 @@ class ModelSteps {
     return all;
   }
 
-  // Memory that the process cannot use for arenas. On a GPU: all memory that is used besides the
-  // arenas, at least the reserve of a run. On CPUs: the memory before all checks, the code pages
-  // loaded since, and the buffers that write checkpoints.
+  // Memory that the process can use neither for arenas nor for NCCL. On CPUs it includes the code
+  // pages loaded since the start, and the buffers that write checkpoints.
   std::int64_t constant_bytes() const {
-    const Device device = rank_.compute.device();
-    if (!rank_.on_gpus())
-      return rank_.own_bytes_before + file_memory_bytes() + RangeWriter::kDirectBytes;
-    const auto kept = all_memory_bytes(device) - room_.gpu_bytes;
-    return std::max(resident_memory_bytes(device) - bytes_.device, kept);
+    const auto later = file_memory_bytes() + RangeWriter::kDirectBytes;
+    return rank_.own_bytes_before + (rank_.on_gpus() ? 0 : later);
   }
 
  private:

@@ -88,8 +88,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   const auto place = std::find(keys.begin(), keys.end(), key) - keys.begin();
   if (!keys.empty())
     *made = new ncclComm{splits, static_cast<int>(place), static_cast<int>(keys.size())};
-  record("ncclCommSplit %d %d %d %s", splits, color, key,
-         config->CTAPolicy == NCCL_CTA_POLICY_ZERO ? "zero" : "default");
+  record("ncclCommSplit %d %d %d %s %d", splits, color, key,
+         config->CTAPolicy == NCCL_CTA_POLICY_ZERO ? "zero" : "default", config->maxCTAs);
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {

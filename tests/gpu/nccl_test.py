@@ -136,6 +136,8 @@ def check_memory(lines):
     assert ended == registered[::-1], f"{registered} have windows, {ended} gave them back"
     beside = {line[2] for line in lines if line[1] == "ncclCommSplit" and line[3] != "-1" and line[5] == "zero"}
     assert beside <= set(registered), f"{beside} leave the processors alone, {registered} have windows"
+    kinds = {tuple(line[5:7]) for line in lines if line[1] == "ncclCommSplit"}
+    assert kinds == {("default", "1"), ("zero", "16")}, f"policies and channels of the groups: {kinds}"
     colors = {line[2]: line[3] for line in lines if line[1] == "ncclCommSplit"}
     places = collections.defaultdict(list)
     for line in lines:
@@ -156,6 +158,7 @@ def check_layout(tools, work, ranks, domains, settings):
     what = f"{ranks} ranks, domains: {domains}, {settings}"
     assert code == 0, f"{what}: ends with {code}: {said[-3000:]}"
     assert says("launch.by_nccl", version="2.") in said, said[-3000:]
+    assert re.search(pattern("launch.nccl_took"), said), said[-3000:]
     per_domain = {"one": ranks, "each": 1}.get(domains, 2)
     expected = subprocess.run([tools.rank_calls, "tiny.toml", str(ranks), str(per_domain), *settings],
                               cwd=work, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -179,7 +179,7 @@ TEST(NcclWorld, the_simulated_nccl_finds_memory_at_different_offsets) {
   const auto said = thrown(2, [](World& host) {
     const auto world = make_nccl_world(host, kGpu);
     Arena memory(kGpu, world->allocate(1 << 16), 1 << 16);
-    const auto pair = world->connect({"weights", {0, 1}, Carries::parameters});
+    const auto pair = world->connect({"weights", {0, 1}, Carries::tensors});
     Stream stream(kGpu, "test");
     const auto gather = [&] {
       pair->all_gather(memory.allocate("all", DType::fp32, {8}),

@@ -5,6 +5,7 @@
 
 #include "core/units.h"
 #include "data/loader.h"
+#include "dist/nccl_memory.h"
 #include "train/fp8_sizes.h"
 #include "train/layout.h"
 #include "train/run/run_config.h"
@@ -60,14 +61,17 @@ std::int64_t told_by(const TrainingConfig& config, Device device, int threads, i
 }
 
 // Measures a run with `config`, a variant of the configuration `c` that changes the memory.
-RunBytes measure_run(const Config& c, const TrainingConfig& config, Device device, int rank,
-                     HostStaging::Copies copies = HostStaging::Copies::none) {
+RunBytes measure_run(const Config& c, const TrainingConfig& config, const MemoryRoom& room,
+                     int rank, HostStaging::Copies copies = HostStaging::Copies::none) {
+  const Device device = room.device;
+  const bool has_nccl = device.kind == Device::Kind::cuda;
   const int threads = threads_of(c);
   const auto host_staging = told_by(config, device, threads, rank, [&](Training& training) {
     return HostStaging::bytes(state_slices(training.params(), training.optimizer()), device,
                               copies);
   });
   return {.training = measure_training(config, device, threads, rank),
+          .nccl = has_nccl ? nccl_memory_bytes(config.mesh, room.domain_ranks) : 0,
           .batches = pinned_bytes(c, config.micro_batch_sequences),
           .host_staging = host_staging,
           .copies = copies};
@@ -96,7 +100,7 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
     for (auto sequences = c.train.micro_batch; sequences >= 1; sequences /= 2) {
       if (!has_fp8_matmuls(c, sequences)) continue;
       config.micro_batch_sequences = sequences;
-      const auto bytes = measure_run(c, config, device, 0).sum();
+      const auto bytes = measure_run(c, config, room, 0).sum();
       if (room.has(bytes))
         return str("with ", changes(config, c), " it needs ", in_words(device, bytes));
     }
@@ -145,10 +149,10 @@ std::string what_would_fit(const Config& c, const MemoryRoom& room) {
 RunBytes run_bytes(const Config& c, const MemoryRoom& room, bool may_copy, int rank) {
   const auto config = training_config(c);
   if (may_copy) {
-    const auto most = measure_run(c, config, room.device, rank, HostStaging::Copies::owned);
+    const auto most = measure_run(c, config, room, rank, HostStaging::Copies::owned);
     if (room.has(most.sum())) return most;
   }
-  return measure_run(c, config, room.device, rank);
+  return measure_run(c, config, room, rank);
 }
 
 void require_room(const Config& c, const RunBytes& bytes, const MemoryRoom& room) {
@@ -169,8 +173,8 @@ Keepable keepable_blocks(const Config& c, const MemoryRoom& room, HostStaging::C
   auto most = config.model.layers;
   for (auto least = config.keep_gathered + 1; least <= most;) {
     config.keep_gathered = (least + most) / 2;
-    const auto bytes = measure_run(c, config, room.device, 0, copies).sum();
-    // Leaves memory for NCCL and for the page cache.
+    const auto bytes = measure_run(c, config, room, 0, copies).sum();
+    // Leaves memory for the page cache.
     if (room.has({bytes.device + bytes.device / 16, bytes.pinned})) {
       found = {config.keep_gathered, bytes, gathered_bytes(config, room.device, threads_of(c)),
                gathered};

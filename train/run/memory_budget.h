@@ -12,10 +12,13 @@ namespace lockstep {
 
 struct RunBytes {
   Arenas::Bytes training;
+  std::int64_t nccl = 0;          // GPU memory of NCCL's groups (dist/nccl_memory.h)
   std::int64_t batches = 0;       // host memory that loaders read ahead into
   std::int64_t host_staging = 0;  // host memory of HostStaging
   HostStaging::Copies copies = HostStaging::Copies::none;
-  Arenas::Bytes sum() const { return {training.device, training.pinned + batches + host_staging}; }
+  Arenas::Bytes sum() const {
+    return {training.device + nccl, training.pinned + batches + host_staging};
+  }
 };
 // The memory that rank `rank` needs. If `may_copy` and they fit, it includes checkpoint staging
 // copies, whose size depends on what the rank saves.

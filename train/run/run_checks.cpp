@@ -84,7 +84,7 @@ void check_fp8(const Config& c, const Stream& compute) {
 }  // namespace
 
 RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
-                         const std::string& others) {
+                         const Topology* topology, const std::string& others) {
   const auto& m = config.model;
   log_info(name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))),
            " parameters, ", m.layers, m.layers == 1 ? " layer, width " : " layers, width ", m.width,
@@ -92,7 +92,8 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
            config.precision.fp8 == Fp8Matmuls::off ? "" : " and fp8", " on ",
            name_of_device(compute));
   check_fp8(config, compute);
-  const auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
+  auto room = room_here(compute.device(), static_cast<int>(ranks_here(world).size()), others);
+  if (topology != nullptr) room.domain_ranks = smallest_domain(*topology);
   auto bytes = run_bytes(config, room, /*may_copy=*/true, world.rank());
   require_room(config, bytes, room);
   // No rank allocates while another still checks the free memory. All ranks stage copies, or none.
@@ -107,6 +108,7 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
   const bool on_gpu = compute.is_cuda();
   log_info("memory: ", words(bytes.training.device), world.size() > 1 ? " per rank" : "",
            " for weights, optimizer and activations",
+           bytes.nccl > 0 ? str(", ", words(bytes.nccl), " for NCCL") : "",
            on_gpu   ? str(", ", words(bytes.sum().pinned), " of host memory")
            : copies ? str(", ", words(bytes.host_staging), " for a checkpoint staging copy")
                     : "",

@@ -14,7 +14,7 @@ namespace lockstep {
 // Logs the model and its memory before the allocation, which takes seconds if it is large. Throws
 // ConfigError if the memory is too small. `others`: see room_here.
 RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
-                         const std::string& others);
+                         const Topology* topology, const std::string& others);
 
 // Checks that all ranks read the same data. Collective. `held_out` is data.validation, or null.
 // Throws ConfigError if the data differ between ranks, or if `held_out` and the training data have

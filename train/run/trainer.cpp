@@ -66,7 +66,7 @@ class Trainer {
   StepRunner& runner_;
   CheckpointLoop saves_{run_};
   std::unique_ptr<StepObserver> observer_;  // may be absent
-  bool measured_peak_again_ = false;
+  bool measured_peak_again_ = false, told_costs_ = false;
   // Results of the last reported step, which its checkpoint stores.
   std::optional<double> validation_loss_;
   std::optional<std::uint64_t> weight_hash_;
@@ -94,8 +94,8 @@ int train(const TrainOptions& options, const RunRanks& ranks) {
   const RunConfig config =
       settle(options.config, sources.training.row_kind(), host.stream, host.world);
   // Each rank has enough memory, or throws. All ranks stage checkpoints in a copy, or none does.
-  const RunBytes bytes =
-      announced_bytes(config, host.stream, host.world, host.gpu ? host.gpu->others() : "");
+  const RunBytes bytes = announced_bytes(config, host.stream, host.world, host.topology,
+                                         host.gpu ? host.gpu->others() : "");
   // Ranks compare the data.
   check_data(config, sources.training, sources.held_out ? &sources.held_out->dataset(0) : nullptr,
              host.world);
@@ -246,6 +246,8 @@ StepReport Trainer::finish(const StepRunner::Enqueued& enqueued) {
   StepReport report = make_report(enqueued);
   show(report, enqueued.due);
   check_skipped(report);
+  if (!std::exchange(told_costs_, true))
+    if (const auto costs = run_.host.world.costs_in_words(); !costs.empty()) log_info(costs);
   return report;
 }
 

@@ -428,7 +428,29 @@ TEST(Estimate, missing_bytes_include_constants_beyond_the_memory) {
   cluster.constant_bytes = 90'000'000'000;
   const auto found = estimate(small_run(8), cluster);
   EXPECT_EQ(found.missing_bytes(),
-            found.bytes.training.device + cluster.constant_bytes - cluster.hardware.hbm_bytes);
+            found.bytes.sum().device + cluster.constant_bytes - cluster.hardware.hbm_bytes);
+}
+
+// 292 MiB by tests/dist/nccl_memory_test.cpp. Ranks on CPUs, and a single rank, have no NCCL.
+TEST(Estimate, memory_has_a_part_for_nccl) {
+  const auto eight = estimate(small_run(8), h100s(1));
+  EXPECT_EQ(eight.bytes.nccl, std::int64_t{292} << 20);
+  EXPECT_EQ(eight.needed_bytes(),
+            eight.bytes.training.device + eight.bytes.nccl + eight.constant_bytes);
+  EXPECT_EQ(estimate(small_run(1), h100s(1)).bytes.nccl, 0);
+  EXPECT_EQ(estimate(small_run(8), processors(8)).bytes.nccl, 0);
+}
+
+// A GPU that has memory for all but NCCL.
+TEST(Estimate, a_run_without_memory_for_nccl_does_not_fit) {
+  Cluster cluster = h100s(1);
+  const auto whole = estimate(small_run(8), cluster);
+  cluster.hardware.hbm_bytes = whole.needed_bytes();
+  EXPECT_TRUE(estimate(small_run(8), cluster).fits());
+  cluster.hardware.hbm_bytes -= 1;
+  const auto tight = estimate(small_run(8), cluster);
+  EXPECT_FALSE(tight.fits());
+  EXPECT_EQ(tight.missing_bytes(), 1);
 }
 
 // docs/parallelism.md: 2 + 4 bytes for each weight, and 12 for each weight of the rank's part.

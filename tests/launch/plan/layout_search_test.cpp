@@ -219,8 +219,9 @@ TEST(LayoutSearch, offloads_only_what_is_needed_and_fits_into_host_memory) {
   tight.train.offload_optimizer = true;
   Cluster cluster = h100s(1);
   cluster.constant_bytes = 1;
-  const auto needed = estimate(tight, cluster).bytes.training;
-  cluster.hardware.hbm_bytes = needed.device + needed.device / 50;
+  const auto bytes = estimate(tight, cluster).bytes;
+  const auto needed = bytes.training;
+  cluster.hardware.hbm_bytes = bytes.sum().device + needed.device / 50;
   const auto open = search_layouts(config, cluster, 2);
   ASSERT_FALSE(open.best.empty());
   EXPECT_TRUE(open.best.front().config.train.offload_optimizer);

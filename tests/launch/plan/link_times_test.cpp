@@ -96,8 +96,9 @@ TEST(LinkTimes, are_measured_between_ranks_and_read_back_as_written) {
   std::vector<LinkTimes> measured(4);
   run_thread_ranks(4, [&](World& world) {
     Stream compute(Device{}, "compute");
+    Arena memory = LinkTimes::memory(world, Device{});
     Comms comms = make_comms(world, mesh);
-    measured[static_cast<std::size_t>(world.rank())] = LinkTimes::measure(comms, compute);
+    measured[static_cast<std::size_t>(world.rank())] = LinkTimes::measure(comms, memory, compute);
   });
   // Three kinds each: four and two ranks on the compute stream, and two ranks beside it.
   for (const auto& times : measured) {

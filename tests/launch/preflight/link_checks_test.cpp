@@ -81,7 +81,7 @@ TEST(LinkChecks, all_groups_on_hosts_of_unequal_size_are_measured) {
   const Topology topology = renumbered(launched, placement(mesh, launched));
   std::vector<std::size_t> measured(8);
   on_ranks(topology, mesh, [&](PreflightRank& rank) {
-    const auto links = LinkTimes::measure(rank.comms, rank.compute, &topology);
+    const auto links = LinkTimes::measure(rank.comms, *rank.transfers, rank.compute, &topology);
     measured[static_cast<std::size_t>(rank.world.rank())] = links.links().size();
   });
   EXPECT_NE(measured[0], measured[4]) << "they see other groups";

@@ -40,7 +40,8 @@ struct LoneRank {
   LoneWorld world;
   Topology topology;
   Comms comms = make_comms();
-  PreflightRank rank{world, topology, comms, compute, nullptr, {}};
+  PreflightRank rank{world,   topology, comms, compute,
+                     nullptr, {},       0,     LinkTimes::memory(world, Device{})};
 };
 
 // Calls act(rank) on each rank of `topology`, each in its own thread. Returns their findings.
@@ -51,7 +52,8 @@ inline std::vector<std::vector<Finding>> on_ranks(const Topology& topology, cons
   run_thread_ranks(mesh.world(), [&](World& world) {
     Stream compute(Device{}, "compute");
     Comms comms = make_comms(world, mesh, &topology);
-    PreflightRank rank{world, topology, comms, compute, known, {}};
+    PreflightRank rank{world, topology, comms, compute,
+                       known, {},       0,     LinkTimes::memory(world, Device{})};
     act(rank);
     found[static_cast<std::size_t>(world.rank())] = rank.findings;
   });

@@ -25,8 +25,9 @@ struct ncclUniqueId {
 struct ncclConfig_t {
   int blocking;
   int CTAPolicy;
+  int maxCTAs;
 };
-#define NCCL_CONFIG_INITIALIZER (ncclConfig_t{1, 0})
+#define NCCL_CONFIG_INITIALIZER (ncclConfig_t{1, 0, 0})
 #define NCCL_CTA_POLICY_ZERO 2
 struct ncclWindow_vidmem;
 using ncclWindow_t = ncclWindow_vidmem*;

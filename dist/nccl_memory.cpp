@@ -1,0 +1,92 @@
+#include "dist/nccl_memory.h"
+
+#include <algorithm>
+
+#include "core/integer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+// NCCL allocates by cuMemCreate, in multiples of this.
+constexpr std::int64_t kGranule = 2 * kMiB;
+// Tables of a channel: its peers (608 bytes for each rank), pointers to them, and the ring.
+constexpr std::int64_t kPeerBytes = 608;
+// Further allocations of a group: its description, the windows, NVLS credits, copy engines.
+constexpr std::int64_t kOtherGranules = 8;
+// Buffers of a connection for the three protocols: 4 + 4.7 + 0.5 MiB. A peer inside the domain has
+// them at the receiver, and a granule at the sender. A peer in another domain has them on both.
+constexpr std::int64_t kBuffers = 10 * kMiB, kFromPeer = kBuffers, kToPeer = kGranule;
+// Channels that NCCL makes for each NIC in a group that spans domains.
+constexpr int kChannelsOfNic = 4;
+constexpr int kMostChannels = 16;
+// Messages to other domains share buffers of 16 chunks for each channel, in each direction.
+constexpr std::int64_t kMessageBuffers = 2 * 16 * (kMiB / 8);
+// All-reduces of a few bytes go by a tree, with one neighbor inside and three in other domains.
+constexpr std::int64_t kTreeInside = 2, kTreeAcross = 3;
+
+std::int64_t tables(int channels, std::int64_t ranks) {
+  return channels * (round_up(ranks * kPeerBytes, kGranule) + 2 * kGranule) +
+         kOtherGranules * kGranule;
+}
+
+}  // namespace
+
+int nccl_channels(Carries carries) {
+  return carries == Carries::numbers ? 1 : kMostChannels;
+}
+
+std::int64_t nccl_group_bytes(Group group, int ranks, int domains) {
+  if (ranks == 1) return 0;
+  const bool across = domains > 1;
+  const auto inside = static_cast<int>(divide_up(ranks, domains));
+  const bool has_one = group == Group::all || group == Group::other;
+  const int channels = std::min(nccl_channels(has_one ? Carries::numbers : Carries::tensors),
+                                across ? kChannelsOfNic * inside : kMostChannels);
+  const auto own = tables(channels, ranks);
+  switch (group) {
+    case Group::other: return own;  // makes no call
+    case Group::all:
+      return own + kTreeInside * (kFromPeer + kToPeer) + (across ? kTreeAcross * 2 * kBuffers : 0);
+    case Group::tensor:
+    case Group::shard_inside:
+    case Group::replicate_inside: return own;
+    case Group::shard_across:
+    case Group::replicate_across: return own + channels * kMessageBuffers;
+    case Group::gathers:
+    case Group::replicate: {  // a ring, whose last rank in a domain sends to another one
+      const auto leaving = divide_up(channels, inside) * (kBuffers - kToPeer);
+      return own + (across ? channels * (kFromPeer + kToPeer) + leaving : 0);
+    }
+  }
+  return own;
+}
+
+std::int64_t nccl_memory_bytes(const Mesh& mesh, int domain_ranks) {
+  const int world = mesh.world();
+  if (world == 1) return 0;
+  const auto domains_of = [&](int ranks, int neighbors) {  // ranks that are `neighbors` apart
+    const int inside = std::clamp(domain_ranks / neighbors, 1, ranks);
+    return static_cast<int>(divide_up(ranks, inside));
+  };
+  std::int64_t bytes = 0;
+  const auto add = [&](Group group, int ranks, int domains) {
+    bytes += nccl_group_bytes(group, ranks, domains);
+  };
+  const auto add_levels = [&](Group whole, Group inside, Group across, int ranks, int neighbors) {
+    const int domains = domains_of(ranks, neighbors);
+    add(whole, ranks, domains);
+    add(inside, static_cast<int>(divide_up(ranks, domains)), 1);
+    add(across, domains, domains);
+  };
+  add(Group::other, world, domains_of(world, 1));
+  add(Group::all, world, domains_of(world, 1));
+  add(Group::tensor, mesh.tensor, 1);
+  add_levels(Group::gathers, Group::shard_inside, Group::shard_across, mesh.shard, mesh.tensor);
+  add_levels(Group::replicate, Group::replicate_inside, Group::replicate_across, mesh.replicate,
+             mesh.tensor * mesh.shard);
+  return bytes;
+}
+
+}  // namespace lockstep
