@@ -41,10 +41,7 @@ double CallTimes::compute_beside(const Op& op) const {
   if (op.kind != Op::Kind::collective || op.is_nothing()) return 1;
   if (measured > 0) return measured;
   const auto place = program_.place_of(op.group);
-  const double lost = gpu_prices_.lost_share({.kind = collective_of(op),
-                                              .bytes = static_cast<double>(op.bytes),
-                                              .ranks = place.ranks,
-                                              .inside = place.inside()});
+  const double lost = gpu_prices_.lost_share(collective_call(op, place.inside()));
   return 1 / (1 - std::min(lost, kMostLost));
 }
 

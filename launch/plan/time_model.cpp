@@ -26,7 +26,9 @@ constexpr double kHeadExponent = 0.0819;  // exponent of (head size / 128), belo
 
 // Collectives: NCCL's tuner.
 constexpr double kCallSeconds = 8.4e-6, kHopSeconds = 3.4e-6, kTreeHopSeconds = 4e-6;
-constexpr double kAllToAllShare = 0.8;  // of NVLink's bus bandwidth
+constexpr double kAllToAllShare = 0.8;  // of NVLink's bus bandwidth, by kernels
+constexpr double kPeerSeconds =
+    2e-6;  // of the host's proxy, for each peer in another domain; assumed
 // Cost of a waiting collective to compute, relative to one at NVLink speed: it holds 16 of the 132
 // multiprocessors of an H100.
 constexpr double kWaiting = 0.18;
@@ -83,6 +85,17 @@ Collective collective_of(const Op& op) {
   LOCKSTEP_FAIL("unknown collective '", op.name, "'");
 }
 
+CollectiveCall collective_call(const Op& op, int inside) {
+  const auto kind = collective_of(op);
+  const bool moves_only = kind == Collective::all_gather || kind == Collective::all_to_all;
+  const bool is_large = op.group != Group::all && op.group != Group::other;
+  return {.kind = kind,
+          .bytes = static_cast<double>(op.bytes),
+          .ranks = op.ranks,
+          .inside = inside,
+          .by_copy_engines = moves_only && is_large && inside >= op.ranks};
+}
+
 Arithmetic arithmetic_of(DType dtype) {
   if (dtype == DType::fp32) return Arithmetic::fp32;
   if (dtype == DType::bf16) return Arithmetic::bf16;
@@ -106,8 +119,7 @@ double TimeModel::seconds(const Op& op, int inside) const {
     case Op::Kind::attention: return attention_seconds(attention_of(op));
     case Op::Kind::memory: return memory_seconds(bytes);
     case Op::Kind::transfer: return transfer_seconds(bytes);
-    case Op::Kind::collective:
-      return collective_seconds({collective_of(op), bytes, op.ranks, inside});
+    case Op::Kind::collective: return collective_seconds(collective_call(op, inside));
   }
   LOCKSTEP_FAIL(op.name, " has no kind");
 }
@@ -187,6 +199,13 @@ double TimeModel::all_reduce_seconds(double bytes, int ranks, int inside,
          2 * bytes * (ranks - 1) / ranks / r.bytes_per_second;
 }
 
+double TimeModel::latency_seconds(const CollectiveCall& call) const {
+  if (call.kind != Collective::all_to_all) return ring(call.ranks, call.inside).latency_seconds;
+  const int inside = std::clamp(call.inside, 1, call.ranks), others = call.ranks - inside;
+  return kCallSeconds + (inside - 1) * kHopSeconds +
+         (others > 0 ? engine_.node_hop_seconds + others * kPeerSeconds : 0);
+}
+
 double TimeModel::received_per_second(const CollectiveCall& call) const {
   const double nvlink = hardware_.nvlink_bytes_per_second;
   const double adapter = hardware_.nic_bytes_per_second;
@@ -200,7 +219,8 @@ double TimeModel::received_per_second(const CollectiveCall& call) const {
       // concurrently with data from its own domain.
       const int inside = std::clamp(call.inside, 1, call.ranks);
       const double across = static_cast<double>(call.ranks - inside) / (call.ranks - 1);
-      const double own = inside > 1 ? (1 - across) / (kAllToAllShare * nvlink) : 0;
+      const double share = call.by_copy_engines ? 1 : kAllToAllShare;
+      const double own = inside > 1 ? (1 - across) / (share * nvlink) : 0;
       return 1 / std::max(own, across / (adapter * engine_.network));
     }
     case Collective::send:
@@ -267,7 +287,7 @@ Formula TimeModel::explain_attention(const Op& op) const {
 }
 
 Formula TimeModel::explain_collective(const Op& op, int inside) const {
-  const CollectiveCall call{collective_of(op), static_cast<double>(op.bytes), op.ranks, inside};
+  const auto call = collective_call(op, inside);
   const double moving = call.bytes / received_per_second(call);
   return {.text = "latency_seconds + bytes / received_per_second",
           .inputs = {{"ranks", static_cast<double>(call.ranks)},
@@ -278,14 +298,14 @@ Formula TimeModel::explain_collective(const Op& op, int inside) const {
 }
 
 double TimeModel::lost_share(const CollectiveCall& call) const {
-  if (call.ranks <= 1 || hardware_.nvlink_bytes_per_second == 0) return 0;
+  if (call.ranks <= 1 || hardware_.nvlink_bytes_per_second == 0 || call.by_copy_engines) return 0;
   const double rate = call.bytes / collective_seconds(call);
   return hardware_.slowdown * std::max(rate / hardware_.nvlink_bytes_per_second, kWaiting);
 }
 
 double TimeModel::collective_seconds(const CollectiveCall& call) const {
   if (call.ranks <= 1) return 0;
-  const double latency = ring(call.ranks, call.inside).latency_seconds;
+  const double latency = latency_seconds(call);
   const double moving = call.bytes / received_per_second(call);
   switch (call.kind) {
     case Collective::all_gather:

@@ -62,9 +62,12 @@ struct CollectiveCall {
   Collective kind = Collective::all_gather;
   double bytes = 0;  // received, as Communicator counts them
   int ranks = 1, inside = 1;
+  bool by_copy_engines = false;  // takes no multiprocessors
 };
 
 Collective collective_of(const Op& op);
+// The collective `op` of this engine's groups (dist/nccl_groups.cpp).
+CollectiveCall collective_call(const Op& op, int inside);
 
 class TimeModel {
  public:
@@ -88,11 +91,13 @@ class TimeModel {
   double memory_seconds(double bytes) const;
   double transfer_seconds(double bytes) const;
   double collective_seconds(const CollectiveCall& call) const;
+  // Time of a call without bytes. An all-to-all pays for each peer, other calls for a ring.
+  double latency_seconds(const CollectiveCall& call) const;
   // Bytes per second that a rank receives during the transfer.
   double received_per_second(const CollectiveCall& call) const;
   // Share of the time of a concurrent collective that compute loses: to the received bytes, and to
   // the multiprocessors that wait for data. The loss per call falls with a faster network. It is 0
-  // for a GPU without NVLink.
+  // for a GPU without NVLink, and for copy engines.
   double lost_share(const CollectiveCall& call) const;
 
   // A ring of `ranks` ranks with `inside` of them in each NVLink domain. It enters a domain only

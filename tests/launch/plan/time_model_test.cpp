@@ -390,6 +390,34 @@ TEST(TimeModel, the_lost_share_of_compute_depends_on_bytes_and_latency) {
   EXPECT_EQ(lost(Collective::all_gather, large, 16, 1), hardware.slowdown * 0.18);
 }
 
+// docs/planning.md. Each peer in another domain costs 2 us, and a ring would cost 14 us a domain.
+TEST(TimeModel, an_all_to_all_pays_for_each_peer) {
+  const TimeModel time_model(*find_hardware("NVIDIA H100"));
+  const auto latency = [&](int ranks, int inside) {
+    return time_model.latency_seconds(
+        {.kind = Collective::all_to_all, .bytes = 1, .ranks = ranks, .inside = inside});
+  };
+  EXPECT_DOUBLE_EQ(latency(64, 8), 158.2e-6);
+  EXPECT_DOUBLE_EQ(latency(128, 1), (8.4 + 14 + 127 * 2) * 1e-6);
+  EXPECT_DOUBLE_EQ(latency(8, 8), (8.4 + 7 * 3.4) * 1e-6);
+}
+
+TEST(TimeModel, copy_engines_move_large_data_inside_a_domain) {
+  const TimeModel time_model(*find_hardware("NVIDIA H100"));
+  const auto lost = [&](Collective kind, Group group, int inside) {
+    Op op = op_of(Op::Kind::collective, name(kind), 1 << 30);
+    op.group = group;
+    op.ranks = 8;
+    return time_model.lost_share(collective_call(op, inside));
+  };
+  for (const auto kind : {Collective::all_gather, Collective::all_to_all}) {
+    EXPECT_EQ(lost(kind, Group::gathers, 8), 0);
+    EXPECT_GT(lost(kind, Group::gathers, 4), 0) << "it spans two domains";
+    EXPECT_GT(lost(kind, Group::all, 8), 0) << "its memory has no window";
+  }
+  EXPECT_GT(lost(Collective::all_reduce, Group::tensor, 8), 0) << "kernels add";
+}
+
 TEST(TimeModel, the_compute_lost_to_a_call_falls_with_a_faster_network) {
   Hardware hardware = *find_hardware("NVIDIA H100");
   for (const auto kind : {Collective::all_gather, Collective::all_to_all, Collective::all_reduce})
