@@ -246,9 +246,16 @@ void ParamStore::weights_changed(Stream& stream) {
   if (weight_absmax()) comms_.all->all_reduce(weight_absmax(), ReduceOp::max, stream);
   ++version_;
   changed_ = stream.record();
+  // The fp8 copies of all units need the largest magnitudes, which have just been found.
+  first_units_ = weight_absmax() ? 0 : std::exchange(first_units_of_change_, 0);
   if (shard_ranks_ > 1) return;  // with several ranks, fp8 copies are made after each all-gather
   for (const auto& shard : shards_)
     fp8_.quantize(stream, shard.unit, shard.weight);
+}
+
+void ParamStore::first_weights_changed(Stream& stream, int units) {
+  first_changed_ = stream.record();
+  first_units_of_change_ = units;
 }
 
 void ParamStore::find_absmax(Stream& stream) {
@@ -273,7 +280,7 @@ void ParamStore::prefetch(int unit) {
   if (buffer.unit == unit && buffer.version == version_) return;
   LOCKSTEP_CHECK(buffer.users == 0, "unit ", layout_.name(unit), " is gathered while unit ",
                  layout_.name(buffer.unit), " is in use");
-  gathers_->wait(changed_);
+  gathers_->wait(unit < first_units_ ? first_changed_ : changed_);
   gathers_->wait(buffer.done);
   const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(unit));
   const Timeline::Span span(*gathers_, layout_.name(unit), "unit");
@@ -376,17 +383,36 @@ void ParamStore::reduce(int unit, Stream& compute, bool last) {
   const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(unit));
   scatters_->wait(compute.record());
   const Timeline::Span span(*scatters_, layout_.name(unit), "unit");
-  const ReduceRing::Streams streams{*scatters_, across_ ? *across_ : *scatters_};
-  if (shard_ranks_ > 1) ring_.reduce_scatter(streams, comms_.shard, shard.grad, whole, each);
+  if (shard_ranks_ > 1)
+    ring_.reduce_scatter(reduction_streams(), comms_.shard, shard.grad, whole, each);
   if (each) {
     scatters_->enqueue([whole](Stream& stream) { fill(stream, whole, 0.0f); });
     buffer.done = scatters_->record();
   }
-  if (last && comms_.replicate.size() > 1) ring_.all_reduce(streams, comms_.replicate, shard.grad);
+  if (last && comms_.replicate.size() > 1) add_to_bucket(unit);
+}
+
+// Backward completes units in reverse order. Gradients of neighbors lie side by side, except if
+// ranks keep whole gradients and own a part of each.
+void ParamStore::add_to_bucket(int unit) {
+  const Tensor grad = shard_of(unit).grad;
+  const bool extends =
+      bucket_ && unit + 1 == bucket_unit_ && grad.data + grad.bytes() == bucket_.data;
+  if (bucket_ && !extends) sum_bucket();
+  const auto elements = grad.elements() + (extends ? bucket_.elements() : 0);
+  bucket_ = {grad.data, {elements}, grad.dtype, grad.device};
+  bucket_unit_ = unit;
+  if (elements >= ReduceRing::bucket_elements(comms_.replicate.size())) sum_bucket();
+}
+
+void ParamStore::sum_bucket() {
+  const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(bucket_unit_));
+  ring_.all_reduce(reduction_streams(), comms_.replicate, std::exchange(bucket_, {}));
 }
 
 void ParamStore::finish_backward(Stream& compute) {
   LOCKSTEP_CHECK(saw_last_ || !scatters_, "the step has no last micro-batch");
+  if (bucket_) sum_bucket();
   if (scatters_) {
     const Trace::Span span(compute, comms_.replicate.size() > 1 ? Component::communication_replicate
                                                                 : Component::communication_shard);

@@ -84,6 +84,9 @@ class ParamStore {
   // of weight_absmax(). It finds the largest magnitudes over all ranks, makes the fp8 copies, and
   // marks gathered weights as stale.
   void weights_changed(Stream& stream);
+  // Before weights_changed(): the weights of the first `units` units are written. Their all-gathers
+  // may begin while the others are written.
+  void first_weights_changed(Stream& stream, int units);
   // Largest magnitudes of the weights that have fp8 copies with one scale per tensor: [G] fp32, one
   // per stacked group. The code that writes weights sets them to the values of its shard.
   // weight_absmax(id) is [1], the value of the parameter's group. Both are absent otherwise.
@@ -171,6 +174,10 @@ class ParamStore {
   std::vector<Keep> keeps(bool shared) const;
   void add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
                    Stream& stream, const char* what, DType dtype, const std::vector<Keep>& keeps);
+  // Adds a unit to the bucket of units whose gradients are summed over replicas together.
+  void add_to_bucket(int unit);
+  void sum_bucket();
+  ReduceRing::Streams reduction_streams() { return {*scatters_, across_ ? *across_ : *scatters_}; }
   void allocate_fp8(Arena& arena);
   void find_absmax(Stream& stream);
   void draw(Stream& stream, std::uint64_t seed, const ParamShard& shard, Tensor flat) const;
@@ -189,7 +196,11 @@ class ParamStore {
   std::vector<ParamShard> shards_;
   std::vector<Buffer> weight_buffers_, grad_buffers_;
   ReduceRing ring_;
-  Event changed_;  // recorded after the last change of the shards' weights
+  Tensor bucket_;        // gradients of neighboring units, or absent
+  int bucket_unit_ = 0;  // the first of them
+  // Recorded after the last change of the shards' weights, and of those of the first units.
+  Event changed_, first_changed_;
+  int first_units_ = 0, first_units_of_change_ = 0;  // of first_changed_; of a change in progress
   std::int64_t version_ = 0;
   bool saw_last_ = false;  // whether the step's last micro-batch was reduced
 };

@@ -32,6 +32,9 @@ class ReduceRing {
   // Bytes of the ring for sums over `ranks` ranks.
   static std::int64_t memory_bytes(std::int64_t ranks, std::int64_t elements,
                                    std::int64_t small_bytes = kSmallBytes);
+  // Least elements of a sum over `ranks` replicas, if more are ready soon. The latency of a call
+  // grows with the ranks, and so does this.
+  static std::int64_t bucket_elements(std::int64_t ranks) { return ranks * (64 << 10); }
   // Number of the n elements per rank that are summed at once, over domains of `inside` ranks each.
   static std::int64_t chunk(DType wire, std::int64_t inside, std::int64_t domains, std::int64_t n,
                             std::int64_t memory_bytes);

@@ -126,13 +126,19 @@ void add_gradients(Terms& terms, const StepShape& s) {
   };
   auto shard = sums_over(q.d, s.shard_inside), replicate = sums_over(q.r, s.replicate_inside);
   Communicator::Traffic gathered;
-  for (const auto& unit : s.units) {
-    const auto n = unit.elements / q.d;
-    if (q.d > 1) shard.add(n, reduces_each_micro_batch(s.sharding) ? q.m : 1);
+  const bool each = reduces_each_micro_batch(s.sharding);
+  const auto least = each || q.d == 1 ? ReduceRing::bucket_elements(q.r) : 1;
+  std::int64_t bucket = 0;  // elements
+  for (auto unit = s.units.rbegin(); unit != s.units.rend(); ++unit) {
+    const auto n = unit->elements / q.d;
+    if (q.d > 1) shard.add(n, each ? q.m : 1);
     if (q.r == 1) continue;
-    replicate.add(n / q.r, 1);
+    bucket += n;
+    if (bucket < least && unit + 1 != s.units.rend()) continue;
+    replicate.add(bucket / q.r, 1);
     ++gathered.calls;
-    gathered.bytes += (q.r - 1) * (n / q.r) * kFp32Bytes;
+    gathered.bytes += (q.r - 1) * (bucket / q.r) * kFp32Bytes;
+    bucket = 0;
   }
   const auto add = [&](const char* name, Group inside, Group across, const Sums& sums) {
     terms.add(name, inside, Collective::all_to_all, sums.inside);

@@ -29,9 +29,10 @@ void Optimizer::allocate(Arena& arena, Stream& stream, Arena* offloaded) {
   control_ = zeros(arena, "adamw_control", DType::fp32, {5});
   squares_ = zeros(arena, "gradient_squares", DType::fp32, {1});
   if (offloaded != nullptr) return make_ring(arena, stream);
-  runs_.resize(1);
+  const bool are_gathered = params_.comms().gathers->size() > 1;
+  runs_.resize(are_gathered && state_.size() > kFirstUnits ? 2 : 1);
   for (std::size_t s = 0; s < state_.size(); ++s)
-    add_runs(runs_.front(), params_.shards()[s], 0, state_[s]);
+    add_runs(s < kFirstUnits ? runs_.front() : runs_.back(), params_.shards()[s], 0, state_[s]);
 }
 
 // Elements that several ranks hold count once. A shard begins with the elements that tensor ranks
@@ -103,10 +104,15 @@ void Optimizer::step(Stream& stream, Arena& scratch, const Step& step) {
   const auto update = [&](std::size_t i) {
     adamw_update(stream, runs_[i], scalars, config_.adamw);
   };
-  if (ring_)
+  if (ring_) {
     ring_->update(stream, update);
-  else
+  } else {
     update(0);
+    if (runs_.size() > 1) {
+      params_.first_weights_changed(stream, kFirstUnits);
+      update(1);
+    }
+  }
   params_.weights_changed(stream);
 }
 

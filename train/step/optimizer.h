@@ -22,6 +22,7 @@ inline AdamWDecision read_control(ConstTensor control) {
 
 class Optimizer {
  public:
+  static constexpr int kFirstUnits = 2;  // embedding and first block
   struct Config {
     AdamWConfig adamw;            // decays all weights except norms and biases
     DType moments = DType::fp32;  // or bf16, rounded stochastically
@@ -62,7 +63,9 @@ class Optimizer {
   ParamStore& params_;
   Config config_;
   std::vector<AdamWState> state_;
-  std::vector<std::vector<AdamWRun>> runs_;  // groups updated together: all, or one per chunk
+  // Groups updated together: the first units, whose all-gathers the next step needs first, and the
+  // others; or one per chunk of the ring.
+  std::vector<std::vector<AdamWRun>> runs_;
   std::optional<OptimizerRing> ring_;
   std::vector<ConstTensor> grads_;
   Tensor updates_, control_, squares_;

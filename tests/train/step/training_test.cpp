@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <limits>
+#include <map>
 
 #include "tests/model/reference_model.h"
 #include "tests/train/training_rig.h"
+#include "train/step/batch_shape.h"
 
 namespace lockstep::testing::training_test {
 
@@ -210,6 +212,43 @@ TEST(Training, memory_use_equals_the_measured_bytes) {
     config.recompute = recompute;
     expect_the_measured_bytes_are_used(config);
   }
+}
+
+// In step 2 the all-gathers of the embedding and of the first block wait only for their own update,
+// the first of two. That of the second block waits for both.
+TEST(Training, the_first_all_gathers_overlap_the_optimizer) {
+  auto config = tiny();
+  config.model.layers = 4;
+  config.mesh = {.shard = 4};
+  Stream compute(Device{}, "compute", Stream::Mode::measuring, 1);
+  OpLog log;
+  compute.set_op_log(&log);
+  compute.record();  // makes it the first stream of the log
+  Arenas arenas = Arenas::measure(Device{});
+  LoneWorld one_of_all(0, 4);
+  Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
+  const Batch batch = batch_shape(config.micro_batch_sequences, config.sequence_length);
+  training.begin_step(1, 0);
+  training.micro_step(batch, true);
+  log.clear();
+  training.finish_step();
+  training.begin_step(2, 0);
+  training.micro_step(batch, true);
+  std::map<std::int64_t, int> after;  // event -> updates before it
+  std::vector<int> waited;            // of each all-gather: updates that it waits for
+  int done = 0, wait = 0;
+  for (const auto& entry : log.entries()) {
+    const bool is_gathers = log.streams()[entry.stream] == "gathers";
+    if (entry.what == OpLog::What::op && std::string_view(entry.op.name) == "adamw_update") ++done;
+    if (entry.what == OpLog::What::record) after[entry.event] = done;
+    if (entry.what == OpLog::What::wait && is_gathers) wait = std::max(wait, after[entry.event]);
+    if (entry.what == OpLog::What::op && is_gathers) waited.push_back(wait);
+  }
+  ASSERT_EQ(done, 2);
+  ASSERT_GE(waited.size(), 3u);
+  EXPECT_EQ(waited[0], 1);
+  EXPECT_EQ(waited[1], 1);
+  EXPECT_EQ(waited[2], 2);
 }
 
 }  // namespace lockstep::testing::training_test
