@@ -49,6 +49,7 @@ Component component_of(Group group) {
     case Group::other: return Component::communication_ranks;
     case Group::tensor: return Component::communication_tensor;
     case Group::gathers:
+    case Group::shard:
     case Group::shard_inside:
     case Group::shard_across: return Component::communication_shard;
     case Group::replicate:

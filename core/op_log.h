@@ -21,6 +21,7 @@ enum class Group : std::uint8_t {
   all,
   tensor,
   gathers,
+  shard,
   shard_inside,
   shard_across,
   replicate,
@@ -28,7 +29,7 @@ enum class Group : std::uint8_t {
   replicate_across,
   other  // not in Comms
 };
-inline constexpr std::size_t kGroups = 8;  // in Comms
+inline constexpr std::size_t kGroups = 9;  // in Comms
 Component component_of(Group group);       // the component that the time of its calls counts for
 
 // A call of an operator or a collective.

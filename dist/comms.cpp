@@ -26,6 +26,11 @@ TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
   return levels;
 }
 
+// The purposes of the groups of Levels.
+struct LevelGroups {
+  Group whole, inside, across;
+};
+
 // Connects the groups of a rank.
 struct Connector {
   World& world;
@@ -51,15 +56,29 @@ struct Connector {
     return communicator;
   }
 
-  // Makes the levels without `whole`. A sum is one entry of the ring, whatever its levels do.
-  Levels make_levels(Group inside, Group across, const std::string& name,
-                     const std::vector<int>& ranks) const {
-    const auto table = levels_of(topology, ranks);
+  // A group that no call needs.
+  std::unique_ptr<Communicator> alone(Group group, const std::string& name) const {
+    auto communicator = std::make_unique<LoneCommunicator>(name, 0, 1);
+    communicator->belongs_to(group, {world.rank()});
+    return communicator;
+  }
+
+  // A sum on two levels is one entry of the ring, whatever its levels do.
+  //   gathers: all ranks get the sums
+  Levels make_levels(const LevelGroups& groups, const std::string& name,
+                     const std::vector<int>& ranks, Reduce reduce, bool gathers) const {
     Levels levels;
     levels.name = name;
     levels.ring = world.ring();
-    levels.inside = connect(inside, name + " inside", table.inside(world.rank()));
-    levels.across = connect(across, name + " across", table.across(world.rank()));
+    const bool by_library = reduce == Reduce::nccl;
+    const auto table = levels_of(topology, ranks);
+    const auto level = [&](Group group, const std::string& part, const std::vector<int>& members) {
+      return by_library ? alone(group, name + part) : connect(group, name + part, members);
+    };
+    levels.inside = level(groups.inside, " inside", table.inside(world.rank()));
+    levels.across = level(groups.across, " across", table.across(world.rank()));
+    levels.whole = gathers || by_library ? connect_recorded(groups.whole, name, ranks)
+                                         : alone(groups.whole, name);
     return levels;
   }
 };
@@ -122,7 +141,7 @@ std::vector<std::string> PlacedWorld::exchange(const std::string& mine) {
   return placed;
 }
 
-Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
+Comms make_comms(World& world, const Mesh& mesh, const Topology* topology, Reduce reduce) {
   LOCKSTEP_CHECK(mesh.world() == world.size(), "a mesh of ", mesh.world(), " ranks, but there are ",
                  world.size());
   const int rank = world.rank();
@@ -137,12 +156,12 @@ Comms make_comms(World& world, const Mesh& mesh, const Topology* topology) {
   comms.tensor = make.connect_recorded(Group::tensor, "tensor", mesh.peers(Axis::tensor, rank));
   const auto shards = mesh.peers(Axis::shard, rank);
   comms.gathers = make.connect_recorded(Group::gathers, "shard gathers", shards);
-  comms.shard =
-      make.make_levels(Group::shard_inside, Group::shard_across, "shard scatters", shards);
+  comms.shard = make.make_levels({Group::shard, Group::shard_inside, Group::shard_across},
+                                 "shard scatters", shards, reduce, /*gathers=*/false);
   const auto copies = mesh.peers(Axis::replicate, rank);
   comms.replicate =
-      make.make_levels(Group::replicate_inside, Group::replicate_across, "replicate sums", copies);
-  comms.replicate.whole = make.connect_recorded(Group::replicate, "replicate sums", copies);
+      make.make_levels({Group::replicate, Group::replicate_inside, Group::replicate_across},
+                       "replicate sums", copies, reduce, /*gathers=*/true);
   return comms;
 }
 

@@ -2,6 +2,7 @@
 // to all others; groups are made from it.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -157,20 +158,21 @@ class PlacedWorld final : public World {
 // `across` has the ranks at the same place of each domain. With I ranks in a domain, member r of
 // `whole` is member r % I of `inside` in domain r / I. If domains hold unequal numbers of the
 // ranks, all ranks are in `across`. On uneven hosts, groups of one kind differ in their levels.
-// `ring` therefore has one entry per sum, however many calls it takes.
+// `ring` therefore has one entry per sum, however many calls it takes. With Reduce::nccl there is
+// only `whole`. A group that no call needs has this rank alone.
 struct Levels {
   std::string name;
   CollectiveRing* ring = nullptr;
-  std::unique_ptr<Communicator> whole;  // absent if no rank gathers the sums
-  std::unique_ptr<Communicator> inside, across;
+  std::unique_ptr<Communicator> whole, inside, across;
 
-  int size() const { return inside->size() * across->size(); }
+  int size() const { return std::max(whole->size(), inside->size() * across->size()); }
 };
 
 struct Comms {
   std::unique_ptr<World> own_world;  // for a rank that runs alone
   World* world = nullptr;
   Mesh mesh;
+  Reduce reduce = Reduce::fp32;
   std::unique_ptr<Communicator> all;      // losses and norms          on the compute stream
   std::unique_ptr<Communicator> tensor;   // activations               on the compute stream
   std::unique_ptr<Communicator> gathers;  // weights, along shard      on the all-gather stream
@@ -179,7 +181,8 @@ struct Comms {
 
 // `topology` describes the ranks as the mesh numbers them; without it all ranks are in one domain.
 // `world` outlives the result.
-Comms make_comms(World& world, const Mesh& mesh, const Topology* topology = nullptr);
+Comms make_comms(World& world, const Mesh& mesh, const Topology* topology = nullptr,
+                 Reduce reduce = Reduce::fp32);
 // Makes the groups of a single rank.
 Comms make_comms();
 

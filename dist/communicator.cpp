@@ -10,6 +10,7 @@ const char* name(Collective kind) {
   switch (kind) {
     case Collective::all_reduce: return "all_reduce";
     case Collective::all_gather: return "all_gather";
+    case Collective::reduce_scatter: return "reduce_scatter";
     case Collective::all_to_all: return "all_to_all";
     case Collective::broadcast: return "broadcast";
     case Collective::send: return "send";
@@ -97,6 +98,17 @@ void Communicator::all_gather(Tensor out, ConstTensor in, Stream& stream) {
   const bool made = make(Collective::all_gather, (size_ - 1) * in.bytes(), stream,
                          [&] { do_all_gather(out, in, stream); });
   if (!made && out.data != in.data) stream.copy(out, in);
+}
+
+void Communicator::reduce_scatter(Tensor out, ConstTensor in, Stream& stream) {
+  LOCKSTEP_CHECK(out.dtype == DType::fp32 || out.dtype == DType::bf16, "reduce_scatter of ",
+                 lockstep::name(out.dtype), ", expected fp32 or bf16");
+  LOCKSTEP_CHECK(out.dtype == in.dtype && in.elements() == size_ * out.elements(),
+                 "reduce_scatter of ", lockstep::name(in.dtype), " ", in.shape, " of ", size_,
+                 " ranks to ", lockstep::name(out.dtype), " ", out.shape);
+  const bool made = make(Collective::reduce_scatter, (size_ - 1) * out.bytes(), stream,
+                         [&] { do_reduce_scatter(out, in, stream); });
+  if (!made) stream.copy(out, in);
 }
 
 void Communicator::all_to_all(Tensor out, ConstTensor in, Stream& stream) {

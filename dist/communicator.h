@@ -27,19 +27,20 @@ enum class ReduceOp : std::uint8_t { sum, max };
 enum class Collective : std::uint8_t {
   all_reduce,
   all_gather,
+  reduce_scatter,
   all_to_all,
   broadcast,
   send,
   receive,
   barrier
 };
-inline constexpr std::size_t kCollectives = 7;
+inline constexpr std::size_t kCollectives = 8;
 const char* name(Collective kind);
 
 class Communicator {
  public:
   // Traffic is the number of calls and the bytes that this rank must receive from others for them:
-  //   all_reduce 2 (d-1)/d n    all_gather (d-1) n of `in`    all_to_all (d-1)/d n
+  //   all_reduce 2 (d-1)/d n    all_gather (d-1) n of `in`    reduce_scatter, all_to_all (d-1)/d n
   //   broadcast n, but 0 at the root    send 0    receive n
   struct Traffic {
     std::int64_t calls = 0, bytes = 0;
@@ -70,6 +71,9 @@ class Communicator {
   void all_reduce(Tensor inout, ReduceOp op, Stream& stream);
   // out [size() n] = the `in` [n] of each rank, in rank order. `in` may be this rank's part of out.
   void all_gather(Tensor out, ConstTensor in, Stream& stream);
+  // out [n] = the sum over ranks of piece rank() of the size() pieces of `in`; fp32 or bf16. The
+  // library chooses the order, and where it rounds. `out` does not overlap `in`.
+  void reduce_scatter(Tensor out, ConstTensor in, Stream& stream);
   // Sends piece r of the size() pieces of `in` to rank r. `out` gets the received pieces in rank
   // order.
   void all_to_all(Tensor out, ConstTensor in, Stream& stream);
@@ -97,6 +101,7 @@ class Communicator {
   // runs.
   virtual void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) = 0;
   virtual void do_all_gather(Tensor out, ConstTensor in, Stream& stream) = 0;
+  virtual void do_reduce_scatter(Tensor out, ConstTensor in, Stream& stream) = 0;
   virtual void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) = 0;
   virtual void do_broadcast(Tensor inout, int root, Stream& stream) = 0;
   virtual void do_send(ConstTensor sent, int to, Stream& stream) = 0;
@@ -134,6 +139,7 @@ class LoneCommunicator final : public Communicator {
  private:
   void do_all_reduce(Tensor, ReduceOp, Stream&) override { fail(); }
   void do_all_gather(Tensor, ConstTensor, Stream&) override { fail(); }
+  void do_reduce_scatter(Tensor, ConstTensor, Stream&) override { fail(); }
   void do_all_to_all(Tensor, ConstTensor, Stream&) override { fail(); }
   void do_broadcast(Tensor, int, Stream&) override { fail(); }
   void do_send(ConstTensor, int, Stream&) override { fail(); }

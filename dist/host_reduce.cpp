@@ -62,4 +62,11 @@ void reduce_range(Tensor inout, ReduceOp op, const std::vector<const std::byte*>
   }
 }
 
+void ring_sum(Tensor out, const std::vector<const std::byte*>& pieces, int rank) {
+  const auto d = pieces.size(), first = static_cast<std::size_t>(rank) + 1;
+  std::copy_n(pieces[first % d], out.bytes(), out.data);
+  for (std::size_t i = 1; i < d; ++i)
+    reduce_range(out, ReduceOp::sum, {out.data, pieces[(first + i) % d]}, 0, out.elements());
+}
+
 }  // namespace lockstep

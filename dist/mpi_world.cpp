@@ -109,6 +109,23 @@ class MpiCommunicator final : public Communicator {
     });
   }
 
+  void do_reduce_scatter(Tensor out, ConstTensor in, Stream& stream) override {
+    stream.enqueue([this, out, in](Stream&) {
+      const auto piece = out.bytes();
+      received_.resize(static_cast<std::size_t>(in.bytes()));
+      std::vector<const std::byte*> pieces;
+      for (int r = 0; r < size(); ++r) {
+        auto* theirs = received_.data() + r * piece;
+        pieces.push_back(r == rank() ? in.data + r * piece : theirs);
+        if (r == rank()) continue;
+        receive_part(theirs, piece, r);
+        send_part(in.data + r * piece, piece, r);
+      }
+      requests_.wait();
+      ring_sum(out, pieces, rank());
+    });
+  }
+
   void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
     stream.enqueue([this, out, in](Stream&) {
       const auto piece = in.bytes() / size();

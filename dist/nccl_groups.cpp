@@ -94,6 +94,12 @@ class NcclCommunicator final : public Communicator {
                            stream.native());
     });
   }
+  void do_reduce_scatter(Tensor out, ConstTensor in, Stream& stream) override {
+    call("ncclReduceScatter", [&](ncclComm_t comm) {
+      return ncclReduceScatter(in.data, out.data, elements(out), type_of(out.dtype), ncclSum, comm,
+                               stream.native());
+    });
+  }
   void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
     call("ncclAlltoAll", [&](ncclComm_t comm) {
       return ncclAlltoAll(in.data, out.data, elements(in) / static_cast<std::size_t>(size()),

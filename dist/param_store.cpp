@@ -115,7 +115,8 @@ void ParamStore::allocate_grads(Arena& arena, Stream& stream) {
     most = std::max(most, n);
   }
   const Arena::For use(arena, Purpose::gradients);
-  ring_ = ReduceRing(arena, options_.compute_dtype, {&comms_.shard, &comms_.replicate}, most);
+  ring_ = ReduceRing(arena, comms_.reduce, options_.compute_dtype,
+                     {&comms_.shard, &comms_.replicate}, most);
 }
 
 // Returns how units share temporary whole buffers; without `shared` each unit has its own.

@@ -97,20 +97,24 @@ void add_weights(Terms& terms, const StepShape& s) {
   terms.add("weights once a step", Group::gathers, Collective::all_gather, kept);
 }
 
-// Sums of n elements per rank over I ranks in each of A domains, made `times` times.
+// Sums of n elements per rank.
 struct Sums {
-  const StepShape& step;
-  std::int64_t I, A;
+  SumPath path;
   std::int64_t ring_bytes;
-  Communicator::Traffic inside, across;
+  Communicator::Traffic inside{}, across{}, gathered{};
 
   void add(std::int64_t n, std::int64_t times) {
-    const auto columns = ReduceRing::chunk(step.type, I, A, n, ring_bytes);
+    const auto I = path.inside, A = path.domains;
+    const auto columns = ReduceRing::chunk(path, n, ring_bytes);
     const auto chunks = columns > 0 ? divide_up(n, columns) : 0;
     if (I > 1) inside.calls += times * chunks;
     if (A > 1) across.calls += times * chunks;
-    inside.bytes += times * (I - 1) * A * n * bytes_per_element(step.type);
-    across.bytes += times * (A - 1) * n * kFp32Bytes;
+    inside.bytes += times * (I - 1) * A * n * bytes_per_element(path.pieces);
+    across.bytes += times * (A - 1) * n * bytes_per_element(path.across);
+  }
+  void add_gathered(std::int64_t n) {
+    gathered.calls += divide_up(n, ReduceRing::gathered_chunk(path, n, ring_bytes));
+    gathered.bytes += (path.inside * path.domains - 1) * n * bytes_per_element(path.gathered);
   }
 };
 
@@ -121,11 +125,11 @@ void add_gradients(Terms& terms, const StepShape& s) {
     most = std::max(most, unit.elements / q.d);
   const auto ring =
       std::max(ReduceRing::memory_bytes(q.d, most), ReduceRing::memory_bytes(q.r, most));
-  const auto sums_over = [&](std::int64_t ranks, int inside) {
-    return Sums{s, inside, ranks / inside, ring, {}, {}};
+  const auto sums_over = [&](std::int64_t ranks, int inside, bool all) {
+    return Sums{SumPath(s.reduce, s.type, inside, ranks / inside, all), ring};
   };
-  auto shard = sums_over(q.d, s.shard_inside), replicate = sums_over(q.r, s.replicate_inside);
-  Communicator::Traffic gathered;
+  auto shard = sums_over(q.d, s.shard_inside, false);
+  auto replicate = sums_over(q.r, s.replicate_inside, true);
   const bool each = reduces_each_micro_batch(s.sharding);
   const auto least = each || q.d == 1 ? ReduceRing::bucket_elements(q.r) : 1;
   std::int64_t bucket = 0;  // elements
@@ -136,17 +140,20 @@ void add_gradients(Terms& terms, const StepShape& s) {
     bucket += n;
     if (bucket < least && unit + 1 != s.units.rend()) continue;
     replicate.add(bucket / q.r, 1);
-    ++gathered.calls;
-    gathered.bytes += (q.r - 1) * (bucket / q.r) * kFp32Bytes;
+    replicate.add_gathered(bucket / q.r);
     bucket = 0;
   }
-  const auto add = [&](const char* name, Group inside, Group across, const Sums& sums) {
+  const auto add = [&](const char* name, Group whole, Group inside, Group across,
+                       const Sums& sums) {
+    if (sums.path.by_library)
+      return terms.add(name, whole, Collective::reduce_scatter, sums.inside);
     terms.add(name, inside, Collective::all_to_all, sums.inside);
     terms.add(name, across, Collective::all_to_all, sums.across);
   };
-  add("gradients along shard", Group::shard_inside, Group::shard_across, shard);
-  add("gradients along replicate", Group::replicate_inside, Group::replicate_across, replicate);
-  terms.add("their sums", Group::replicate, Collective::all_gather, gathered);
+  add("gradients along shard", Group::shard, Group::shard_inside, Group::shard_across, shard);
+  add("gradients along replicate", Group::replicate, Group::replicate_inside,
+      Group::replicate_across, replicate);
+  terms.add("their sums", Group::replicate, Collective::all_gather, replicate.gathered);
 }
 
 void add_end(Terms& terms, const StepShape& s) {
@@ -179,6 +186,7 @@ Communicator& group_of(const Comms& comms, Group group) {
     case Group::all: return *comms.all;
     case Group::tensor: return *comms.tensor;
     case Group::gathers: return *comms.gathers;
+    case Group::shard: return *comms.shard.whole;
     case Group::shard_inside: return *comms.shard.inside;
     case Group::shard_across: return *comms.shard.across;
     case Group::replicate: return *comms.replicate.whole;

@@ -22,6 +22,7 @@ struct StepShape {
   int rank = 0;                                // in the mesh
   int shard_inside = 1, replicate_inside = 1;  // peers of these axes in one domain
   Sharding sharding = Sharding::full;
+  Reduce reduce = Reduce::fp32;
   DType type = DType::fp32;  // of weights and activations
   std::int64_t scales = 0;   // number of fp8 weight scales, for matmuls with one scale per tensor
   std::vector<Unit> units;   // layers in order

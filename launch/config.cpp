@@ -202,6 +202,10 @@ class Consistency {
             "0 unless layout.sharding is \"full\" or \"weights\": otherwise weights are "
             "all-gathered at "
             "most once per step");
+    require(l.reduce != Reduce::bf16 || resolved_.values.precision.compute == DType::bf16,
+            "layout.reduce",
+            "\"fp32\" or \"nccl\" with precision.compute = \"fp32\"; or set precision.compute to "
+            "\"bf16\"");
     require(l.keep_gathered <= resolved_.values.model.layers, "layout.keep_gathered",
             str("at most model.layers (", resolved_.values.model.layers, ")"));
   }

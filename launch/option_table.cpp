@@ -35,6 +35,7 @@ Field field_of(Config::Decay& value) { return choice(value, kDecays); }
 Field field_of(Fp8Matmuls& value) { return choice(value, kFp8Products); }
 Field field_of(Config::Fp8Gradients& value) { return choice(value, kFp8Gradients); }
 Field field_of(Sharding& value) { return choice(value, kShardingNames); }
+Field field_of(Reduce& value) { return choice(value, kReduceNames); }
 Field field_of(Config::CudaGraphs& value) { return choice(value, kCudaGraphs); }
 Field field_of(Config::Checkpoint::Files& value) { return choice(value, kCheckpointFiles); }
 Field field_of(RowKind& value) { return choice(value, kRows); }
@@ -180,6 +181,11 @@ const Option kOptions[] = {
      "or also weights (ZeRO stage 0 to 3; full is FSDP). weights: optimizer state and weights, but "
      "gradients are whole until the last micro-batch, which saves communication with gradient "
      "accumulation. More sharing saves memory; less saves communication (docs/parallelism.md)."},
+    {KEY(layout.reduce), kAny, "",
+     "How gradients travel while they are summed over ranks, which changes bits. fp32: sums of "
+     "NVLink domains and of replicas travel in fp32. bf16: only sums of domains along layout.shard "
+     "do; needs precision.compute = \"bf16\". nccl: the communication library sums, in the compute "
+     "type and in its own order (docs/parallelism.md)."},
     {KEY(layout.keep_gathered), {0, kMostLayers}, "blocks",
      "With layout.sharding = \"full\" or \"weights\": number of blocks whose weights stay "
      "all-gathered until the next update. Each needs more memory, and saves its all-gathers in the "

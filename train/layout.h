@@ -19,6 +19,10 @@ inline constexpr std::array<std::string_view, 5> kShardingNames{"none", "optimiz
 inline std::string_view name(Sharding sharding) {
   return kShardingNames[static_cast<std::size_t>(sharding)];
 }
+inline constexpr std::array<std::string_view, 3> kReduceNames{"fp32", "bf16", "nccl"};
+inline std::string_view name(Reduce reduce) {
+  return kReduceNames[static_cast<std::size_t>(reduce)];
+}
 std::string in_words(Recompute recompute);  // "recompute cheap", "no recompute"
 
 // Number of ranks that read different data; tensor ranks read the same data.

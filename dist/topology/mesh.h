@@ -34,6 +34,13 @@ constexpr bool reduces_each_micro_batch(Sharding sharding) {
   return sharding == Sharding::gradients || sharding == Sharding::full;
 }
 
+// How gradients are summed over ranks (dist/reduction.h):
+//
+//   fp32  in rank order; sums of domains, and all that was not sent inside one, travel in fp32
+//   bf16  in rank order; only sums of domains along the shard axis travel in fp32
+//   nccl  by the communication library, in its own order; all travels in the compute type
+enum class Reduce : std::uint8_t { fp32, bf16, nccl };
+
 struct Mesh {
   int replicate = 1, shard = 1, tensor = 1;  // sizes
 

@@ -172,6 +172,8 @@ LinkTimes LinkTimes::measure(Comms& comms, Arena& memory, Stream& compute,
 
 std::optional<double> LinkTimes::seconds(Collective kind, const GroupPlace& place, bool beside,
                                          std::int64_t bytes) const {
+  // A reduce-scatter is not measured. It moves the bytes of an all-gather the other way.
+  if (kind == Collective::reduce_scatter) kind = Collective::all_gather;
   const LinkTime* nearest = nullptr;
   for (const LinkTime& link : links_)
     if (link.kind == kind && link.domains == place.domains && link.beside == beside &&

@@ -88,15 +88,15 @@ StepTime corrected_by(const PlanErrorRun& run, const StepTime& planned) {
 std::string plan_error_key(const Config& c) {
   const auto& l = c.layout;
   const auto threads = c.train.threads;
-  return str(model_in_words(c.model), ", ", c.train.micro_batch, " x ", c.train.sequence_length,
-             " of ", c.train.batch_tokens, " tokens, ", precision_in_words(c.precision),
-             attention_in_words(c), ", replicate ", l.replicate, " x shard ", l.shard, " x tensor ",
-             l.tensor, ", sharding ", name(l.sharding),
-             l.keep_gathered > 0 ? str(", ", l.keep_gathered, " kept gathered") : "", ", ",
-             in_words(c.train.recompute),
-             c.train.offload_activations ? ", activations offloaded" : "",
-             c.train.offload_optimizer ? ", optimizer offloaded" : "",
-             threads > 0 ? str(", ", threads, " threads") : "");
+  return str(
+      model_in_words(c.model), ", ", c.train.micro_batch, " x ", c.train.sequence_length, " of ",
+      c.train.batch_tokens, " tokens, ", precision_in_words(c.precision), attention_in_words(c),
+      ", replicate ", l.replicate, " x shard ", l.shard, " x tensor ", l.tensor, ", sharding ",
+      name(l.sharding), l.reduce == Reduce::fp32 ? "" : str(", reduce ", name(l.reduce)),
+      l.keep_gathered > 0 ? str(", ", l.keep_gathered, " kept gathered") : "", ", ",
+      in_words(c.train.recompute), c.train.offload_activations ? ", activations offloaded" : "",
+      c.train.offload_optimizer ? ", optimizer offloaded" : "",
+      threads > 0 ? str(", ", threads, " threads") : "");
 }
 
 std::filesystem::path PlanErrors::file_beside(const std::filesystem::path& cluster) {

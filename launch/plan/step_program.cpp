@@ -16,7 +16,8 @@ StepProgram record_step(const TrainingConfig& config, Device device, int threads
   compute.record();  // makes it the first stream of the log
   Arenas arenas = Arenas::measure(device);
   LoneWorld one_of_all(rank, config.mesh.world());
-  Training training(config, compute, arenas, make_comms(one_of_all, config.mesh, topology));
+  Training training(config, compute, arenas,
+                    make_comms(one_of_all, config.mesh, topology, config.reduce));
   program.shape = step_shape(training);
   program.micro_batches = program.shape.micro_batches;
   const Comms& comms = training.params().comms();

@@ -211,6 +211,7 @@ double TimeModel::received_per_second(const CollectiveCall& call) const {
   const double adapter = hardware_.nic_bytes_per_second;
   switch (call.kind) {
     case Collective::all_gather:
+    case Collective::reduce_scatter:
     case Collective::broadcast:
     case Collective::all_reduce:
     case Collective::barrier: return ring(call.ranks, call.inside).bytes_per_second;
@@ -309,6 +310,7 @@ double TimeModel::collective_seconds(const CollectiveCall& call) const {
   const double moving = call.bytes / received_per_second(call);
   switch (call.kind) {
     case Collective::all_gather:
+    case Collective::reduce_scatter:
     case Collective::broadcast:
     case Collective::all_to_all: return latency + moving;
     case Collective::all_reduce: {

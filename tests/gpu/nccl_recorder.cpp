@@ -154,6 +154,11 @@ ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDat
   record_call("ncclAllGather", stream, comm, in, out, count, type, 0);
   return ncclSuccess;
 }
+ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  record_call("ncclReduceScatter", stream, comm, in, out, count, type, op);
+  return ncclSuccess;
+}
 ncclResult_t ncclAlltoAll(const void* in, void* out, std::size_t count, ncclDataType_t type,
                           ncclComm_t comm, cudaStream_t stream) {
   record_call("ncclAlltoAll", stream, comm, in, out, count * static_cast<std::size_t>(comm->size),

@@ -58,7 +58,8 @@ DOMAINS = {2: ("one",), 3: ("each",), 4: ("one", "pairs", "pairs without NVML"),
 MORE = ([], ["train.recompute=block"], ["layout.keep_gathered=1"], ["precision.fp8=tensor"],
         ["precision.fp8=block", "train.micro_batch=4", "train.batch_tokens=2048"], ["train.micro_batch=1"])
 TYPES = {"7": "fp32", "9": "bf16", "2": "int32", "1": "uint8"}  # of ncclDataType_t
-CALLS = {"ncclAllReduce": "all_reduce", "ncclAllGather": "all_gather", "ncclAlltoAll": "all_to_all",
+CALLS = {"ncclAllReduce": "all_reduce", "ncclAllGather": "all_gather",
+         "ncclReduceScatter": "reduce_scatter", "ncclAlltoAll": "all_to_all",
          "ncclBroadcast": "broadcast"}
 
 

@@ -42,6 +42,10 @@ class NotedCommunicator final : public Communicator {
     note("all_gather", in, 0, stream);
     real_->all_gather(out, in, stream);
   }
+  void do_reduce_scatter(Tensor out, ConstTensor in, Stream& stream) override {
+    note("reduce_scatter", out, 0, stream);
+    real_->reduce_scatter(out, in, stream);
+  }
   void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
     note("all_to_all", in, 0, stream);
     real_->all_to_all(out, in, stream);

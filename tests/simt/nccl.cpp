@@ -364,6 +364,10 @@ ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDat
                            ncclComm_t comm, cudaStream_t stream) {
   return give(comm, {Kind::all_gather, in, out, count, type, 0, stream});
 }
+ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return give(comm, {Kind::reduce_scatter, in, out, count, type, op, stream});
+}
 ncclResult_t ncclAlltoAll(const void* in, void* out, std::size_t count, ncclDataType_t type,
                           ncclComm_t comm, cudaStream_t stream) {
   return give(comm, {Kind::all_to_all, in, out, count, type, 0, stream});

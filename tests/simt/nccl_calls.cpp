@@ -57,7 +57,8 @@ void meet(const std::vector<const void*>& streams) {
 void collect(const std::vector<const Call*>& calls) {
   const Call& first = *calls.front();
   const auto piece = first.count * bytes_of(first.type);
-  const auto bytes = first.kind == Kind::all_to_all ? calls.size() * piece : piece;
+  const bool has_pieces = first.kind == Kind::all_to_all || first.kind == Kind::reduce_scatter;
+  const auto bytes = has_pieces ? calls.size() * piece : piece;
   std::vector<const void*> streams;
   for (const auto* call : calls)
     streams.push_back(call->stream);
@@ -66,11 +67,11 @@ void collect(const std::vector<const Call*>& calls) {
     staged.push_back(std::make_unique<Staged>(bytes));
     Work(call->stream).copy(staged.back()->data(), call->in, bytes);
   }
+  const auto dtype = first.type == ncclFloat32    ? lockstep::DType::fp32
+                     : first.type == ncclBfloat16 ? lockstep::DType::bf16
+                                                  : lockstep::DType::int32;
+  const auto n = static_cast<std::int64_t>(first.count);
   if (first.kind == Kind::all_reduce) {
-    const auto dtype = first.type == ncclFloat32    ? lockstep::DType::fp32
-                       : first.type == ncclBfloat16 ? lockstep::DType::bf16
-                                                    : lockstep::DType::int32;
-    const auto n = static_cast<std::int64_t>(first.count);
     std::vector<std::byte> sum(bytes);
     std::vector<const std::byte*> all;
     for (const auto& one : staged)
@@ -81,11 +82,23 @@ void collect(const std::vector<const Call*>& calls) {
     for (const auto& one : staged)
       std::copy(sum.begin(), sum.end(), one->data());
   }
+  std::vector<std::vector<std::byte>> sums;  // of each rank's pieces
+  if (first.kind == Kind::reduce_scatter)
+    for (std::size_t r = 0; r < calls.size(); ++r) {
+      std::vector<const std::byte*> pieces;
+      for (const auto& one : staged)
+        pieces.push_back(one->data() + r * piece);
+      sums.emplace_back(piece);
+      lockstep::ring_sum({sums.back().data(), {n}, dtype, {}}, pieces, static_cast<int>(r));
+    }
+  for (std::size_t r = 0; r < sums.size(); ++r)
+    std::copy(sums[r].begin(), sums[r].end(), staged[r]->data());
   meet(streams);
   for (std::size_t r = 0; r < calls.size(); ++r) {
     Work work(calls[r]->stream);
     auto* out = static_cast<std::byte*>(calls[r]->out);
     if (first.kind == Kind::all_reduce) work.copy(out, staged[r]->data(), bytes);
+    if (first.kind == Kind::reduce_scatter) work.copy(out, staged[r]->data(), piece);
     if (first.kind == Kind::broadcast)
       work.copy(out, staged[static_cast<std::size_t>(first.other)]->data(), bytes);
     if (first.kind == Kind::all_gather)

@@ -11,7 +11,7 @@
 
 namespace simt {
 
-enum class Kind { all_reduce, all_gather, all_to_all, broadcast, send, receive };
+enum class Kind { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive };
 
 struct Call {
   Kind kind;

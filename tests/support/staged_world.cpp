@@ -53,6 +53,11 @@ class StagedCommunicator final : public Communicator {
     host_->all_gather(all, staged, cpu_);
     bring(out, all, stream);
   }
+  void do_reduce_scatter(Tensor out, ConstTensor in, Stream& stream) override {
+    const auto staged = fetched(in, stream), sum = received_.for_tensor(out);
+    host_->reduce_scatter(sum, staged, cpu_);
+    bring(out, sum, stream);
+  }
   void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
     const auto staged = fetched(in, stream), swapped = received_.for_tensor(out);
     host_->all_to_all(swapped, staged, cpu_);

@@ -126,6 +126,17 @@ class ThreadCommunicator final : public Communicator {
     });
   }
 
+  void do_reduce_scatter(Tensor out, ConstTensor in, Stream& stream) override {
+    stream.enqueue([this, out, in](Stream&) {
+      meeting_->meet(rank(), in.data);
+      std::vector<const std::byte*> pieces;
+      for (int r = 0; r < size(); ++r)
+        pieces.push_back(meeting_->shown<const std::byte>(r) + rank() * out.bytes());
+      ring_sum(out, pieces, rank());
+      meeting_->meet();
+    });
+  }
+
   void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
     stream.enqueue([this, out, in](Stream&) {
       const auto piece = in.bytes() / size();

@@ -56,7 +56,8 @@ std::int64_t told_by(const TrainingConfig& config, Device device, int threads, i
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
   LoneWorld one_of_all(rank, config.mesh.world());
-  Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
+  Training training(config, compute, arenas,
+                    make_comms(one_of_all, config.mesh, nullptr, config.reduce));
   return tell(training);
 }
 

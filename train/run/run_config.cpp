@@ -72,6 +72,7 @@ TrainingConfig training_config(const Config& c) {
           .cuda_graphs = has_cuda_graphs(c),
           .mesh = mesh_of(c.layout, static_cast<int>(c.layout.ranks)),
           .sharding = c.layout.sharding,
+          .reduce = c.layout.reduce,
           .keep_gathered = c.layout.keep_gathered};
 }
 

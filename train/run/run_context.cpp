@@ -111,7 +111,8 @@ RunData::RunData(const RunConfig& config, RunSources sources, const RunBytes& by
 RunCompute::RunCompute(const RunConfig& config, const RunBytes& bytes, RunHost& host)
     : arenas(host.options.device, bytes.training, host.world.allocate(bytes.training.device)),
       training(training_config(config), host.stream, arenas,
-               make_comms(host.world, mesh_of(config.layout, host.world.size()), host.topology)),
+               make_comms(host.world, mesh_of(config.layout, host.world.size()), host.topology,
+                          config.layout.reduce)),
       state(state_slices(training.params(), training.optimizer()), host.stream, bytes.copies),
       shares_state(any_says(host.world, state.shares_state())),
       meter(meter_config(config, host.stream, host.world)) {}

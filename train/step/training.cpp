@@ -42,7 +42,8 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
           {.recompute = config.recompute,
            .head = {.logits_bytes = logits_bytes(compute.device()), .z_loss = config.z_loss}}),
       optimizer_(params_, {.adamw = adamw_of(config), .moments = config.moments}) {
-  LOCKSTEP_CHECK(comms_.mesh == config.mesh, "the communicators belong to another mesh");
+  LOCKSTEP_CHECK(comms_.mesh == config.mesh && comms_.reduce == config.reduce,
+                 "the communicators belong to another mesh, or sum in another way");
   LOCKSTEP_CHECK(config.mesh.world() == 1 || !config.cuda_graphs, "CUDA graphs need a single rank");
   Arena& arena = arenas.device;
   const bool offloads = config.offload_activations || config.offload_optimizer;
@@ -258,7 +259,8 @@ Arenas::Bytes measure_training(const TrainingConfig& config, Device device, int 
   Stream compute(device, "measure", Stream::Mode::measuring, threads);
   Arenas arenas = Arenas::measure(device);
   LoneWorld one_of_all(rank, config.mesh.world());
-  Training training(config, compute, arenas, make_comms(one_of_all, config.mesh));
+  Training training(config, compute, arenas,
+                    make_comms(one_of_all, config.mesh, nullptr, config.reduce));
   const Batch batch = batch_shape(config.micro_batch_sequences, config.sequence_length);
   training.begin_step(1, 0);
   training.micro_step(batch);

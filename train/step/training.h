@@ -45,6 +45,7 @@ struct TrainingConfig {
   bool cuda_graphs = false;                 // replay steps that are not timed, on a GPU
   Mesh mesh = {};                           // mesh of all ranks
   Sharding sharding = Sharding::full;       // along the shard axis
+  Reduce reduce = Reduce::fp32;             // see ReduceRing
   std::int64_t keep_gathered = 0;           // number of blocks, see ParamStore
 
   std::int64_t step_tokens() const { return global_batch_sequences * sequence_length; }
@@ -57,7 +58,7 @@ class Training {
   static constexpr std::int64_t kTimedSteps = 20;
 
   // Allocates everything that lives as long as the run. `compute` and `arenas` must outlive this.
-  //   comms: communicators of the configuration's mesh
+  //   comms: communicators of the configuration's mesh and `reduce`
   Training(const TrainingConfig& config, Stream& compute, Arenas& arenas,
            Comms comms = make_comms());
 

@@ -17,6 +17,7 @@ StepShape step_shape(Training& training) {
       .shard_inside = comms.shard.inside->size(),
       .replicate_inside = comms.replicate.inside->size(),
       .sharding = config.sharding,
+      .reduce = comms.reduce,
       .type = config.compute,
       .scales = scales ? scales.elements() : 0,
       .units = {},
