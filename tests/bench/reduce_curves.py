@@ -4,7 +4,7 @@ losses are from those of fp32. Needs root: each rank gets a boot id of its own, 
 
 usage: reduce_curves.py LOCKSTEP DATASET [--steps 2000] [--ranks-per-host 1] [--work DIRECTORY]
 
-DATASET has train/ and validation/ of bytes, as quickstart.sh packs them. Eight ranks are two replicas of four shards.
+DATASET has train/ and validation/ of bytes, as quickstart.sh packs them. Four ranks are two replicas of two shards.
 A run that is finished in DIRECTORY is not repeated.
 """
 
@@ -33,7 +33,7 @@ micro_batch = 2
 threads = 1
 [layout]
 replicate = 2
-shard = 4
+shard = 2
 [precision]
 compute = "bf16"
 [optimizer]
@@ -50,7 +50,7 @@ every_steps = 0
 tensorboard = false
 prometheus_file = ""
 """
-RANKS = 8
+RANKS = 4
 RUNS = (("fp32", 1), ("bf16", 1), ("nccl", 1), ("fp32", 2))
 WINDOW = 50  # steps of a mean; means of whole windows are compared
 ON_A_HOST = """
@@ -86,7 +86,7 @@ def main():
     parser.add_argument("lockstep", type=pathlib.Path)
     parser.add_argument("dataset", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--ranks-per-host", type=int, default=1, choices=(1, 2, 4, 8))
+    parser.add_argument("--ranks-per-host", type=int, default=1, choices=(1, 2, 4))
     parser.add_argument("--work", type=pathlib.Path, default="reduce_curves")
     options = parser.parse_args()
     work = options.work.resolve()

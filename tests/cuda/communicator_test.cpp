@@ -127,6 +127,25 @@ TEST_P(CollectivesCuda, messages_from_rank_to_rank_keep_their_order) {
   });
 }
 
+// These integers and their sums are numbers of bf16.
+TEST_P(CollectivesCuda, reduce_scatter_sums_the_pieces_of_this_rank) {
+  on_ranks([](Communicator& group, Member& m) {
+    const int d = group.size(), me = group.rank();
+    constexpr std::int64_t kN = 77;
+    for (const auto dtype : {DType::fp32, DType::bf16}) {
+      const auto pieces = m.filled(d * kN, dtype, [&](std::int64_t i) { return value(me, i); });
+      const auto sum = m.empty(kN, dtype);
+      group.reduce_scatter(sum, pieces, m.stream);
+      m.expect(sum, [&](std::int64_t i) {
+        std::int32_t expected = 0;
+        for (int r = 0; r < d; ++r)
+          expected += value(r, me * kN + i);
+        return expected;
+      });
+    }
+  });
+}
+
 TEST_P(CollectivesCuda, sums_and_maxima_are_those_of_all_ranks) {
   on_ranks([](Communicator& group, Member& m) {
     const int d = group.size(), me = group.rank();

@@ -44,6 +44,7 @@ struct RanksCase {
   Recompute recompute = Recompute::none;
   std::int64_t sequences = 3;  // of a step, each a micro-batch; with two data ranks one is masked
   std::int64_t heads = 2;
+  Reduce reduce = Reduce::fp32;
 };
 
 inline TrainingConfig config_of(const RanksCase& c) {
@@ -68,6 +69,7 @@ inline TrainingConfig config_of(const RanksCase& c) {
   config.seed = 5;
   config.mesh = c.mesh;
   config.sharding = c.sharding;
+  config.reduce = c.reduce;
   return config;
 }
 
@@ -91,7 +93,8 @@ class RankRig {
       : config_(config),
         stream_(device, "test"),
         arenas_(device, bytes, world.allocate(bytes.device)),
-        training_(config, stream_, arenas_, make_comms(world, config.mesh, &topology)),
+        training_(config, stream_, arenas_,
+                  make_comms(world, config.mesh, &topology, config.reduce)),
         batches_(device, Arena::Memory::pinned_host, 1 << 20) {
     training_.initialize();
   }

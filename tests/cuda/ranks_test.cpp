@@ -60,7 +60,7 @@ TEST_P(RanksCuda, train_as_one_rank_and_as_cpus_do) {
 
 constexpr auto kCheap = Recompute::cheap, kBlock = Recompute::block;
 
-// `often`: also in CI, two cases by NCCL and one by staged groups.
+// `often`: also in CI, four cases by NCCL and one by staged groups.
 using CaseAndWays = std::tuple<RanksCase, Ways>;
 std::vector<CaseAndWays> cases(bool often) {
   const RanksCase all[] = {
@@ -108,6 +108,18 @@ std::vector<CaseAndWays> cases(bool often) {
                 .sharding = Sharding::optimizer,
                 .compute = DType::bf16,
                 .recompute = kBlock},
+      RanksCase{.name = "reduce_bf16",
+                .family = Family::gpt2,
+                .mesh = Mesh{.replicate = 4},
+                .per_domain = 2,
+                .compute = DType::bf16,
+                .reduce = Reduce::bf16},
+      RanksCase{.name = "reduce_nccl",
+                .family = Family::llama3,
+                .mesh = Mesh{.replicate = 2, .shard = 2},
+                .per_domain = 2,
+                .compute = DType::bf16,
+                .reduce = Reduce::nccl},
       RanksCase{.name = "tensor_bf16",
                 .family = Family::llama3,
                 .mesh = Mesh{.tensor = 2},
@@ -115,7 +127,7 @@ std::vector<CaseAndWays> cases(bool often) {
   const auto is_often = [](const RanksCase& c, Ways ways) {
     const std::string_view name = c.name;
     if (ways == Ways::staged) return name == "shard_block";
-    return name == "shard_tensor" || name == "replicate_shard_bf16";
+    return name == "shard_tensor" || name == "replicate_shard_bf16" || name.starts_with("reduce");
   };
   std::vector<CaseAndWays> chosen;
   for (const auto& c : all)

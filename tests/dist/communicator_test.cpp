@@ -107,6 +107,37 @@ TEST_P(ThreadCollectives, all_to_all_sends_piece_r_to_rank_r) {
   });
 }
 
+// The sum of these fractions depends on its order. The library rounds bf16 where it likes.
+TEST_P(ThreadCollectives, reduce_scatter_sums_the_pieces_of_this_rank) {
+  on_ranks([](Communicator& group, Bench& b, Stream& stream) {
+    const int d = group.size(), me = group.rank();
+    constexpr std::int64_t kN = 1013;
+    const auto fraction = [](int rank, std::int64_t i) { return value(rank, i) / 7.0f; };
+    for (const auto dtype : {DType::fp32, DType::bf16}) {
+      const auto in = b.poisoned({d * kN}, dtype), out = b.poisoned({kN}, dtype);
+      for (std::int64_t i = 0; i < d * kN; ++i)
+        Bench::set(in, i, fraction(me, i));
+      group.reduce_scatter(out, in, stream);
+      stream.synchronize();
+      const double rounding = dtype == DType::fp32 ? 0x1p-24 : 0x1p-8;
+      for (std::int64_t i = 0; i < kN; ++i) {
+        double sum = 0, size = 0;
+        for (int r = 0; r < d; ++r) {
+          sum += fraction(r, me * kN + i);
+          size += std::abs(fraction(r, me * kN + i));
+        }
+        // Each term is rounded, and each of d - 1 sums.
+        ASSERT_NEAR(get(out, i), sum, d * rounding * size) << i;
+      }
+      if (d > 1) {
+        const auto piece = kN * bytes_per_element(dtype);
+        EXPECT_EQ(group.traffic(Collective::reduce_scatter).bytes,
+                  (d - 1) * (dtype == DType::fp32 ? piece : 3 * piece));
+      }
+    }
+  });
+}
+
 TEST_P(ThreadCollectives, all_reduce_gives_every_rank_the_same_bits) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     const int d = group.size();
@@ -229,6 +260,7 @@ TEST(Comms, calls_of_a_group_count_for_the_component_of_its_axis) {
        {std::pair(comms.all.get(), Component::communication_ranks),
         std::pair(comms.tensor.get(), Component::communication_tensor),
         std::pair(comms.gathers.get(), Component::communication_shard),
+        std::pair(comms.shard.whole.get(), Component::communication_shard),
         std::pair(comms.shard.across.get(), Component::communication_shard),
         std::pair(comms.replicate.whole.get(), Component::communication_replicate),
         std::pair(comms.replicate.across.get(), Component::communication_replicate)}) {
@@ -291,6 +323,9 @@ TEST(Communicator, invalid_arguments_are_rejected) {
   EXPECT_THROW(group.all_reduce(bytes, ReduceOp::sum, measure), Error);
   EXPECT_THROW(group.all_gather(four, four, measure), Error);
   EXPECT_THROW(group.all_gather(sixteen, half, measure), Error);
+  EXPECT_THROW(group.reduce_scatter(four, four, measure), Error);
+  EXPECT_THROW(group.reduce_scatter(half, sixteen, measure), Error);
+  EXPECT_THROW(group.reduce_scatter(b.poisoned({4}, DType::uint8), bytes, measure), Error);
   EXPECT_THROW(group.all_to_all(b.poisoned({3}, DType::fp32), three, measure), Error);
   EXPECT_THROW(group.all_to_all(four, four, measure), Error);
   EXPECT_THROW(group.broadcast(four, 4, measure), Error);

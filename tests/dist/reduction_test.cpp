@@ -1,5 +1,7 @@
 #include "dist/reduction.h"
 
+#include <array>
+#include <cmath>
 #include <gtest/gtest.h>
 
 #include "tests/dist/ring_world.h"
@@ -33,70 +35,116 @@ float as(DType wire, float x) {
   return wire == DType::bf16 ? to_float(to_bf16(x)) : x;
 }
 
-// Adds in the order of ranks, domain by domain. Inside a domain, terms have the type of the wire.
-float expected_sum(int d, int per_domain, DType wire, std::int64_t i) {
-  float sum = 0;
-  for (int first = 0; first < d; first += per_domain) {
-    float inside = 0;
-    for (int r = first; r < first + per_domain; ++r) {
-      const float x = per_domain > 1 ? as(wire, term(r, i)) : term(r, i);
-      inside = r == first ? x : inside + x;
-    }
-    sum = first == 0 ? inside : sum + inside;
-  }
-  return sum;
-}
-
 struct Case {
   int ranks, per_domain;
+  Reduce reduce;
   DType wire;
   Stream::Mode mode;
+
+  bool has_both() const { return 1 < per_domain && per_domain < ranks; }
 };
+
+// The sum of element i, which rank `owner` makes: in the order of ranks, domain by domain; with
+// nccl in the order of a ring that ends at the owner. all: every rank gets the sum.
+float expected_sum(const Case& c, std::int64_t i, int owner, bool all) {
+  const int d = c.ranks;
+  if (c.reduce == Reduce::nccl) {
+    float sum = as(c.wire, term((owner + 1) % d, i));
+    for (int hop = 2; hop <= d; ++hop)
+      sum = as(c.wire, sum + as(c.wire, term((owner + hop) % d, i)));
+    return sum;
+  }
+  const bool narrow = c.reduce == Reduce::bf16;
+  float sum = 0;
+  for (int first = 0; first < d; first += c.per_domain) {
+    float inside = 0;
+    for (int r = first; r < first + c.per_domain; ++r) {
+      const float x = narrow || c.per_domain > 1 ? as(c.wire, term(r, i)) : term(r, i);
+      inside = r == first ? x : inside + x;
+    }
+    if (narrow && all && c.has_both()) inside = as(c.wire, inside);
+    sum = first == 0 ? inside : sum + inside;
+  }
+  return narrow && all ? as(c.wire, sum) : sum;
+}
+
+// Each rounding to p bits moves a number by at most 2^-p of itself.
+void expect_near_float64(const Case& c, float found, std::int64_t i, bool all) {
+  double sum = 0, size = 0;
+  for (int r = 0; r < c.ranks; ++r) {
+    sum += term(r, i);
+    size += std::abs(term(r, i));
+  }
+  const int roundings = c.reduce == Reduce::nccl          ? c.ranks
+                        : c.reduce == Reduce::bf16 && all ? 2 + (c.has_both() ? 1 : 0)
+                                                          : 1;
+  const double of_wire = c.wire == DType::bf16 ? roundings * 0x1p-8 : 0;
+  ASSERT_NEAR(found, sum, (1.05 * of_wire + c.ranks * 0x1p-24) * size) << i;
+}
+
+// Each sum by two levels is one entry of the ring, and each call of the whole group is another.
+void expect_entries(CollectiveRing& ring, const Levels& levels, const Case& c) {
+  const auto gathers = levels.whole->traffic(Collective::all_gather).calls,
+             scatters = levels.whole->traffic(Collective::reduce_scatter).calls;
+  const bool by_library = c.reduce == Reduce::nccl;
+  EXPECT_EQ(static_cast<std::int64_t>(ring.activity().collectives),
+            gathers + (by_library ? scatters : 8));
+  expect_contains(ring.in_words(), "left     all_gather    replicate sums");
+  expect_contains(ring.in_words(), "left     reduce_scatter");
+  EXPECT_EQ(levels.size(), c.ranks);
+  EXPECT_EQ(levels.whole->size(), c.ranks);
+  EXPECT_EQ(levels.inside->size(), by_library ? 1 : c.per_domain);
+  EXPECT_EQ(levels.across->size(), by_library ? 1 : c.ranks / c.per_domain);
+}
 
 class Reductions : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
   const auto c = GetParam();
   const auto topology = domains_of(c.ranks, c.per_domain);
-  constexpr std::int64_t kN = 5 * ReduceRing::kMultiple;
-  for (const std::int64_t most : {std::int64_t{1} << 20, std::int64_t{1}})
+  // The sums of both numbers of elements take several chunks in the smaller ring; the sums of the
+  // larger number are gathered in two.
+  constexpr std::int64_t kMost = 15 * ReduceRing::kMultiple;
+  for (const std::int64_t small_bytes : {std::int64_t{1} << 20, std::int64_t{1}})
     run_thread_ranks(c.ranks, [&](World& threads) {
       RingWorld world(threads);
-      const auto comms = make_comms(world, Mesh{.replicate = c.ranks}, &topology);
+      const auto comms = make_comms(world, Mesh{.replicate = c.ranks}, &topology, c.reduce);
       const Levels& levels = comms.replicate;
       Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
       Stream stream(Device{}, "scatters", c.mode), across(Device{}, "across", c.mode);
       const ReduceRing::Streams streams{stream, across};
-      const ReduceRing ring(b.arena, c.wire, {&comms.shard, &comms.replicate}, kN, most);
-      const auto whole = b.poisoned({c.ranks * kN}, DType::fp32);
-      for (std::int64_t i = 0; i < whole.elements(); ++i)
-        whole.as<float>()[i] = term(world.rank(), i);
-      const auto all = b.copy(whole), in_place = b.copy(whole);
-      const auto sum = b.poisoned({kN}, DType::fp32), added = b.poisoned({kN}, DType::fp32);
-      for (std::int64_t i = 0; i < kN; ++i)
-        added.as<float>()[i] = 0.5f;
-      const auto mine = in_place.rows(world.rank() * kN, kN);
-      ring.reduce_scatter(streams, levels, sum, whole);
-      ring.reduce_scatter(streams, levels, added, whole, /*add=*/true);
-      ring.reduce_scatter(streams, levels, mine, in_place);
-      ring.all_reduce(streams, levels, all);
-      stream.synchronize();
-      for (std::int64_t i = 0; i < kN; ++i) {
-        const float expected = expected_sum(c.ranks, c.per_domain, c.wire, world.rank() * kN + i);
-        ASSERT_EQ(sum.as<float>()[i], expected) << i;
-        ASSERT_EQ(added.as<float>()[i], expected + 0.5f) << i;
-        ASSERT_EQ(mine.as<float>()[i], expected) << i;
+      const ReduceRing ring(b.arena, c.reduce, c.wire, {&comms.shard, &comms.replicate}, kMost,
+                            small_bytes);
+      for (const std::int64_t n : {kMost, 3 * ReduceRing::kMultiple}) {
+        const auto whole = b.poisoned({c.ranks * n}, DType::fp32);
+        for (std::int64_t i = 0; i < whole.elements(); ++i)
+          whole.as<float>()[i] = term(world.rank(), i);
+        const auto all = b.copy(whole), in_place = b.copy(whole);
+        const auto sum = b.poisoned({n}, DType::fp32), added = b.poisoned({n}, DType::fp32);
+        for (std::int64_t i = 0; i < n; ++i)
+          added.as<float>()[i] = 0.5f;
+        const auto mine = in_place.rows(world.rank() * n, n);
+        ring.reduce_scatter(streams, levels, sum, whole);
+        ring.reduce_scatter(streams, levels, added, whole, /*add=*/true);
+        ring.reduce_scatter(streams, levels, mine, in_place);
+        ring.all_reduce(streams, levels, all);
+        stream.synchronize();
+        for (std::int64_t i = 0; i < n; ++i) {
+          const auto place = world.rank() * n + i;
+          const float expected = expected_sum(c, place, world.rank(), false);
+          ASSERT_EQ(sum.as<float>()[i], expected) << i;
+          ASSERT_EQ(added.as<float>()[i], expected + 0.5f) << i;
+          ASSERT_EQ(mine.as<float>()[i], expected) << i;
+          expect_near_float64(c, expected, place, false);
+        }
+        for (std::int64_t i = 0; i < all.elements(); ++i) {
+          const float expected = expected_sum(c, i, static_cast<int>(i / n), true);
+          ASSERT_EQ(all.as<float>()[i], expected) << i;
+          expect_near_float64(c, expected, i, true);
+        }
       }
-      for (std::int64_t i = 0; i < all.elements(); ++i)
-        ASSERT_EQ(all.as<float>()[i], expected_sum(c.ranks, c.per_domain, c.wire, i)) << i;
-      // Each sum is one entry, and the all-gather after the last one is another.
-      EXPECT_EQ(world.ring()->activity().collectives, 5u);
-      expect_contains(world.ring()->in_words(),
-                      "5       0     left     all_gather    replicate sums");
-      expect_contains(world.ring()->in_words(), "4       0     left     reduce_scatter");
+      expect_entries(*world.ring(), levels, c);
       world.ring()->forget_events();
-      EXPECT_EQ(levels.inside->size(), c.per_domain);
-      EXPECT_EQ(levels.across->size(), c.ranks / c.per_domain);
     });
 }
 
@@ -104,21 +152,27 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const auto& [ranks, per_domain] :
        std::vector<std::pair<int, int>>{{2, 2}, {3, 3}, {4, 2}, {6, 2}, {6, 3}, {4, 1}, {8, 4}})
-    for (const auto wire : {DType::fp32, DType::bf16})
+    for (const auto& [reduce, wire] : {std::pair{Reduce::fp32, DType::fp32},
+                                       {Reduce::fp32, DType::bf16},
+                                       {Reduce::bf16, DType::bf16},
+                                       {Reduce::nccl, DType::fp32},
+                                       {Reduce::nccl, DType::bf16}})
       for (const auto mode : {Stream::Mode::immediate, Stream::Mode::queued})
-        cases.push_back({ranks, per_domain, wire, mode});
+        cases.push_back({ranks, per_domain, reduce, wire, mode});
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(all, Reductions, ::testing::ValuesIn(all_cases()), [](const auto& c) {
-  return str(c.param.ranks, "_ranks_by_", c.param.per_domain, "_", name(c.param.wire),
-             c.param.mode == Stream::Mode::queued ? "_queued" : "");
+  return str(c.param.ranks, "_ranks_by_", c.param.per_domain, "_",
+             std::array{"fp32", "bf16", "nccl"}[static_cast<std::size_t>(c.param.reduce)], "_of_",
+             name(c.param.wire), c.param.mode == Stream::Mode::queued ? "_queued" : "");
 });
 
 TEST(ReduceRing, a_single_rank_takes_no_memory) {
   const auto comms = make_comms();
   Bench b;
-  const ReduceRing ring(b.arena, DType::fp32, {&comms.shard, &comms.replicate}, 1 << 20);
+  const ReduceRing ring(b.arena, Reduce::fp32, DType::fp32, {&comms.shard, &comms.replicate},
+                        1 << 20);
   EXPECT_EQ(b.arena.used_bytes(), 0);
 }
 
@@ -131,6 +185,37 @@ TEST(Comms, domains_of_unequal_sizes_have_one_level) {
   EXPECT_EQ(comms.shard.inside->size(), 1);
   EXPECT_EQ(comms.shard.across->size(), 4);
   EXPECT_EQ(comms.shard.across->rank(), 1);
+}
+
+// NCCL groups take memory of a GPU. There is none that no reduction uses.
+TEST(Comms, each_way_to_reduce_connects_only_its_groups) {
+  struct Connected final : WorldOver {
+    using WorldOver::WorldOver;
+    std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
+      names.push_back(group.name);
+      return under_.connect(group);
+    }
+    std::vector<std::string> names;
+  };
+  const auto connected = [](Reduce reduce) {
+    LoneWorld lone(1, 4);
+    Connected world(lone);
+    make_comms(world, Mesh{.replicate = 2, .shard = 2}, nullptr, reduce);
+    return world.names;
+  };
+  const std::vector<std::string> two_levels{"all ranks",
+                                            "tensor",
+                                            "shard gathers",
+                                            "shard scatters inside",
+                                            "shard scatters across",
+                                            "replicate sums inside",
+                                            "replicate sums across",
+                                            "replicate sums"};
+  EXPECT_EQ(connected(Reduce::fp32), two_levels);
+  EXPECT_EQ(connected(Reduce::bf16), two_levels);
+  EXPECT_EQ(connected(Reduce::nccl),
+            (std::vector<std::string>{"all ranks", "tensor", "shard gathers", "shard scatters",
+                                      "replicate sums"}));
 }
 
 TEST(Comms, a_mesh_of_another_size_is_rejected) {

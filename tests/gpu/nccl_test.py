@@ -56,7 +56,8 @@ compute = "{precision}"
 """
 DOMAINS = {2: ("one",), 3: ("each",), 4: ("one", "pairs", "pairs without NVML"), 8: ("each", "pairs without NVML")}
 MORE = ([], ["train.recompute=block"], ["layout.keep_gathered=1"], ["precision.fp8=tensor"],
-        ["precision.fp8=block", "train.micro_batch=4", "train.batch_tokens=2048"], ["train.micro_batch=1"])
+        ["precision.fp8=block", "train.micro_batch=4", "train.batch_tokens=2048"], ["train.micro_batch=1"],
+        ["layout.reduce=bf16"], ["layout.reduce=nccl"])
 TYPES = {"7": "fp32", "9": "bf16", "2": "int32", "1": "uint8"}  # of ncclDataType_t
 CALLS = {"ncclAllReduce": "all_reduce", "ncclAllGather": "all_gather",
          "ncclReduceScatter": "reduce_scatter", "ncclAlltoAll": "all_to_all",
@@ -311,7 +312,7 @@ def main():
                     more = []
                 settings = layout + more
                 family = ("llama3", "gpt2")[count % 2]
-                precision = "bf16" if "fp8" in str(settings) else ("bf16", "fp32")[count // 2 % 2]
+                precision = "bf16" if re.search("fp8|reduce=bf16", str(settings)) else ("bf16", "fp32")[count // 2 % 2]
                 (work / "tiny.toml").write_text(CONFIG.format(family=family, precision=precision))
                 where = domains[count % len(domains)]
                 calls = check_layout(tools, work, ranks, where, settings)

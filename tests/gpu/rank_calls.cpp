@@ -121,7 +121,8 @@ int run(int count, char** words) {
     NotedWorld world(real, mine);
     Stream compute(Device{}, "compute");
     Arenas arenas(Device{}, bytes);
-    Training training(training_settings, compute, arenas, make_comms(world, mesh, &topology));
+    Training training(training_settings, compute, arenas,
+                      make_comms(world, mesh, &topology, config.layout.reduce));
     training.initialize();
     const auto place = data_place(mesh, real.rank());
     const auto sequences = static_cast<int>(config.train.micro_batch);

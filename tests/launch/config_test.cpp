@@ -244,6 +244,15 @@ TEST(Config, keep_gathered_needs_full_sharding_and_enough_layers) {
           {"--set: layout.keep_gathered is 1", "layout.sharding"});
 }
 
+TEST(Config, reductions_in_bf16_need_bf16_compute) {
+  EXPECT_EQ(resolve("").values.layout.reduce, Reduce::fp32);
+  refused("", {"layout.reduce=bf16"},
+          {"--set: layout.reduce is \"bf16\"", "set precision.compute to \"bf16\""});
+  refused("", {"layout.reduce=fp16"}, {"layout.reduce", "\"nccl\"; found the string \"fp16\""});
+  EXPECT_EQ(with({"layout.reduce=bf16", "precision.compute=bf16"}).layout.reduce, Reduce::bf16);
+  EXPECT_EQ(with({"layout.reduce=nccl"}).layout.reduce, Reduce::nccl);
+}
+
 TEST(Config, partner_copies_need_local_directory_and_an_archive_needs_keep_every_steps) {
   const auto local = "checkpoint.local_directory=/dev/shm/run";
   EXPECT_TRUE(

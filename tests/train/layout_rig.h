@@ -22,7 +22,7 @@ namespace lockstep::testing {
 
 // ThreadSanitizer takes a minute for some of the layouts. It runs twelve that train for three
 // steps. Together they have every sharding, replicas, tensor ranks, two levels of domains,
-// recompute, gradient accumulation and fp8. Two more save, load, evaluate and sample.
+// recompute, gradient accumulation and fp8. Three more save, load, evaluate and sample.
 inline constexpr std::array kUnderThreadSanitizer{
     "pairs/Layouts.trains_as_one_rank_does/gpt2_r2_s1_t1_full_cheap_2_d2",  // sharding none
     "pairs/Layouts.trains_as_one_rank_does/llama3_r1_s2_t1_optimizer_block_4_d0",
@@ -37,7 +37,8 @@ inline constexpr std::array kUnderThreadSanitizer{
     "some/Fp8Layouts.train_as_one_rank_does/tensor_llama3_r1_s4_t1_full",
     "some/Fp8Layouts.train_as_one_rank_does/block_llama3_r1_s2_t2_full",
     "all/LayoutRuns.resume_bitwise_from_their_checkpoint/r1_s2_t2_full",
-    "all/LayoutRuns.evaluate_and_sample_as_one_rank_does/r1_s2_t2_full"};
+    "all/LayoutRuns.evaluate_and_sample_as_one_rank_does/r1_s2_t2_full",
+    "all/LayoutReductions.train_as_in_fp32_and_resume_bitwise/r4_s1_t1_full_bf16"};
 
 // A test of one layout or several.
 template <class Fixture>
@@ -61,11 +62,13 @@ struct Layout {
   Sharding sharding = Sharding::full;
   int per_domain = 0;                  // see topology_of_neighbours
   std::vector<int> domain_sizes = {};  // of uneven domains of neighbours
+  Reduce reduce = Reduce::fp32;
 };
 
 inline std::string name_of(const Layout& layout) {
   const auto& [replicate, shard, tensor] = layout.mesh;
-  return str("r", replicate, "_s", shard, "_t", tensor, "_", name(layout.sharding));
+  return str("r", replicate, "_s", shard, "_t", tensor, "_", name(layout.sharding),
+             layout.reduce == Reduce::fp32 ? "" : str("_", name(layout.reduce)));
 }
 
 // Every layout of 2 to 8 ranks. A replicate axis stands for sharding `none`.
@@ -316,6 +319,7 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
                         const Around& around = {}) {
   config.mesh = layout.mesh;
   config.sharding = layout.sharding;
+  config.reduce = layout.reduce;
   const auto topology = topology_of(layout);
   Outcome outcome;
   std::mutex mutex;
@@ -323,7 +327,8 @@ inline Outcome train_on(const Layout& layout, TrainingConfig config, int steps,
   const auto bytes = measure_training(config, Device{}, 1);
   run_thread_ranks(layout.mesh.world(), [&](World& threads) {
     RingWorld world(threads);
-    LayoutRank rank(config, bytes, make_comms(world, layout.mesh, &topology), around.dataset);
+    LayoutRank rank(config, bytes, make_comms(world, layout.mesh, &topology, layout.reduce),
+                    around.dataset);
     auto& params = rank.training().params();
     const auto gather = [&](Assembled& into, auto&& tensor_of) {
       const std::lock_guard lock(mutex);

@@ -235,4 +235,49 @@ TEST_F(LayoutsInBf16, train_as_one_rank_does) {
   }
 }
 
+class LayoutReductions : public LayoutTestWith<Layout> {};
+
+// The first step of both ways to reduce has the same summands. One of them is rounded to bf16, by
+// at most 2^-8 of itself, at most k times more often: if it is sent, in each later level or hop,
+// and if its sum is gathered. In the largest elements of a parameter, summands have mostly one
+// sign.
+TEST_P(LayoutReductions, train_as_in_fp32_and_resume_bitwise) {
+  const Layout& layout = GetParam();
+  auto config = layout_config(Family::llama3);
+  config.compute = DType::bf16;
+  Layout in_fp32 = layout;
+  in_fp32.reduce = Reduce::fp32;
+  const auto expected = train_on(in_fp32, config, 3), found = train_on(layout, config, 3);
+  EXPECT_EQ(found.initial.values(), expected.initial.values());
+  EXPECT_EQ(found.losses[0], expected.losses[0]);
+  EXPECT_NE(found.gradients.values(), expected.gradients.values());
+  const double off = (layout.reduce == Reduce::bf16 ? 4 : 6) * 0x1p-8;  // k 2^-8, at most 4 ranks
+  expect_close(found.gradients, expected.gradients, off, "gradient");
+  // AdamW moves a weight by the learning rate. A wrong sign of an update costs at most twice that,
+  // times a gradient that its error can reach.
+  double sum = 0;
+  for (const auto& [name, whole] : expected.gradients.values())
+    for (const double x : whole)
+      sum += std::abs(x);
+  for (std::size_t i = 1; i < 3; ++i)
+    EXPECT_NEAR(found.losses[i], expected.losses[i], static_cast<double>(i) * 2 * 1e-3 * off * sum);
+  expect_a_resume_is_bitwise(layout, config, Against::an_uninterrupted_run);
+}
+
+INSTANTIATE_TEST_SUITE_P(all, LayoutReductions, ::testing::ValuesIn([] {
+                           std::vector<Layout> all;
+                           for (const auto reduce : {Reduce::bf16, Reduce::nccl})
+                             for (const Layout& layout :
+                                  {Layout{Mesh{.replicate = 2, .shard = 2}, Sharding::full, 1},
+                                   Layout{Mesh{.replicate = 4}, Sharding::full, 2},
+                                   Layout{Mesh{.shard = 4, .tensor = 2}, Sharding::optimizer, 2},
+                                   Layout{Mesh{.replicate = 2, .shard = 4}, Sharding::gradients,
+                                          2}}) {
+                               all.push_back(layout);
+                               all.back().reduce = reduce;
+                             }
+                           return all;
+                         }()),
+                         [](const auto& c) { return name_of(c.param); });
+
 }  // namespace lockstep::testing::layouts_test

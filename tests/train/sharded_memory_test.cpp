@@ -75,7 +75,7 @@ Measured measure(const ModelConfig& config, const Mesh& mesh, ParamStore::Option
   std::int64_t most = 0;
   for (int unit = 0; unit < params.units(); ++unit)
     most = std::max(most, params.layout().shard_elements(unit));
-  ReduceRing(arena, DType::bf16, {&comms.shard, &comms.replicate}, most);
+  ReduceRing(arena, Reduce::fp32, DType::bf16, {&comms.shard, &comms.replicate}, most);
   const auto ring = arena.used_bytes() - after;
   return {static_cast<double>(before - ring), static_cast<double>(after - before)};
 }

@@ -6,6 +6,7 @@
 #include "core/cpu.h"
 #include "core/log.h"
 #include "model/families.h"
+#include "train/layout.h"
 #include "train/schedule.h"
 #include "train/step/numerics.h"
 
@@ -108,6 +109,7 @@ Json describe_run(const RunProgress& progress, const RunFacts& facts) {
   numerics.set("cpu_level", name(cpu_level()));
   numerics.set("threads", facts.threads);
   numerics.set("attention", facts.attention);
+  numerics.set("reduce", str(name(config.layout.reduce)));
   if (facts.numerics != nullptr) add_to(numerics, *facts.numerics);
   Json statistics;
   statistics.set("loss", to_json(progress.statistics.loss));
@@ -197,6 +199,12 @@ void log_changes(const Json& about, const RunFacts& facts) {
   if (then != now)
     log_warning("step ", about.at("step").as_integer(), " was computed with ", then, ", now ", now,
                 ": training continues, but is not bit-identical");
+  const Json* reduce = numerics.find("reduce");  // older checkpoints lack it
+  const auto reduced = reduce != nullptr ? reduce->as_string() : str(name(Reduce::fp32));
+  if (const auto now_reduced = name(facts.config.layout.reduce); reduced != now_reduced)
+    log_warning("layout.reduce is ", now_reduced, ", but was ", reduced, " up to step ",
+                about.at("step").as_integer(),
+                ": training continues, but is not bit-identical; set it back to keep the bits");
 }
 
 void check_same_model(const ModelConfig& found, const ModelConfig& expected,

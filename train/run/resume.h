@@ -53,7 +53,8 @@ DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver car
                          bool allow_dataset_change);
 
 // Logs each other key that differs (`key: old -> new`). Warns if the device, the CPU level, the
-// number of threads or the attention kernels differ: results are then not bit-identical.
+// number of threads, the attention kernels or layout.reduce differ: results are then not
+// bit-identical.
 void log_changes(const Json& about, const RunFacts& facts);
 
 // Throws ConfigError with the first key that differs if the models differ. Initial standard

@@ -122,6 +122,27 @@ TEST_F(Resume, a_different_attention_is_a_warning) {
              [&] { log_changes(before, facts); });
 }
 
+TEST_F(Resume, a_different_reduction_is_a_warning) {
+  config.layout.reduce = Reduce::bf16;
+  const auto before = describe_run({}, facts);
+  EXPECT_EQ(before.at("numerics").at("reduce").as_string(), "bf16");
+  EXPECT_EQ(log_of_changes(before), "");
+  config.layout.reduce = Reduce::fp32;
+  expect_log(kReader, "another reduction", {"layout.reduce is fp32", "bf16", "step 0"},
+             [&] { log_changes(before, facts); });
+}
+
+// Checkpoints of earlier versions do not name the reduction, which was fp32.
+TEST_F(Resume, a_checkpoint_without_a_reduction_has_reduced_in_fp32) {
+  Json before = describe_run({}, facts), numerics = Json::Object{};
+  for (const auto& [key, value] : before.at("numerics").as_object())
+    if (key != "reduce") numerics.set(key, value);
+  before.set("numerics", numerics);
+  EXPECT_EQ(log_of_changes(before), "");
+  config.layout.reduce = Reduce::nccl;
+  EXPECT_NE(log_of_changes(before).find("layout.reduce is nccl, but was fp32"), std::string::npos);
+}
+
 TEST_F(Resume, a_longer_schedule_that_raises_the_learning_rate_again_is_a_warning) {
   config.schedule.kind = Config::Decay::cosine;
   config.schedule.decay_fraction = 1;

@@ -56,7 +56,8 @@ void check(const TrainingConfig& config, int rank, int per_domain, const std::st
   Stream compute(Device{}, "measure", Stream::Mode::measuring, 1);
   Arenas arenas = Arenas::measure(Device{});
   LoneWorld world(rank, config.mesh.world());
-  Training training(config, compute, arenas, make_comms(world, config.mesh, &topology));
+  Training training(config, compute, arenas,
+                    make_comms(world, config.mesh, &topology, config.reduce));
   const Comms& comms = training.params().comms();
   const auto shape = step_shape(training);
   const auto expected = derived(shape);
@@ -98,11 +99,16 @@ std::string name_of(Recompute recompute) {
   return kNames[static_cast<std::size_t>(recompute)];
 }
 
+constexpr std::array kReduce{Reduce::fp32, Reduce::bf16, Reduce::nccl};
+
 class Volumes : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(Volumes, equal_the_traffic_that_a_step_counts) {
   const Layout& layout = GetParam();
   const int world = layout.mesh.world();
+  // Each model and type has each pair of a way to reduce with a recompute or a number of
+  // micro-batches.
+  std::size_t count = 0;
   for (const auto& model : models())
     for (const auto type : {DType::fp32, DType::bf16})
       for (const auto recompute : {Recompute::none, Recompute::cheap, Recompute::block})
@@ -111,6 +117,8 @@ TEST_P(Volumes, equal_the_traffic_that_a_step_counts) {
           config.model = model.config;
           config.mesh = layout.mesh;
           config.sharding = layout.sharding;
+          config.reduce = kReduce[(count + count / 3) % 3];
+          ++count;
           config.recompute = recompute;
           config.sequence_length = 21;  // tensor ranks do not divide the tokens
           config.micro_batch_sequences = 1;
@@ -119,8 +127,8 @@ TEST_P(Volumes, equal_the_traffic_that_a_step_counts) {
             for (const int rank : {0, world - 1})
               check(config, rank, per_domain,
                     str(", rank ", rank, " of ", name_of(layout), ", ", model.name, " ", name(type),
-                        " recompute ", name_of(recompute), ", ", micro_batches,
-                        " micro-batches, domains of ", per_domain));
+                        " recompute ", name_of(recompute), " reduce ", name(config.reduce), ", ",
+                        micro_batches, " micro-batches, domains of ", per_domain));
         }
 }
 
@@ -141,8 +149,11 @@ TEST(Volume, of_a_large_model_equals_the_traffic_of_a_step) {
     config.sharding = sharding;
     config.sequence_length = config.model.max_positions = 4096;
     config.global_batch_sequences = 32;
-    for (const int per_domain : {2, 4, 8, 16})
-      check(config, 5, per_domain, str(", domains of ", per_domain));
+    for (const auto reduce : kReduce)
+      for (const int per_domain : {2, 4, 8, 16}) {
+        config.reduce = reduce;
+        check(config, 5, per_domain, str(", domains of ", per_domain, ", reduce ", name(reduce)));
+      }
   }
 }
 
@@ -174,11 +185,14 @@ TEST(Volume, of_layers_that_stay_gathered_equals_the_traffic_of_a_step) {
 TEST(Volume, equals_the_traffic_of_existing_ranks) {
   for (const auto& layout :
        {Layout{Mesh{.replicate = 2, .shard = 2, .tensor = 2}, Sharding::full, 2},
+        Layout{Mesh{.replicate = 2, .shard = 4}, Sharding::gradients, 2, {}, Reduce::bf16},
+        Layout{Mesh{.replicate = 2, .shard = 4}, Sharding::full, 2, {}, Reduce::nccl},
         Layout{Mesh{.shard = 8}, Sharding::gradients, 4},
         Layout{Mesh{.shard = 4, .tensor = 2}, Sharding::optimizer}}) {
     auto config = tiny();
     config.mesh = layout.mesh;
     config.sharding = layout.sharding;
+    config.reduce = layout.reduce;
     config.micro_batch_sequences = 1;
     config.global_batch_sequences = 16;
     const auto topology = topology_of_neighbours(layout.mesh.world(), layout.per_domain);
@@ -186,7 +200,8 @@ TEST(Volume, equals_the_traffic_of_existing_ranks) {
     run_thread_ranks(layout.mesh.world(), [&](World& world) {
       Bench bench{.threads = 1, .host_bytes = std::int64_t{1} << 20};
       Arenas arenas(Device{}, bytes);
-      Training training(config, bench.stream, arenas, make_comms(world, layout.mesh, &topology));
+      Training training(config, bench.stream, arenas,
+                        make_comms(world, layout.mesh, &topology, layout.reduce));
       training.initialize();
       const auto shape = step_shape(training);
       const auto B = config.micro_batch_sequences, T = config.sequence_length;
