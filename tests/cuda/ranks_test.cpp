@@ -60,7 +60,7 @@ TEST_P(RanksCuda, train_as_one_rank_and_as_cpus_do) {
 
 constexpr auto kCheap = Recompute::cheap, kBlock = Recompute::block;
 
-// `often`: also in CI, four cases by NCCL and one by staged groups.
+// `often`: also in CI, two cases by NCCL and one by staged groups.
 using CaseAndWays = std::tuple<RanksCase, Ways>;
 std::vector<CaseAndWays> cases(bool often) {
   const RanksCase all[] = {
@@ -127,7 +127,7 @@ std::vector<CaseAndWays> cases(bool often) {
   const auto is_often = [](const RanksCase& c, Ways ways) {
     const std::string_view name = c.name;
     if (ways == Ways::staged) return name == "shard_block";
-    return name == "shard_tensor" || name == "replicate_shard_bf16" || name.starts_with("reduce");
+    return name == "shard_tensor" || name == "replicate_shard_bf16";
   };
   std::vector<CaseAndWays> chosen;
   for (const auto& c : all)

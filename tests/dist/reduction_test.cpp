@@ -102,10 +102,11 @@ class Reductions : public ::testing::TestWithParam<Case> {};
 TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
   const auto c = GetParam();
   const auto topology = domains_of(c.ranks, c.per_domain);
-  // The sums of both numbers of elements take several chunks in the smaller ring; the sums of the
-  // larger number are gathered in two.
+  // The smaller ring is that of shorter sums: as small for these as kMostBytes makes it for huge
+  // ones. The larger number of elements then takes several chunks, and its sums are gathered in
+  // two.
   constexpr std::int64_t kMost = 15 * ReduceRing::kMultiple;
-  for (const std::int64_t small_bytes : {std::int64_t{1} << 20, std::int64_t{1}})
+  for (const std::int64_t elements : {kMost, ReduceRing::kMultiple})
     run_thread_ranks(c.ranks, [&](World& threads) {
       RingWorld world(threads);
       const auto comms = make_comms(world, Mesh{.replicate = c.ranks}, &topology, c.reduce);
@@ -113,8 +114,7 @@ TEST_P(Reductions, add_in_the_order_of_ranks_also_in_chunks_and_in_place) {
       Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
       Stream stream(Device{}, "scatters", c.mode), across(Device{}, "across", c.mode);
       const ReduceRing::Streams streams{stream, across};
-      const ReduceRing ring(b.arena, c.reduce, c.wire, {&comms.shard, &comms.replicate}, kMost,
-                            small_bytes);
+      const ReduceRing ring(b.arena, c.reduce, c.wire, {&comms.shard, &comms.replicate}, elements);
       for (const std::int64_t n : {kMost, 3 * ReduceRing::kMultiple}) {
         const auto whole = b.poisoned({c.ranks * n}, DType::fp32);
         for (std::int64_t i = 0; i < whole.elements(); ++i)

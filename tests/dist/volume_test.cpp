@@ -108,4 +108,37 @@ TEST(Volume, across_domains_has_gradient_sums_only) {
   EXPECT_EQ(bytes_of(step, Group::shard_across), n * 4);
 }
 
+// One rank in each domain, bf16 weights. A summand in bf16 has half the bytes, and so has a
+// gathered sum. The sums of larger domains along the shard axis stay in fp32.
+TEST(Volume, of_reductions_in_bf16_halves_what_was_not_summed_and_what_replicas_send) {
+  auto step = shape_of(Mesh{.replicate = 4, .shard = 8}, Sharding::full, DType::bf16);
+  step.shard_inside = step.replicate_inside = 1;
+  const auto bytes = [&](Reduce reduce, Group group) {
+    step.reduce = reduce;
+    return bytes_of(step, group);
+  };
+  EXPECT_EQ(bytes(Reduce::fp32, Group::shard_across), 7 * (kParameters / 8) * 4);
+  EXPECT_EQ(bytes(Reduce::bf16, Group::shard_across), 7 * (kParameters / 8) * 2);
+  for (const auto group : {Group::replicate_across, Group::replicate}) {
+    EXPECT_EQ(bytes(Reduce::fp32, group), 3 * (kParameters / 8 / 4) * 4);
+    EXPECT_EQ(bytes(Reduce::bf16, group), 3 * (kParameters / 8 / 4) * 2);
+  }
+  step.shard_inside = 4;
+  step.replicate_inside = 2;
+  EXPECT_EQ(bytes(Reduce::bf16, Group::shard_across), kParameters / 8 * 4);
+  EXPECT_EQ(bytes(Reduce::bf16, Group::replicate_across), kParameters / 8 / 4 * 2);
+}
+
+// Rajbhandari et al. 2020, section 7: each rank moves a reduce-scatter of the gradients, and
+// replicas an all-gather too, wherever the ranks are.
+TEST(Volume, of_the_library_is_a_reduce_scatter_over_all_ranks) {
+  auto step = shape_of(Mesh{.replicate = 4, .shard = 8}, Sharding::full, DType::bf16);
+  step.reduce = Reduce::nccl;
+  EXPECT_EQ(bytes_of(step, Group::shard), 7 * (kParameters / 8) * 2);
+  EXPECT_EQ(bytes_of(step, Group::replicate), 2 * 3 * (kParameters / 8 / 4) * 2);
+  for (const auto group :
+       {Group::shard_inside, Group::shard_across, Group::replicate_inside, Group::replicate_across})
+    EXPECT_EQ(bytes_of(step, group), 0);
+}
+
 }  // namespace lockstep::testing::volume_test

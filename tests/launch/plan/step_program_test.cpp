@@ -138,6 +138,29 @@ TEST(StepProgram, has_the_number_of_domains_of_a_group) {
   EXPECT_EQ(across(1), std::pair(8, 8));
 }
 
+// A plan prices the reduction that the configuration sets.
+TEST(StepProgram, has_the_reduction_of_the_configuration) {
+  TrainingConfig config = one_rank();
+  config.compute = DType::bf16;
+  config.mesh = Mesh{.shard = 8};
+  config.global_batch_sequences = 8;
+  const auto topology = topology_of_neighbours(8, 4);
+  const auto groups = [&](Reduce reduce) {
+    config.reduce = reduce;
+    const auto program = record_step(config, Device{}, 1, 0, &topology);
+    const auto& place = program.place_of(Group::shard);
+    std::set<std::string> calls;
+    for (const auto& entry : program.log->entries())
+      if (entry.what == OpLog::What::op && entry.op.kind == Op::Kind::collective)
+        calls.insert(entry.op.name);
+    return std::tuple(place.ranks, place.domains, calls.count("reduce_scatter"),
+                      calls.count("all_to_all"));
+  };
+  EXPECT_EQ(groups(Reduce::fp32), std::tuple(1, 1, 0u, 1u));
+  EXPECT_EQ(groups(Reduce::bf16), std::tuple(1, 1, 0u, 1u));
+  EXPECT_EQ(groups(Reduce::nccl), std::tuple(8, 2, 1u, 0u));
+}
+
 TEST(StepProgram, has_the_peak_memory_of_a_run) {
   TrainingConfig config = one_rank();
   config.sample_tokens = 8;
