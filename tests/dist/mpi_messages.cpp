@@ -1,5 +1,5 @@
-// Sends messages between ranks over MPI. Some are so long that MPI sends them only when they are
-// received.
+// Sends messages between ranks over MPI, and sums pieces. Some are so long that MPI sends them only
+// when they are received.
 //
 //   mpirun -n 3 build/cpu/tests/mpi_messages
 #include <algorithm>
@@ -52,6 +52,26 @@ void exchange(Communicator& group, Stream& stream, std::int64_t n) {
   check_from(0, sent);
 }
 
+// Rank r gets the sum of piece r of all ranks. These integers and their sums are numbers of bf16.
+void reduce(Communicator& group, Stream& stream, std::int64_t n) {
+  const int d = group.size(), me = group.rank();
+  Arena arena(Device{}, Arena::Memory::host, std::int64_t{32} << 20);
+  const auto value = [](int rank, std::int64_t i) { return static_cast<float>((rank + i) % 31); };
+  const auto pieces = arena.allocate("pieces", DType::bf16, {d * n}),
+             sum = arena.allocate("sum", DType::bf16, {n});
+  for (std::int64_t i = 0; i < d * n; ++i)
+    pieces.as<BFloat16>()[i] = to_bf16(value(me, i));
+  group.reduce_scatter(sum, pieces, stream);
+  stream.synchronize();
+  for (std::int64_t i = 0; i < n; ++i) {
+    float expected = 0;
+    for (int rank = 0; rank < d; ++rank)
+      expected += value(rank, me * n + i);
+    LOCKSTEP_CHECK(to_float(sum.as<BFloat16>()[i]) == expected, "element ", i, " is ",
+                   to_float(sum.as<BFloat16>()[i]), ", expected ", expected);
+  }
+}
+
 void run(World& world) {
   std::vector<int> everyone;
   for (int rank = 0; rank < world.size(); ++rank)
@@ -60,8 +80,10 @@ void run(World& world) {
   const auto group = world.connect({"all ranks", everyone});
   for (const auto mode : {Stream::Mode::immediate, Stream::Mode::queued}) {
     Stream stream(Device{}, "messages", mode);
-    for (const std::int64_t n : {1, 5000, 1 << 20})
+    for (const std::int64_t n : {1, 5000, 1 << 20}) {
       exchange(*group, stream, n);
+      reduce(*group, stream, n);
+    }
   }
 }
 
