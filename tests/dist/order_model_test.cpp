@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <set>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/philox.h"
@@ -234,7 +233,9 @@ OrderProgram random_program(std::uint64_t seed) {
     if (draw(2) == 0) events.emplace_back(i, draw(i));
   for (int rank = 0; rank < 3; ++rank) {
     auto mine = calls;
-    if (const int i = draw(8); i < 4 && mine[i].group != mine[i + 1].group)
+    const int i = draw(8);
+    if (i < 4 && mine[i].group != mine[i + 1].group &&
+        std::find(events.begin(), events.end(), std::pair(i + 1, i)) == events.end())
       std::swap(mine[i], mine[i + 1]);
     for (auto& call : mine) {
       const auto& ranks = program.groups[call.group].ranks;
@@ -258,7 +259,7 @@ OrderProgram random_program(std::uint64_t seed) {
 
 TEST(OrderModel, finds_the_deadlocks_of_a_search_of_all_runs) {
   int deadlocks = 0, ends = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed)
+  for (std::uint64_t seed = 0; seed < 30; ++seed)
     for (const bool launch_order : {true, false}) {
       const auto program = random_program(seed);
       const OrderOptions options{.slots = 2 + static_cast<int>(seed % 2),
@@ -268,8 +269,8 @@ TEST(OrderModel, finds_the_deadlocks_of_a_search_of_all_runs) {
       EXPECT_EQ(!found.empty(), AllRuns(program, options).deadlock()) << seed << found;
       ++(found.empty() ? ends : deadlocks);
     }
-  EXPECT_GT(deadlocks, 20);
-  EXPECT_GT(ends, 20);
+  EXPECT_GT(deadlocks, 10);
+  EXPECT_GT(ends, 10);
 }
 
 // A 1F1B schedule: stage s of S runs S - s - 1 micro-batches forward, then one forward and one
@@ -341,14 +342,6 @@ TEST(OrderModel, a_pipeline_whose_stages_both_send_first_deadlocks) {
   EXPECT_EQ(find_deadlock(program).substr(0, 9), "mismatch:");
 }
 
-std::string words_of(const OrderTimes& times) {
-  std::ostringstream words;
-  for (const auto& [rank, stream, name, begin, end, after] : times.path)
-    words << "rank " << rank << " " << stream << " " << name << " " << begin << "-" << end << " "
-          << after << "; ";
-  return words.str();
-}
-
 TEST(CriticalPath, leads_through_the_last_rank_of_a_call) {
   OrderProgram program{.groups = {{"shard", {0, 1}}}};
   for (const int rank : {0, 1}) {
@@ -367,7 +360,10 @@ TEST(CriticalPath, leads_through_the_last_rank_of_a_call) {
   const auto times = critical_path(program);
   EXPECT_EQ(times.begin, (std::vector<double>{0, 3, 3, 3, 7, 3, 7, 7, 0, 5, 5, 5, 7, 5, 8, 8}));
   EXPECT_EQ(times.end, (std::vector<double>{3, 3, 3, 7, 7, 6, 7, 11, 5, 5, 5, 7, 7, 8, 8, 9}));
-  EXPECT_EQ(words_of(times), "rank 1 0 a 0-5 ; rank 1 1 gather 5-7 event; rank 0 0 c 7-11 event; ");
+  EXPECT_EQ(in_words(program, times),
+            "\nrank 1, stream 0: a 0-5 "
+            "\nrank 1, stream 1: gather 5-7 event"
+            "\nrank 0, stream 0: c 7-11 event");
 }
 
 TEST(CriticalPath, has_waits_for_launch_order_and_slots) {
@@ -378,24 +374,36 @@ TEST(CriticalPath, has_waits_for_launch_order_and_slots) {
                   {.group = 1, .name = "sum", .stream = 0, .seconds = 1},
                   {.name = "rest", .what = What::compute, .stream = 0, .seconds = 12}}};
   const auto path = [&](const OrderOptions& options) {
-    return words_of(critical_path(program, options));
+    return in_words(program, critical_path(program, options));
   };
   EXPECT_EQ(path({.slots = 2}),
-            "rank 0 1 pack 0-4 ; rank 0 1 reduce 4-14 stream; rank 0 0 sum 4-5 launch order; "
-            "rank 0 0 rest 5-17 stream; ");
+            "\nrank 0, stream 1: pack 0-4 "
+            "\nrank 0, stream 1: reduce 4-14 stream"
+            "\nrank 0, stream 0: sum 4-5 launch order"
+            "\nrank 0, stream 0: rest 5-17 stream");
   EXPECT_EQ(path({.slots = 1}),
-            "rank 0 1 pack 0-4 ; rank 0 1 reduce 4-14 stream; rank 0 0 sum 14-15 slots; "
-            "rank 0 0 rest 15-27 stream; ");
+            "\nrank 0, stream 1: pack 0-4 "
+            "\nrank 0, stream 1: reduce 4-14 stream"
+            "\nrank 0, stream 0: sum 14-15 slots"
+            "\nrank 0, stream 0: rest 15-27 stream");
   EXPECT_EQ(path({.slots = 1, .launch_order = false}),
-            "rank 0 1 pack 0-4 ; rank 0 1 reduce 4-14 stream; ");
+            "\nrank 0, stream 1: pack 0-4 "
+            "\nrank 0, stream 1: reduce 4-14 stream");
 }
 
 TEST(CriticalPath, has_the_calls_of_a_group_one_after_the_other) {
   const OrderProgram program{.groups = {{"shard", {0}}},
                              .entries = {{.name = "first", .stream = 0, .seconds = 2},
                                          {.name = "second", .stream = 1, .seconds = 2}}};
-  EXPECT_EQ(words_of(critical_path(program, {.slots = 2})),
-            "rank 0 0 first 0-2 ; rank 0 1 second 2-4 group; ");
+  EXPECT_EQ(in_words(program, critical_path(program, {.slots = 2})),
+            "\nrank 0, stream 0: first 0-2 "
+            "\nrank 0, stream 1: second 2-4 group");
+}
+
+TEST(OrderModel, a_wait_before_the_record_of_its_event_is_an_error) {
+  const OrderProgram program{
+      .entries = {{.what = What::wait, .stream = 1}, {.what = What::record, .stream = 0}}};
+  EXPECT_THROW(find_deadlock(program), Error);
 }
 
 TEST(CriticalPath, of_a_program_that_does_not_end_is_an_error) {

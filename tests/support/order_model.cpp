@@ -112,10 +112,6 @@ OrderRuns::OrderRuns(const OrderProgram& program, const OrderOptions& options)
   streams_.resize(static_cast<std::size_t>(ranks_ * width_));
   std::map<std::pair<int, std::int64_t>, std::size_t> recorded;
   std::map<int, std::size_t> launched;
-  const auto at = [](const auto& map, const auto& key) {
-    const auto found = map.find(key);
-    return found == map.end() ? kNone : found->second;
-  };
   for (std::size_t e = 0; e < nodes_.size(); ++e) {
     const auto& [rank, group, name, what, stream, seconds, slots, copies, event] = entry(e);
     Node& node = nodes_[e];
@@ -124,15 +120,18 @@ OrderRuns::OrderRuns(const OrderProgram& program, const OrderOptions& options)
     node.index = static_cast<std::uint32_t>(entries.size());
     if (!entries.empty()) node.before_in_stream = entries.back();
     entries.push_back(e);
-    if (what == What::record) recorded[{rank, event}] = e;
-    if (what == What::wait) node.event = at(recorded, std::pair(rank, event));
+    if (what == What::wait) node.event = recorded.try_emplace({rank, event}, kNone).first->second;
+    if (what == What::record)
+      LOCKSTEP_CHECK(recorded.emplace(std::pair(rank, event), e).second, "event ", event,
+                     " of rank ", rank, " is recorded after a wait for it, or twice");
     if (what != What::collective) continue;
     auto& calls = calls_[{group, rank}];
     node.number = calls.size();
     if (!calls.empty()) node.before_in_group = calls.back();
     calls.push_back(e);
-    if (options.launch_order) node.launched_before = at(launched, rank);
-    if (!copies) launched[rank] = e;
+    auto& last = launched.try_emplace(rank, kNone).first->second;
+    if (options.launch_order) node.launched_before = last;
+    if (!copies) last = e;
   }
 }
 
@@ -148,11 +147,14 @@ bool OrderRuns::has_enough(int rank) const {
   return sum <= options_.slots;
 }
 
+std::string place_of(const OrderProgram& program, int rank, int stream) {
+  const auto s = static_cast<std::size_t>(stream);
+  return str("rank ", rank, ", stream ", s < program.streams.size() ? program.streams[s] : str(s));
+}
+
 std::string OrderRuns::name_of(std::size_t e) const {
   const auto& it = entry(e);
-  const auto s = static_cast<std::size_t>(it.stream);
-  std::string name = str("rank ", it.rank, ", stream ");
-  name += s < program_.streams.size() ? program_.streams[s] : str(s);
+  const auto name = place_of(program_, it.rank, it.stream);
   if (it.what == What::record) return name + ": a record";
   if (it.what == What::wait) return name + ": a wait";
   if (it.what == What::compute) return name + ": " + it.name;
@@ -357,6 +359,14 @@ OrderTimes critical_path(const OrderProgram& program, const OrderOptions& option
   const auto mismatch = runs.mismatch();
   LOCKSTEP_CHECK(mismatch.empty(), mismatch);
   return runs.times();
+}
+
+std::string in_words(const OrderProgram& program, const OrderTimes& times) {
+  std::string words;
+  for (const auto& [rank, stream, name, begin, end, after] : times.path)
+    words +=
+        str("\n", place_of(program, rank, stream), ": ", name, " ", begin, "-", end, " ", after);
+  return words;
 }
 
 }  // namespace lockstep

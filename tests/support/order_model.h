@@ -30,7 +30,7 @@ struct OrderEntry {
   double seconds = 0;              // collective, compute
   int slots = 1;                   // collective
   bool uses_copy_engines = false;  // collective: it holds no slots
-  std::int64_t event = 0;          // record, wait; if nothing records it before a wait, it is done
+  std::int64_t event = 0;          // record, wait: of the rank; without a record it is done
 };
 
 struct OrderProgram {
@@ -69,5 +69,7 @@ struct OrderTimes {
 // Returns the times of a program. Without launch order, the lowest stream gets slots first; a GPU
 // may choose otherwise. Throws Error if the program does not end.
 OrderTimes critical_path(const OrderProgram& program, const OrderOptions& options = {});
+// A line for each step: "rank 1, stream 0: gather 5-7 event".
+std::string in_words(const OrderProgram& program, const OrderTimes& times);
 
 }  // namespace lockstep
