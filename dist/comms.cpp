@@ -141,6 +141,11 @@ std::vector<std::string> PlacedWorld::exchange(const std::string& mine) {
   return placed;
 }
 
+bool runs_beside(Group group, Device device) {
+  if (group == Group::tensor) return device.kind == Device::Kind::cuda;
+  return group != Group::all && group != Group::other;
+}
+
 Comms make_comms(World& world, const Mesh& mesh, const Topology* topology, Reduce reduce) {
   LOCKSTEP_CHECK(mesh.world() == world.size(), "a mesh of ", mesh.world(), " ranks, but there are ",
                  world.size());

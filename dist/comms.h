@@ -174,10 +174,14 @@ struct Comms {
   Mesh mesh;
   Reduce reduce = Reduce::fp32;
   std::unique_ptr<Communicator> all;      // losses and norms          on the compute stream
-  std::unique_ptr<Communicator> tensor;   // activations               on the compute stream
+  std::unique_ptr<Communicator> tensor;   // activations               on the tensor stream
   std::unique_ptr<Communicator> gathers;  // weights, along shard      on the all-gather stream
   Levels shard, replicate;                // gradients                 on the reduce-scatter stream
 };
+
+// Whether the calls of a group have a stream beside the compute stream of `device`. Those of
+// `tensor` have one on GPUs only: on CPUs its thread would take cores from compute.
+bool runs_beside(Group group, Device device);
 
 // `topology` describes the ranks as the mesh numbers them; without it all ranks are in one domain.
 // `world` outlives the result.

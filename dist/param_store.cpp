@@ -177,16 +177,26 @@ void ParamStore::make_streams(const Stream& compute) {
   const auto has_both = [](const Levels& l) {
     return l.inside->size() > 1 && l.across->size() > 1;
   };
+  const auto make = [&](std::optional<Stream>& stream, const char* name) {
+    const auto mode = compute.is_measuring() ? Stream::Mode::measuring
+                      : compute.is_cuda()    ? Stream::Mode::immediate
+                                             : Stream::Mode::queued;
+    stream.emplace(compute.device(), name, mode, 1, Stream::Priority::urgent);
+    stream->set_op_log(compute.op_log());
+  };
+  if (comms_.tensor->size() > 1 && runs_beside(Group::tensor, compute.device()))
+    make(tensor_, "tensor");
   if (comms_.gathers->size() * comms_.replicate.size() == 1) return;
-  const auto mode = compute.is_measuring() ? Stream::Mode::measuring
-                    : compute.is_cuda()    ? Stream::Mode::immediate
-                                           : Stream::Mode::queued;
-  gathers_.emplace(compute.device(), "gathers", mode, 1, Stream::Priority::urgent);
-  scatters_.emplace(compute.device(), "scatters", mode, 1, Stream::Priority::urgent);
-  if (has_both(comms_.shard) || has_both(comms_.replicate))
-    across_.emplace(compute.device(), "across", mode, 1, Stream::Priority::urgent);
-  for (auto* stream : {&gathers_, &scatters_, &across_})
-    if (*stream) (*stream)->set_op_log(compute.op_log());
+  make(gathers_, "gathers");
+  make(scatters_, "scatters");
+  if (has_both(comms_.shard) || has_both(comms_.replicate)) make(across_, "across");
+}
+
+Stream& ParamStore::tensor_stream(Stream& compute) {
+  if (!tensor_) return compute;
+  tensor_->set_op_log(compute.op_log());  // preflight has a log for each step
+  tensor_->wait(compute.record());
+  return *tensor_;
 }
 
 void ParamStore::allocate_fp8(Arena& arena) {
@@ -314,7 +324,7 @@ void ParamStore::release(int unit, Stream& compute) {
 }
 
 void ParamStore::set_timeline(Timeline* timeline) {
-  for (auto* stream : {&gathers_, &scatters_, &across_})
+  for (auto* stream : {&gathers_, &scatters_, &across_, &tensor_})
     if (*stream) (*stream)->set_timeline(timeline);
 }
 
@@ -422,13 +432,16 @@ void ParamStore::finish_backward(Stream& compute) {
   }
   if (auto* ring = comms_.world->ring()) ring->about("");
   if (comms_.tensor->size() == 1) return;
+  Stream& stream = tensor_stream(compute);
   comms_.tensor->together([&] {
     for (const auto& shard : shards_) {
       const auto from = layout_.replicated_from(shard.unit);
       const auto n = shard.grad.elements() - from;
-      if (n > 0) comms_.tensor->all_reduce(shard.grad.rows(from, n), ReduceOp::sum, compute);
+      if (n > 0) comms_.tensor->all_reduce(shard.grad.rows(from, n), ReduceOp::sum, stream);
     }
   });
+  const Trace::Span span(compute, Component::communication_tensor);
+  compute.wait(stream.record());
 }
 
 }  // namespace lockstep

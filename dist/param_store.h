@@ -129,6 +129,10 @@ class ParamStore {
   // All gradients of the step are complete: afterwards shards have their sums over all ranks.
   void finish_backward(Stream& compute);
 
+  // Returns the stream of all calls of the tensor group, after the work of compute so far: on a GPU
+  // a stream beside compute, on a CPU compute itself.
+  Stream& tensor_stream(Stream& compute);
+
   void set_timeline(Timeline* timeline);  // of the store's own streams
 
   Comms& comms() { return comms_; }
@@ -190,8 +194,8 @@ class ParamStore {
   int shard_ranks_;
   int exceptions_;  // exceptions in flight when the store was made
   // Beside the compute stream; outlive their events. across_: transfers of reductions across
-  // domains; absent unless a reduction has both levels.
-  std::optional<Stream> gathers_, scatters_, across_;
+  // domains; absent unless a reduction has both levels. tensor_: see tensor_stream().
+  std::optional<Stream> gathers_, scatters_, across_, tensor_;
   std::vector<Unit> units_;
   std::vector<ParamShard> shards_;
   std::vector<Buffer> weight_buffers_, grad_buffers_;

@@ -213,19 +213,20 @@ void Block::backward(const StepContext& step, const Gradient& gradient, ConstTen
   const Saved a = complete(saved, step);
   const auto w = step.params.use(unit_, step.compute);
   step.params.begin_gradients(unit_, step.compute);
-  if (!saved.attention)
-    compute(step, w, a, x, nullptr);
-  else if (!saved.mlp.hidden)
-    compute_cheap(step, w, a, x);
-  mlp_branch_backward(step, w, gradient, a);
+  if (!saved.attention) compute(step, w, a, x, nullptr);
+  mlp_branch_backward(step, w, gradient, a, [&] {
+    if (saved.attention && !saved.mlp.hidden) compute_cheap(step, w, a, x);
+  });
   attention_branch_backward(step, w, gradient, a, x);
 }
 
 void Block::mlp_branch_backward(const StepContext& step, const ParamStore::Use& w,
-                                const Gradient& gradient, const Saved& a) const {
+                                const Gradient& gradient, const Saved& a,
+                                FunctionRef<void()> recompute) const {
   const Arena::Scope scope(step.scratch);
   const LinearInput norm2{a.norm2, absmax_of(a, Of::norm2)};
-  const auto dnorm = mlp_.backward(step, w, gradient, a.mlp, norm2, absmax_of(a, Of::hidden));
+  const auto dnorm =
+      mlp_.backward(step, w, gradient, a.mlp, norm2, absmax_of(a, Of::hidden), recompute);
   norm2_.backward(step, w, gradient, dnorm, a.middle, a.stats2);
 }
 

@@ -66,7 +66,8 @@ class Block {
   void attention_branch_backward(const StepContext& step, const ParamStore::Use& w,
                                  const Gradient& gradient, const Saved& a, ConstTensor x) const;
   void mlp_branch_backward(const StepContext& step, const ParamStore::Use& w,
-                           const Gradient& gradient, const Saved& a) const;
+                           const Gradient& gradient, const Saved& a,
+                           FunctionRef<void()> recompute) const;
 
   ModelConfig config_;
   bool has_rope_;

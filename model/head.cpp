@@ -68,11 +68,8 @@ CrossEntropy Head::cross_entropy(const StepContext& step, ConstTensor logits, Te
   args.first_column = static_cast<int>(tensor.rank() * columns_);
   const auto n = logits.shape[0];
   const auto mine = step.scratch.allocate("cross_entropy_part", DType::fp32, {n, 3});
-  const auto parts =
-      step.scratch.allocate("cross_entropy_parts", DType::fp32, {tensor.size(), n, 3});
   cross_entropy_parts(step.compute, mine, logits, args);
-  tensor.all_gather(parts, mine, step.compute);
-  args.parts = parts;
+  args.parts = start_gather(step, mine, tensor.size() * n).wait().view({tensor.size(), n, 3});
   return args;
 }
 
@@ -138,10 +135,10 @@ void Head::logits(const StepContext& step, Tensor logits, ConstTensor x) const {
   const Arena::Scope scope(step.scratch);
   const auto n = x.shape[0];
   const auto mine = step.scratch.allocate("my_logits", DType::fp32, {n, columns_});
-  const auto all = step.scratch.allocate("all_logits", DType::fp32, {tensor_ranks_, n, columns_});
   my_logits(step, mine, x);
-  step.comms.tensor->all_gather(all, mine, step.compute);
-  pack_pieces(step.compute, logits.view({n, tensor_ranks_, columns_}), all, 0);
+  const auto all = start_gather(step, mine, tensor_ranks_ * n).wait();
+  pack_pieces(step.compute, logits.view({n, tensor_ranks_, columns_}),
+              all.view({tensor_ranks_, n, columns_}), 0);
 }
 
 void Head::my_logits(const StepContext& step, Tensor logits, ConstTensor x) const {

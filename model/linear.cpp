@@ -30,6 +30,20 @@ void quantize(const StepContext& step, const Fp8Matrix& matrix, const Fp8Matrix&
                      whole ? x.absmax : ConstTensor{});
 }
 
+// Starts to gather x, and its largest magnitude, over tensor ranks.
+struct Gathering {
+  FromRanks values, absmax;
+  LinearInput wait() const { return {values.wait(), absmax.wait()}; }
+};
+Gathering start_gather(const StepContext& step, const LinearInput& x) {
+  return {lockstep::start_gather(step, x.values, step.tokens()), start_largest(step, x.absmax)};
+}
+
+// x of this rank, with the largest magnitude of all ranks.
+LinearInput with_largest(const StepContext& step, const LinearInput& x) {
+  return {x.values, start_largest(step, x.absmax).wait()};
+}
+
 }  // namespace
 
 Linear::Linear(ParamStore& params, int unit, const Spec& spec) : split_(spec.split) {
@@ -62,13 +76,11 @@ void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor
   const Arena::Scope scope(step.scratch);
   if (split_ == Split::local) return multiply(step, use, as_matrix(y), x, true, epilogue);
   if (split_ == Split::outputs)
-    return multiply(step, use, as_matrix(y),
-                    {gather_sequence(step, x.values), largest_of_ranks(step, x.absmax)}, true,
-                    epilogue);
+    return multiply(step, use, as_matrix(y), start_gather(step, x).wait(), true, epilogue);
   const SequenceSum sum(step, as_matrix(y));
   if (sum.has_one_rank()) return multiply(step, use, as_matrix(y), x, true, epilogue);
   LOCKSTEP_CHECK(!epilogue.pre_gelu, "a GELU after a sum over ranks");
-  multiply(step, use, sum.partial(), {x.values, largest_of_ranks(step, x.absmax)}, false, {});
+  multiply(step, use, sum.partial(), with_largest(step, x), false, {});
   sum.finish(bias_ ? use.stacked(*bias_) : ConstTensor{}, epilogue.residual);
 }
 
@@ -102,60 +114,78 @@ void Linear::multiply_fp8(const StepContext& step, const ParamStore::Use& use, T
 
 void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
                       const LinearInput& dy, const LinearInput& x, ConstTensor pre_gelu,
-                      Tensor dx_absmax) const {
+                      Tensor dx_absmax, FunctionRef<void()> meanwhile) const {
   const Arena::Scope scope(step.scratch);
   const auto dbias = bias_ ? step.params.stacked_grad(*bias_) : Tensor{};
   const bool has_one_rank = step.comms.tensor->size() == 1;
-  if (has_one_rank || split_ == Split::local)
-    return multiply_backward(step, use, as_matrix(dx), dy, x, dbias, pre_gelu, dx_absmax);
-  if (split_ == Split::outputs) {
+  if (split_ == Split::outputs && !has_one_rank) {
     LOCKSTEP_CHECK(!pre_gelu, "a GELU in front of a gathered sequence");
     const SequenceSum sum(step, as_matrix(dx));
-    multiply_backward(step, use, sum.partial(), {dy.values, largest_of_ranks(step, dy.absmax)},
-                      {gather_sequence(step, x.values), largest_of_ranks(step, x.absmax)}, dbias,
-                      {}, {});
-    return sum.finish({}, {}, dx_absmax);
+    const auto whole_dy = with_largest(step, dy);
+    const auto gathered = start_gather(step, x);
+    meanwhile();
+    const auto prepared = prepare(step, use, whole_dy);
+    multiply_backward_input(step, use, sum.partial(), prepared, {}, {});
+    const auto summed = sum.start({}, {}, dx_absmax);
+    multiply_backward_weight(step, use, prepared, gathered.wait(), dbias);
+    summed.wait();
+  } else if (split_ == Split::inputs && !has_one_rank) {
+    const auto gathered = start_gather(step, dy);
+    // The bias's gradient covers this rank's tokens: the tensor axis sums it.
+    if (dbias) sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
+    meanwhile();
+    const auto whole_x = with_largest(step, x);
+    const auto prepared = prepare(step, use, gathered.wait());
+    multiply_backward_weight(step, use, prepared, whole_x, {});
+    multiply_backward_input(step, use, as_matrix(dx), prepared, pre_gelu, dx_absmax);
+  } else {
+    meanwhile();
+    const auto prepared = prepare(step, use, dy);
+    multiply_backward_weight(step, use, prepared, x, dbias);  // before dx, which may be x
+    multiply_backward_input(step, use, as_matrix(dx), prepared, pre_gelu, dx_absmax);
   }
-  // The bias's gradient covers this rank's tokens: the tensor axis sums it.
-  if (dbias) sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
-  multiply_backward(step, use, as_matrix(dx),
-                    {gather_sequence(step, dy.values), largest_of_ranks(step, dy.absmax)},
-                    {x.values, largest_of_ranks(step, x.absmax)}, {}, pre_gelu, dx_absmax);
 }
 
-void Linear::multiply_backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
-                               const LinearInput& dy, const LinearInput& x, Tensor dbias,
-                               ConstTensor pre_gelu, Tensor dx_absmax) const {
-  if (is_fp8(step, use)) {
-    multiply_backward_fp8(step, use, dx, dy, x, dbias);
-    if (!pre_gelu) return;
-    return gelu_backward(step.compute, dx, dx, as_matrix(pre_gelu), dx_absmax);
-  }
-  matmul_backward_weight(step.compute, step.scratch, step.params.stacked_grad(weight_), dbias,
-                         as_matrix(dy.values), as_matrix(x.values));
-  matmul_backward_input(step.compute, step.scratch, dx, as_matrix(dy.values), use.stacked(weight_),
-                        pre_gelu);
+Linear::OutputGradient Linear::prepare(const StepContext& step, const ParamStore::Use& use,
+                                       const LinearInput& dy) const {
+  if (!is_fp8(step, use)) return {dy};
+  const auto values = as_matrix(dy.values);
+  const auto N = values.shape[0], O = values.shape[1];
+  const auto scaling = use.quantized(weight_).weight.scaling;
+  const auto type = step.params.fp8_gradients();
+  const OutputGradient prepared{
+      dy, allocate_fp8(step.scratch, "dy_fp8", type, {N, O}, scaling),
+      allocate_fp8(step.scratch, "dy_fp8_transposed", type, {O, N}, scaling)};
+  quantize(step, prepared.rows, prepared.transposed, dy);
+  return prepared;
 }
 
-void Linear::multiply_backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,
-                                   const LinearInput& dy, const LinearInput& x,
-                                   Tensor dbias) const {
-  const Arena::Scope scope(step.scratch);
-  const auto w = use.quantized(weight_);
-  const auto N = dx.shape[0], I = dx.shape[1], O = w.weight.q.shape[0];
-  const auto allocate = [&](const char* name, DType dtype, const Shape& shape) {
-    return allocate_fp8(step.scratch, name, dtype, shape, w.weight.scaling);
-  };
-  const auto gradients = step.params.fp8_gradients();
-  const auto dy_q = allocate("dy_fp8", gradients, {N, O});
-  const auto dy_t = allocate("dy_fp8_transposed", gradients, {O, N});
-  const auto x_t = allocate("x_fp8_transposed", DType::fp8_e4m3, {I, N});
-  quantize(step, dy_q, dy_t, dy);
-  quantize(step, {}, x_t, x);
-  if (dbias) sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
+void Linear::multiply_backward_weight(const StepContext& step, const ParamStore::Use& use,
+                                      const OutputGradient& dy, const LinearInput& x,
+                                      Tensor dbias) const {
   const auto dweight = step.params.stacked_grad(weight_);
-  matmul_fp8(step.compute, step.scratch, {.y = dweight, .a = dy_t, .b = x_t, .residual = dweight});
-  matmul_fp8(step.compute, step.scratch, {.y = dx, .a = dy_q, .b = w.transposed});
+  const auto values = as_matrix(dy.whole.values), inputs = as_matrix(x.values);
+  if (!is_fp8(step, use))
+    return matmul_backward_weight(step.compute, step.scratch, dweight, dbias, values, inputs);
+  const Arena::Scope scope(step.scratch);
+  const auto x_t =
+      allocate_fp8(step.scratch, "x_fp8_transposed", DType::fp8_e4m3,
+                   {inputs.shape[1], inputs.shape[0]}, use.quantized(weight_).weight.scaling);
+  quantize(step, {}, x_t, x);
+  if (dbias) sum_rows(step.compute, step.scratch, dbias, values);
+  matmul_fp8(step.compute, step.scratch,
+             {.y = dweight, .a = dy.transposed, .b = x_t, .residual = dweight});
+}
+
+void Linear::multiply_backward_input(const StepContext& step, const ParamStore::Use& use, Tensor dx,
+                                     const OutputGradient& dy, ConstTensor pre_gelu,
+                                     Tensor dx_absmax) const {
+  if (!is_fp8(step, use))
+    return matmul_backward_input(step.compute, step.scratch, dx, as_matrix(dy.whole.values),
+                                 use.stacked(weight_), pre_gelu);
+  matmul_fp8(step.compute, step.scratch,
+             {.y = dx, .a = dy.rows, .b = use.quantized(weight_).transposed});
+  if (pre_gelu) gelu_backward(step.compute, dx, dx, as_matrix(pre_gelu), dx_absmax);
 }
 
 }  // namespace lockstep

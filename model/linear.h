@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "model/step.h"
 
 namespace lockstep {
@@ -67,10 +68,13 @@ class Linear {
                const LinearEpilogue& epilogue = {}) const;
 
   // Adds the gradients of W and b, and sets dx = dy W. If pre_gelu is given, dx is multiplied by
-  // gelu'(pre_gelu), and dx_absmax [1] is then set to max |dx|. dx may be x.
+  // gelu'(pre_gelu), and dx_absmax [1] is then set to max |dx|. dx may be x if Split is local.
+  // Collectives run beside products that do not need their results (docs/parallelism.md).
+  //   meanwhile: work before the products. It does not read dy, which may be gathered beside it.
   void backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
                 const LinearInput& dy, const LinearInput& x, ConstTensor pre_gelu = {},
-                Tensor dx_absmax = {}) const;
+                Tensor dx_absmax = {}, FunctionRef<void()> meanwhile = kNothing) const;
+  static constexpr auto kNothing = [] {};
 
   int unit() const { return weight_.unit; }
 
@@ -78,14 +82,21 @@ class Linear {
   // These multiply matrices of this rank only.
   void multiply(const StepContext& step, const ParamStore::Use& use, Tensor y, const LinearInput& x,
                 bool with_bias, const LinearEpilogue& epilogue) const;
-  void multiply_backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
-                         const LinearInput& dy, const LinearInput& x, Tensor dbias,
-                         ConstTensor pre_gelu, Tensor dx_absmax) const;
+  // dy as both products of backward read it. In fp8 it is quantized in both orientations.
+  struct OutputGradient {
+    LinearInput whole;
+    Fp8Matrix rows = {}, transposed = {};
+  };
+  OutputGradient prepare(const StepContext& step, const ParamStore::Use& use,
+                         const LinearInput& dy) const;
+  void multiply_backward_weight(const StepContext& step, const ParamStore::Use& use,
+                                const OutputGradient& dy, const LinearInput& x, Tensor dbias) const;
+  void multiply_backward_input(const StepContext& step, const ParamStore::Use& use, Tensor dx,
+                               const OutputGradient& dy, ConstTensor pre_gelu,
+                               Tensor dx_absmax) const;
   bool is_fp8(const StepContext& step, const ParamStore::Use& use) const;  // false for the head
   void multiply_fp8(const StepContext& step, const ParamStore::Use& use, Tensor y,
                     const LinearInput& x, ConstTensor bias, const LinearEpilogue& epilogue) const;
-  void multiply_backward_fp8(const StepContext& step, const ParamStore::Use& use, Tensor dx,
-                             const LinearInput& dy, const LinearInput& x, Tensor dbias) const;
 
   Split split_;
   ParamId weight_;  // the first parameter of its stacked group

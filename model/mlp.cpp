@@ -58,17 +58,18 @@ void Mlp::project(const StepContext& step, const ParamStore::Use& w, Tensor y, c
 }
 
 Tensor Mlp::backward(const StepContext& step, const ParamStore::Use& w, const Gradient& gradient,
-                     const Saved& a, const LinearInput& x, ConstTensor most) const {
+                     const Saved& a, const LinearInput& x, ConstTensor most,
+                     FunctionRef<void()> recompute) const {
   const auto dhidden = step.scratch.allocate("dhidden", a.hidden.dtype, a.hidden.shape);
   const auto dx = step.scratch.allocate("dnorm2", x.values.dtype, x.values.shape);
   const auto din_most = most ? step.scratch.allocate("dmlp_in_absmax", DType::fp32, {1}) : Tensor{};
   auto din = dhidden;
   if (is_gated_) {
-    down_.backward(step, w, dhidden, gradient, {a.hidden, most});
+    down_.backward(step, w, dhidden, gradient, {a.hidden, most}, {}, {}, recompute);
     din = a.in;  // its values are no longer needed
     swiglu_backward(step.compute, din, dhidden, a.in, din_most);
   } else {
-    down_.backward(step, w, din, gradient, {a.hidden, most}, a.in, din_most);
+    down_.backward(step, w, din, gradient, {a.hidden, most}, a.in, din_most, recompute);
   }
   in_.backward(step, w, dx, {din, din_most}, x);
   return dx;

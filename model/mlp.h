@@ -45,8 +45,10 @@ class Mlp {
 
   // backward returns dx [N/t, D] for the gradient of y, allocated in the caller's scope of scratch.
   // It adds the parameters' gradients, and overwrites a.in.
+  //   recompute: work before it reads x or `a`, see `meanwhile` of Linear::backward
   Tensor backward(const StepContext& step, const ParamStore::Use& w, const Gradient& gradient,
-                  const Saved& a, const LinearInput& x, ConstTensor most) const;
+                  const Saved& a, const LinearInput& x, ConstTensor most,
+                  FunctionRef<void()> recompute) const;
 
  private:
   bool is_gated_;

@@ -12,24 +12,40 @@ Shape with_rows(const Shape& shape, std::int64_t rows) {
   return s;
 }
 
-}  // namespace
-
-ConstTensor gather_sequence(const StepContext& step, ConstTensor x) {
-  Communicator& tensor = *step.comms.tensor;
-  if (tensor.size() == 1) return x;
-  const auto all =
-      step.scratch.allocate("gathered", x.dtype, with_rows(x.shape, tensor.size() * x.shape[0]));
-  tensor.all_gather(all, x, step.compute);
-  return all.rows(0, step.tokens());
+// Runs work(stream), which makes `result`, on the stream of the tensor group.
+template <class Work>
+FromRanks start(const StepContext& step, ConstTensor result, Work&& work) {
+  Stream& stream = step.params.tensor_stream(step.compute);
+  work(stream);
+  if (&stream == &step.compute) return FromRanks(result);
+  return {step.compute, result, stream.record()};
 }
 
-ConstTensor largest_of_ranks(const StepContext& step, ConstTensor x) {
+}  // namespace
+
+ConstTensor FromRanks::wait() const {
+  if (compute_ == nullptr) return result_;
+  const Trace::Span span(*compute_, Component::communication_tensor);
+  compute_->wait(done_);
+  return result_;
+}
+
+FromRanks start_gather(const StepContext& step, ConstTensor x, std::int64_t rows) {
   Communicator& tensor = *step.comms.tensor;
-  if (tensor.size() == 1 || !x) return x;
+  if (tensor.size() == 1) return FromRanks(x);
+  const auto all =
+      step.scratch.allocate("gathered", x.dtype, with_rows(x.shape, tensor.size() * x.shape[0]));
+  return start(step, all.rows(0, rows), [&](Stream& stream) { tensor.all_gather(all, x, stream); });
+}
+
+FromRanks start_largest(const StepContext& step, ConstTensor x) {
+  Communicator& tensor = *step.comms.tensor;
+  if (tensor.size() == 1 || !x) return FromRanks(x);
   const auto most = step.scratch.allocate("largest", DType::fp32, {1});
-  step.compute.copy(most, x);
-  tensor.all_reduce(most, ReduceOp::max, step.compute);
-  return most;
+  return start(step, most, [&](Stream& stream) {
+    stream.copy(most, x);
+    tensor.all_reduce(most, ReduceOp::max, stream);
+  });
 }
 
 SequenceSum::SequenceSum(const StepContext& step, Tensor out)
@@ -40,16 +56,23 @@ SequenceSum::SequenceSum(const StepContext& step, Tensor out)
   partial_ = padded_.rows(0, step.tokens());
 }
 
-void SequenceSum::finish(ConstTensor bias, ConstTensor residual, Tensor absmax) const {
-  if (has_one_rank()) return;
-  const Arena::Scope scope(step_.scratch);
+FromRanks SequenceSum::start(ConstTensor bias, ConstTensor residual, Tensor absmax) const {
+  if (has_one_rank()) return FromRanks(out_);
   const auto N = partial_.shape[0], behind = padded_.shape[0] - N;
   if (behind > 0) fill(step_.compute, padded_.rows(N, behind), 0.0f);
   const auto t = step_.comms.tensor->size();
   const auto pieces = step_.scratch.allocate("pieces", out_.dtype, {t, out_.elements()});
-  step_.comms.tensor->all_to_all(pieces, padded_, step_.compute);
-  sum_pieces(step_.compute,
-             {.out = out_, .pieces = pieces, .bias = bias, .residual = residual, .absmax = absmax});
+  return lockstep::start(step_, out_, [&](Stream& stream) {
+    step_.comms.tensor->all_to_all(pieces, padded_, stream);
+    sum_pieces(
+        stream,
+        {.out = out_, .pieces = pieces, .bias = bias, .residual = residual, .absmax = absmax});
+  });
+}
+
+void SequenceSum::finish(ConstTensor bias, ConstTensor residual) const {
+  const Arena::Scope scope(step_.scratch);
+  start(bias, residual).wait();
 }
 
 }  // namespace lockstep

@@ -8,13 +8,6 @@ namespace {
 // Maximum share of the time of a concurrent collective that compute loses.
 constexpr double kMostLost = 0.9;
 
-// True for groups with their own streams. Compute waits at once for collectives of other groups.
-bool is_beside(const Op& op) {
-  const auto component = component_of(op.group);
-  return component == Component::communication_shard ||
-         component == Component::communication_replicate;
-}
-
 }  // namespace
 
 CallTimes::CallTimes(const Cluster& cluster, const StepProgram& program)
@@ -25,7 +18,8 @@ CallTime CallTimes::alone(const Op& op) const {
   const auto place = program_.place_of(op.group);
   const auto measured =
       op.kind == Op::Kind::collective
-          ? cluster_.links.seconds(collective_of(op), place, is_beside(op), op.bytes)
+          ? cluster_.links.seconds(collective_of(op), place,
+                                   runs_beside(op.group, Device{cluster_.device}), op.bytes)
           : cluster_.operators.seconds(op);
   return {.seconds = measured ? *measured : time_model_.seconds(op, place),
           .is_measured = measured.has_value()};

@@ -155,7 +155,7 @@ LinkTimes LinkTimes::measure(Comms& comms, Arena& memory, Stream& compute,
     const auto id = static_cast<Group>(g);
     auto& group = group_of(comms, id);
     const auto place = place_of(comms, id, topology);
-    const bool is_beside = id != Group::all && id != Group::tensor;
+    const bool is_beside = runs_beside(id, compute.device());
     if (place.ranks == 1) continue;
     // All ranks of a group measure it, even if some have measured a similar one: on unequal hosts
     // others may not have.

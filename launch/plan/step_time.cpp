@@ -78,7 +78,7 @@ class Player {
         if (entry.what == OpLog::What::wait && event.is_known && !event.is_done) break;
         if (entry.what == OpLog::What::op) {
           track.runs = true;
-          track.left = costs_.seconds(entry.op) + wait_for_others(track, entry.op);
+          track.left = costs_.seconds(entry.op) + wait_for_others(entry.op);
           track.last = component_of(entry.op, entry.within);
           any = true;
           break;
@@ -92,8 +92,10 @@ class Player {
     return any;
   }
 
-  double wait_for_others(const Track& track, const Op& op) {
-    if (&track != &streams_.front() || op.kind != Op::Kind::collective || op.is_nothing()) return 0;
+  // Ranks wait for each other at the collectives that launch/preflight/rank_waits.cpp measures.
+  double wait_for_others(const Op& op) {
+    const bool waits = op.group == Group::tensor || op.group == Group::all;
+    if (!waits || op.kind != Op::Kind::collective || op.is_nothing()) return 0;
     return costs_.wait_share * std::exchange(alone_, 0);
   }
 

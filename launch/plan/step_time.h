@@ -18,8 +18,8 @@ struct StreamCosts {
   // several, the largest counts), and of the other streams while compute runs.
   FunctionRef<double(const Op& op)> compute_beside = kNotSlowed;
   double other_beside = 1;
-  // Ranks are never equally fast. Share of the compute time since the last collective of compute
-  // that it waits for other ranks at the next one.
+  // Ranks are never equally fast. Share of the compute time since the last collective of the groups
+  // `tensor` and `all` that a rank waits for others at the next one.
   double wait_share = 0;
   // Time of the host to launch a call on a GPU, which runs after it; 0: the host is never late. On
   // a CPU the compute stream is the host itself.

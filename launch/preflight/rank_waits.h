@@ -1,5 +1,5 @@
 // The time that a rank computes in a step, and the time that it waits for other ranks, from logs of
-// its compute stream.
+// its streams of compute and of tensor ranks.
 #pragma once
 
 #include <vector>

@@ -131,7 +131,8 @@ TEST(Estimate, measured_times_replace_prices) {
   EXPECT_NE(priced.time.total(), measured.time.total());
 }
 
-// Collectives of tensor ranks are on the compute stream; other groups have their own streams.
+// Collectives of all ranks are on the compute stream, on CPUs those of tensor ranks too; other
+// groups have their own streams.
 TEST(Estimate, a_collective_has_the_time_measured_on_its_kind_of_stream) {
   Cluster cluster = h100s(1);
   std::vector<LinkTime> links;
@@ -155,8 +156,13 @@ TEST(Estimate, a_collective_has_the_time_measured_on_its_kind_of_stream) {
   config.layout.tensor = 8;
   config.layout.shard = 1;
   const auto tensor = estimate(config, cluster).time;
-  EXPECT_GT(tensor[Component::communication_tensor], 0);
-  EXPECT_LT(tensor.total(), 1);
+  EXPECT_GT(tensor[Component::communication_tensor], 1);
+  EXPECT_LT(tensor[Component::communication_ranks], 1e-3);
+  Cluster cpus = processors(8);
+  cpus.links = cluster.links;
+  const auto tensor_on_cpus = estimate(config, cpus).time;
+  EXPECT_GT(tensor_on_cpus[Component::communication_tensor], 0);
+  EXPECT_LT(tensor_on_cpus[Component::communication_tensor], 1e-3);
 }
 
 TEST(Estimate, compute_is_slower_beside_collectives_if_a_slowdown_was_measured) {

@@ -121,6 +121,84 @@ TEST(StepProgram, gathers_the_embedding_again_before_its_reduction) {
   EXPECT_NE(entries[i].op.bytes, embedding) << "it is gathered already";
 }
 
+// Order has the order of a log's calls that streams and events enforce.
+class Order {
+ public:
+  explicit Order(const OpLog& log) : entries_(log.entries()) {
+    std::map<int, Ends> streams;
+    std::map<std::int64_t, Ends> events;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      const auto& entry = entries_[i];
+      Ends& ends = streams[entry.stream];
+      if (entry.what == OpLog::What::record) events[entry.event] = ends;
+      if (entry.what == OpLog::What::wait)
+        for (const auto& [stream, end] : events[entry.event])
+          ends[stream] = std::max(ends[stream], end);
+      before_.push_back(ends);
+      if (entry.what == OpLog::What::op) ends[entry.stream] = i + 1;
+    }
+  }
+  bool is_before(std::size_t i, std::size_t j) const {
+    const auto end = before_[j].find(entries_[i].stream);
+    return end != before_[j].end() && end->second > i;
+  }
+  bool may_overlap(std::size_t i, std::size_t j) const {
+    return !is_before(i, j) && !is_before(j, i);
+  }
+
+ private:
+  using Ends = std::map<int, std::size_t>;  // by stream: end of its calls that are before
+  const std::vector<OpLog::Entry>& entries_;
+  std::vector<Ends> before_;
+};
+
+// In backward, the all-to-all of dx runs beside the product for the weights' gradient, and the
+// all-gather of x beside the product that makes dx. Recompute runs beside the all-gather of dy.
+TEST(StepProgram, tensor_collectives_of_backward_run_beside_products) {
+  TrainingConfig config = layout_config(Family::llama3);
+  config.mesh = Mesh{.tensor = 2};
+  config.recompute = Recompute::cheap;
+  config.global_batch_sequences = config.micro_batch_sequences;
+  const auto program = record_step(config, Device{Device::Kind::cuda}, 1);
+  const auto& entries = program.log->entries();
+  const Order order(*program.log);
+  const auto is = [&](std::size_t i, const char* name) {
+    return i < entries.size() && entries[i].what == OpLog::What::op &&
+           entries[i].op.name == std::string(name);
+  };
+  const auto next_of_compute = [&](std::size_t i) {
+    do
+      ++i;
+    while (i < entries.size() && (entries[i].what != OpLog::What::op || entries[i].stream != 0));
+    return i;
+  };
+  std::int64_t sums = 0, recomputed = 0;
+  for (std::size_t i = 0, gather = 0, input = 0; i < entries.size(); ++i) {
+    if (is(i, "all_gather")) gather = i;
+    if (is(i, "matmul_backward_input")) input = i;
+    if (is(i, "swiglu_forward") && order.may_overlap(gather, i)) ++recomputed;
+    const std::size_t weight = next_of_compute(i), after = next_of_compute(weight);
+    if (!is(i, "all_to_all") || !is(weight, "matmul_backward_weight")) continue;
+    ++sums;
+    EXPECT_NE(entries[i].stream, entries[weight].stream);
+    EXPECT_TRUE(order.is_before(input, i));
+    EXPECT_TRUE(order.may_overlap(i, weight));
+    EXPECT_TRUE(order.is_before(i, after)) << entries[after].op.name;
+    EXPECT_TRUE(order.may_overlap(gather, input));
+    EXPECT_TRUE(order.is_before(gather, weight));
+  }
+  EXPECT_EQ(sums, 2 * config.model.layers);
+  EXPECT_EQ(recomputed, config.model.layers);
+}
+
+// On CPUs a thread of their own would take cores from compute.
+TEST(StepProgram, tensor_collectives_of_cpus_are_on_the_compute_stream) {
+  TrainingConfig config = layout_config(Family::llama3);
+  config.mesh = Mesh{.tensor = 2};
+  const auto program = record_step(config, Device{}, 1);
+  EXPECT_EQ(program.log->streams(), std::vector<std::string>{"compute"});
+}
+
 // Sums across domains have one rank per domain. If domains hold unequal numbers of ranks, the sums
 // have all ranks.
 TEST(StepProgram, has_the_number_of_domains_of_a_group) {

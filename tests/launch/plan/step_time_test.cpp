@@ -20,12 +20,13 @@ struct Toy {
     compute.record();
     gathers.record();
   }
-  static void give(Stream& stream, Op::Kind kind, std::int64_t milliseconds) {
+  static void give(Stream& stream, Op::Kind kind, std::int64_t milliseconds,
+                   Group group = Group::gathers) {
     Op op;
     op.name = "toy";
     op.kind = kind;
     op.bytes = milliseconds;
-    op.group = Group::gathers;
+    op.group = group;
     op.ranks = 2;
     const OpLog::Call call(stream, op);
   }
@@ -93,19 +94,23 @@ TEST(StepTime, concurrent_streams_slow_each_other) {
   EXPECT_NEAR(time.total(), 1e-3 * (8 + 10 - 8 / 1.5), 1e-9);
 }
 
-// A rank waits for a tenth of its compute time since the last collective of compute. Waits and
-// other streams do not count as compute time.
+// A rank waits for a tenth of its compute time since the last collective of `tensor` or `all`.
+// Waits and other streams do not count as compute time. The stream of the collective does not
+// matter.
 TEST(StepTime, collectives_include_waits_for_slower_ranks) {
   Toy toy;
   toy.give(toy.compute, Op::Kind::product, 20);
   toy.give(toy.gathers, Op::Kind::collective, 1);
-  toy.give(toy.compute, Op::Kind::collective, 3);  // + 2
-  toy.give(toy.compute, Op::Kind::collective, 3);  // + 0
+  toy.give(toy.compute, Op::Kind::collective, 3, Group::tensor);  // + 2
+  toy.give(toy.compute, Op::Kind::collective, 3, Group::all);     // + 0
   toy.give(toy.compute, Op::Kind::memory, 40);
-  toy.give(toy.compute, Op::Kind::collective, 3);  // + 4
+  toy.gathers.wait(toy.compute.record());
+  toy.give(toy.gathers, Op::Kind::collective, 3, Group::tensor);  // + 4
+  toy.compute.wait(toy.gathers.record());
   const auto time = toy.time({.seconds = Toy::kSeconds, .wait_share = 0.1});
   EXPECT_NEAR(time.total(), 75e-3, 1e-12);
-  EXPECT_NEAR(time[Component::communication_shard], 15e-3, 1e-12);
+  EXPECT_NEAR(time[Component::communication_tensor], 12e-3, 1e-12);
+  EXPECT_NEAR(time[Component::communication_ranks], 3e-3, 1e-12);
   EXPECT_NEAR(toy.time().total(), 69e-3, 1e-12);
 }
 
