@@ -53,6 +53,8 @@ class Network:
     hop: float = 3.4e-6                     # s, hop or peer over NVLink (NCCL: ring, simple)
     hop_across: float = 14e-6               # s, hop across hosts (NCCL: ring, simple)
     proxy: float = 2e-6                     # s for each peer across hosts of an all-to-all; assumed
+    nvlink_channels: int = 16               # multiprocessors held by a call of kernels over NVLink; assumed
+    #                                         (launch/plan/time_model.cpp, kWaiting)
     nic_channels: int = 4                   # multiprocessors held for a NIC by a call across hosts; derived (NCCL,
     #                                         search.cc and connect.cc: a channel is found and duplicated twice)
 
@@ -104,15 +106,16 @@ class Engine:
     launch_order: bool = True              # NCCL_LAUNCH_ORDER_IMPLICIT: one queue for gathers, reductions, tensor calls
     reduces_each_micro_batch: bool = True  # sharding = "full" (dist/param_store.cpp); else only the last one
     gathers_embedding_early: bool = False  # in the backward before, ahead of its reduction; today in the next forward
-    tensor_hidden: float = 0.0             # share of the time of tensor calls that compute hides
+    tensor_beside: bool = False            # tensor calls of backward run beside products (model/linear.cpp)
     most_channels: int = 16                # of a call across hosts (NCCL's automatic number with 8 NICs)
     head_chunk_bytes: int = 1 << 30        # logits of a chunk of the head (train/step/training.cpp)
     optimizer_bytes: int = 38              # an element: AdamW 30, norm of gradients 4, setting them to 0 4
 
 
 # today: commit b2ef912. chunks: few large chunks that overlap, and the embedding is gathered early.
-ENGINES = {"today": Engine(),
-           "chunks": Engine(ring_share=4, stages_overlap=True, gathers_embedding_early=True)}
+# beside: the same, and tensor calls run beside products.
+CHUNKS = Engine(ring_share=4, stages_overlap=True, gathers_embedding_early=True)
+ENGINES = {"today": Engine(), "chunks": CHUNKS, "beside": dataclasses.replace(CHUNKS, tensor_beside=True)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,14 +212,32 @@ class Costs:
             call += self.gather(FP32 * mine, r, self.replicate_inside)
         return call
 
+    def tensor_sum(self):
+        """Sum of the pieces of an all-to-all over tensor ranks: pieces, residual, sum."""
+        size = self.layout.tokens * self.model.width * BF16
+        return (size + 2 * size / self.layout.tensor) / self.gpu.memory + self.gpu.launch
+
     def tensor(self, gathers, sums):
         """All-gathers, and all-to-alls with their sums, of the residual stream over tensor ranks."""
         t, net = self.layout.tensor, self.network
         size = self.layout.tokens * self.model.width * BF16
         latency, moved = net.call + (t - 1) * net.hop, size * (t - 1) / t / net.nvlink
-        added = (size + 2 * size / t) / self.gpu.memory + self.gpu.launch  # pieces, residual, sum
-        seconds = gathers * (latency + moved) + sums * (latency + moved / net.kernel_share + added)
-        return seconds * (1 - self.engine.tensor_hidden) if t > 1 else 0.0
+        seconds = gathers * (latency + moved) + sums * (latency + moved / net.kernel_share + self.tensor_sum())
+        return seconds if t > 1 else 0.0
+
+    def hide_tensor(self, backward, matmul, recompute):
+        """Moves tensor calls of backward beside products of `matmul` s a weight, and beside `recompute` s."""
+        if not self.engine.tensor_beside or self.layout.tensor == 1:
+            return
+        m = self.model
+        hidden = min(recompute, self.tensor(1, 0))  # dy of the mlp's last matrix
+        for outputs in ((m.heads + 2 * m.kv_heads) * m.head_size, 2 * m.mlp_width):  # q, k, v and gate, up
+            product = matmul * outputs * m.width / self.layout.tensor
+            hidden += min(product, self.tensor(1, 0))  # of x, beside dx = dy W
+            hidden += min(product, self.tensor(0, 1))  # of dx, beside dW = dy^T x
+        backward["tensor"] -= hidden
+        backward["lost beside"] = hidden * self.network.nvlink_channels / self.gpu.multiprocessors
+        backward["lost beside"] += 2 * self.tensor_sum()
 
     def compute(self):
         """Seconds by line of a layer's forward and backward, and of embedding and head."""
@@ -237,7 +258,9 @@ class Costs:
             backward.update(forward)
             backward.subtract({"matmuls": matmul * m.width * m.mlp_width / t, "tensor": self.tensor(0, 1)})
         else:
-            backward["memory-bound"] += (4 * D + 3 * F) / gpu.memory
+            recompute = (4 * D + 3 * F) / gpu.memory
+            backward["memory-bound"] += recompute
+        self.hide_tensor(backward, matmul, 0.0 if self.layout.recomputes_blocks else recompute)
         logits = N * m.vocabulary * BF16 / t
         chunks = math.ceil(logits / self.engine.head_chunk_bytes)
         ends = {"head matmuls": 3 * matmul * self.end, "tensor": self.tensor(2, 2),

@@ -57,7 +57,7 @@ class ClusterCost(unittest.TestCase):
         run = RUNS[3]
         today = sum(cluster_cost.step(run.model, run.layout, TODAY).values())
         for change in ({"ring_bytes": 1 << 30}, {"across_bytes": 2}, {"stages_overlap": True}, {"launch_order": False},
-                       {"reduces_each_micro_batch": False}, {"gathers_embedding_early": True}, {"tensor_hidden": 0.5},
+                       {"reduces_each_micro_batch": False}, {"gathers_embedding_early": True}, {"tensor_beside": True},
                        {"most_channels": 2}):
             engine = dataclasses.replace(TODAY, **change)
             self.assertLess(sum(cluster_cost.step(run.model, run.layout, engine).values()), today, change)
