@@ -55,6 +55,7 @@ std::int64_t nccl_group_bytes(Group group, int ranks, int domains) {
     case Group::shard_across:
     case Group::replicate_across: return own + channels * kMessageBuffers;
     case Group::gathers:
+    case Group::shard:
     case Group::replicate: {  // a ring, whose last rank in a domain sends to another one
       const auto leaving = divide_up(channels, inside) * (kBuffers - kToPeer);
       return own + (across ? channels * (kFromPeer + kToPeer) + leaving : 0);
@@ -63,7 +64,7 @@ std::int64_t nccl_group_bytes(Group group, int ranks, int domains) {
   return own;
 }
 
-std::int64_t nccl_memory_bytes(const Mesh& mesh, int domain_ranks) {
+std::int64_t nccl_memory_bytes(const Mesh& mesh, int domain_ranks, Reduce reduce) {
   const int world = mesh.world();
   if (world == 1) return 0;
   const auto domains_of = [&](int ranks, int neighbors) {  // ranks that are `neighbors` apart
@@ -74,18 +75,24 @@ std::int64_t nccl_memory_bytes(const Mesh& mesh, int domain_ranks) {
   const auto add = [&](Group group, int ranks, int domains) {
     bytes += nccl_group_bytes(group, ranks, domains);
   };
-  const auto add_levels = [&](Group whole, Group inside, Group across, int ranks, int neighbors) {
-    const int domains = domains_of(ranks, neighbors);
-    add(whole, ranks, domains);
+  const auto add_levels = [&](Group inside, Group across, int ranks, int domains) {
     add(inside, static_cast<int>(divide_up(ranks, domains)), 1);
     add(across, domains, domains);
   };
+  const int tensor = mesh.tensor, shard = mesh.shard, replicate = mesh.replicate;
+  const int shard_domains = domains_of(shard, tensor);
+  const int replicate_domains = domains_of(replicate, tensor * shard);
   add(Group::other, world, domains_of(world, 1));
   add(Group::all, world, domains_of(world, 1));
-  add(Group::tensor, mesh.tensor, 1);
-  add_levels(Group::gathers, Group::shard_inside, Group::shard_across, mesh.shard, mesh.tensor);
-  add_levels(Group::replicate, Group::replicate_inside, Group::replicate_across, mesh.replicate,
-             mesh.tensor * mesh.shard);
+  add(Group::tensor, tensor, 1);
+  add(Group::gathers, shard, shard_domains);
+  add(Group::replicate, replicate, replicate_domains);
+  if (reduce == Reduce::nccl) {
+    add(Group::shard, shard, shard_domains);
+  } else {
+    add_levels(Group::shard_inside, Group::shard_across, shard, shard_domains);
+    add_levels(Group::replicate_inside, Group::replicate_across, replicate, replicate_domains);
+  }
   return bytes;
 }
 

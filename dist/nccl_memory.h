@@ -19,6 +19,6 @@ int nccl_channels(Carries carries);
 std::int64_t nccl_group_bytes(Group group, int ranks, int domains);
 
 // Bytes of all groups of a rank of `mesh`, whose NVLink domains have `domain_ranks` ranks each.
-std::int64_t nccl_memory_bytes(const Mesh& mesh, int domain_ranks);
+std::int64_t nccl_memory_bytes(const Mesh& mesh, int domain_ranks, Reduce reduce = Reduce::fp32);
 
 }  // namespace lockstep

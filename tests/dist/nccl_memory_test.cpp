@@ -54,6 +54,8 @@ TEST(NcclMemory, of_a_mesh_is_the_sum_of_its_groups) {
   EXPECT_EQ(nccl_memory_bytes({.shard = 8, .tensor = 8}, 8), with_tensor * kMiB);
   const auto hybrid = 22 + 106 + 112 + 112 + 120 + 56;  // gathers, inside; replicate, across
   EXPECT_EQ(nccl_memory_bytes({.replicate = 8, .shard = 8}, 8), hybrid * kMiB);
+  const auto by_nccl = 22 + 106 + 2 * 320;  // gathers, and scatters in one level
+  EXPECT_EQ(nccl_memory_bytes({.shard = 64}, 8, Reduce::nccl), by_nccl * kMiB);
   const auto one_host = 22 + 46 + 112 + 112;
   EXPECT_EQ(nccl_memory_bytes({.shard = 8}, 8), one_host * kMiB);
 }

@@ -72,7 +72,7 @@ RunBytes measure_run(const Config& c, const TrainingConfig& config, const Memory
                               copies);
   });
   return {.training = measure_training(config, device, threads, rank),
-          .nccl = has_nccl ? nccl_memory_bytes(config.mesh, room.domain_ranks) : 0,
+          .nccl = has_nccl ? nccl_memory_bytes(config.mesh, room.domain_ranks, config.reduce) : 0,
           .batches = pinned_bytes(c, config.micro_batch_sequences),
           .host_staging = host_staging,
           .copies = copies};
