@@ -43,12 +43,17 @@ StepTime step_time_on(const Cluster& cluster, const StepProgram& program) {
   const CallTimes times(cluster, program);
   const auto alone = [&](const Op& op) { return times.alone(op).seconds; };
   const auto slower = [&](const Op& op) { return times.compute_beside(op); };
+  const bool on_gpus = cluster.device == Device::Kind::cuda;
+  const auto extends_order = [&](const Op& op) {  // unless it uses copy engines
+    return on_gpus && !(is_beside(op) && program.place_of(op.group).domains == 1);
+  };
   return step_time(program, {.seconds = alone,
                              .compute_beside = slower,
                              .other_beside = cluster.other_beside,
                              .wait_share = cluster.wait_share,
                              .launch_seconds = cluster.launch_seconds,
-                             .host_computes = cluster.device == Device::Kind::cpu});
+                             .host_computes = !on_gpus,
+                             .extends_order = extends_order});
 }
 
 }  // namespace lockstep

@@ -8,18 +8,26 @@
 namespace lockstep {
 namespace {
 
+constexpr auto kNone = std::numeric_limits<std::size_t>::max();
+
 // Player simulates a log: each stream runs its own entries in order.
 class Player {
  public:
   Player(const StepProgram& program, const StreamCosts& costs)
       : entries_(program.log->entries()), costs_(costs) {
     streams_.resize(program.log->streams().size());
+    std::size_t launched_before = kNone;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       streams_[entries_[i].stream].entries.push_back(i);
       last_event_ = std::max(last_event_, entries_[i].event);
       if (entries_[i].what == OpLog::What::op) host_ += costs.launch_seconds;
       issued_.push_back(host_);
+      const Op& op = entries_[i].op;
+      const bool is_call = op.kind == Op::Kind::collective && !op.is_nothing();
+      launched_before_.push_back(is_call ? launched_before : kNone);
+      if (is_call && costs.extends_order(op)) launched_before = i;
     }
+    has_begun_.resize(entries_.size());
     done_.resize(static_cast<std::size_t>(last_event_) + 1);
     for (const auto& stream : streams_)
       for (const std::size_t i : stream.entries)
@@ -60,6 +68,11 @@ class Player {
     return entries_[track.entry()].op.kind == Op::Kind::collective;
   }
 
+  bool waits_for_launch(std::size_t entry) const {
+    const auto before = launched_before_[entry];
+    return before != kNone && !has_begun_[before];
+  }
+
   bool may_begin(const Track& track, std::size_t entry) const {
     if (!costs_.host_computes) return issued_[entry] <= now_ * (1 + 1e-12);
     const Track& compute = streams_.front();
@@ -76,7 +89,9 @@ class Player {
         auto& event = done_[static_cast<std::size_t>(entry.event)];
         if (!may_begin(track, track.entries[track.at])) break;
         if (entry.what == OpLog::What::wait && event.is_known && !event.is_done) break;
+        if (waits_for_launch(track.entry())) break;
         if (entry.what == OpLog::What::op) {
+          has_begun_[track.entry()] = true;
           track.runs = true;
           track.left = costs_.seconds(entry.op) + wait_for_others(entry.op);
           track.last = component_of(entry.op, entry.within);
@@ -139,9 +154,11 @@ class Player {
     const Track& compute = streams_.front();
     if (compute.runs) return compute.last;
     if (compute.at == compute.entries.size()) return Component::other;
-    const auto& entry = entries_[compute.entries[compute.at]];
-    if (entry.what != OpLog::What::wait || !may_begin(compute, compute.entries[compute.at]))
-      return Component::other;
+    if (!may_begin(compute, compute.entry())) return Component::other;
+    if (waits_for_launch(compute.entry()))
+      return component_of(entries_[launched_before_[compute.entry()]].op.group);
+    const auto& entry = entries_[compute.entry()];
+    if (entry.what != OpLog::What::wait) return Component::other;
     for (const Track& track : streams_)  // the stream that records the event
       for (std::size_t i = track.at; i < track.entries.size(); ++i) {
         const auto& next = entries_[track.entries[i]];
@@ -166,7 +183,9 @@ class Player {
   const std::vector<OpLog::Entry>& entries_;
   const StreamCosts& costs_;
   std::vector<Track> streams_;
-  std::vector<double> issued_;  // time at which the host launches each entry
+  std::vector<double> issued_;                // time at which the host launches each entry
+  std::vector<std::size_t> launched_before_;  // the last collective that extends the launch order
+  std::vector<bool> has_begun_;               // each entry
   double host_ = 0, now_ = 0;
   double alone_ = 0;  // compute time since its last collective
   std::int64_t last_event_ = 0;

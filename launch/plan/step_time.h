@@ -1,6 +1,7 @@
 // step_time computes the duration of a recorded step, by what its compute stream does or waits for,
 // from the estimated or measured time of each call. Streams run concurrently, with the waits of the
-// recording. Calls on other streams slow compute, and compute slows them.
+// recording and those of NCCL's launch order. Calls on other streams slow compute, and compute
+// slows them.
 #pragma once
 
 #include "core/component.h"
@@ -11,6 +12,7 @@ namespace lockstep {
 
 struct StreamCosts {
   static constexpr auto kNotSlowed = [](const Op& /*op*/) { return 1.0; };
+  static constexpr auto kNoOrder = [](const Op& /*op*/) { return false; };
 
   // Time of a call alone.
   FunctionRef<double(const Op& op)> seconds;
@@ -25,6 +27,9 @@ struct StreamCosts {
   // a CPU the compute stream is the host itself.
   double launch_seconds = 0;
   bool host_computes = false;
+  // Launch order: a collective begins only after the last collective before it in program order,
+  // on any stream, for which this is true.
+  FunctionRef<bool(const Op& op)> extends_order = kNoOrder;
 };
 
 StepTime step_time(const StepProgram& program, const StreamCosts& costs);

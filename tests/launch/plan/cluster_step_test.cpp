@@ -71,4 +71,43 @@ TEST(StepTimeOn, a_measured_slowdown_replaces_the_known_one) {
               1e-9 * alone);
 }
 
+// Compute's tensor collective waits in launch order for a reduction, which waits for a computation
+// of 24 ms on its stream. Inside a domain, copy engines reduce.
+double tensor_after_reduction(const Cluster& cluster, int domains) {
+  StepProgram program;
+  program.log = std::make_unique<OpLog>();
+  Stream compute{Device{}, "compute", Stream::Mode::measuring};
+  Stream scatters{Device{}, "scatters", Stream::Mode::measuring};
+  for (Stream* stream : {&compute, &scatters}) {
+    stream->set_op_log(program.log.get());
+    stream->record();
+  }
+  const auto place = [&](Group group) -> GroupPlace& {
+    return program.groups[static_cast<std::size_t>(group)];
+  };
+  place(Group::shard_across) = {.ranks = 8, .domains = domains};
+  place(Group::tensor) = {.ranks = 8, .domains = 1};
+  const auto call = [](Stream& stream, Op::Kind kind, Group group, std::int64_t bytes) {
+    Op op;
+    op.name = name(Collective::all_to_all);
+    op.kind = kind;
+    op.group = group;
+    op.ranks = 8;
+    op.bytes = bytes;
+    const OpLog::Call enqueued(stream, op);
+  };
+  call(scatters, Op::Kind::memory, Group::other, kComputed);
+  call(scatters, Op::Kind::collective, Group::shard_across, 1 << 10);
+  call(compute, Op::Kind::collective, Group::tensor, 1 << 10);
+  program.micro_ends = {program.log->entries().size()};
+  return step_time_on(cluster, program).total();
+}
+
+TEST(StepTimeOn, calls_across_domains_extend_the_launch_order) {
+  const double pack = computed_alone(h100s(8));
+  EXPECT_GT(tensor_after_reduction(h100s(8), 8), pack);
+  EXPECT_LT(tensor_after_reduction(h100s(8), 1), 0.1 * pack);
+  EXPECT_LT(tensor_after_reduction(processors(8), 8), pack) << "there is no order on CPUs";
+}
+
 }  // namespace lockstep::testing::cluster_step_test

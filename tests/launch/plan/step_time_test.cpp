@@ -21,13 +21,13 @@ struct Toy {
     gathers.record();
   }
   static void give(Stream& stream, Op::Kind kind, std::int64_t milliseconds,
-                   Group group = Group::gathers) {
+                   Group group = Group::gathers, int ranks = 2) {
     Op op;
     op.name = "toy";
     op.kind = kind;
     op.bytes = milliseconds;
     op.group = group;
-    op.ranks = 2;
+    op.ranks = ranks;
     const OpLog::Call call(stream, op);
   }
   StepTime time(StreamCosts costs) {
@@ -112,6 +112,49 @@ TEST(StepTime, collectives_include_waits_for_slower_ranks) {
   EXPECT_NEAR(time[Component::communication_tensor], 12e-3, 1e-12);
   EXPECT_NEAR(time[Component::communication_ranks], 3e-3, 1e-12);
   EXPECT_NEAR(toy.time().total(), 69e-3, 1e-12);
+}
+
+// A reduction begins 5 ms after the block before it. In launch order, the tensor collective of the
+// next block waits for its begin, and not for its end.
+TEST(StepTime, collectives_begin_in_launch_order) {
+  Toy toy;
+  toy.give(toy.compute, Op::Kind::product, 2);
+  toy.gathers.wait(toy.compute.record());
+  toy.give(toy.gathers, Op::Kind::memory, 5);
+  toy.give(toy.gathers, Op::Kind::collective, 20);
+  toy.give(toy.compute, Op::Kind::product, 1);  // matmuls have no order
+  toy.give(toy.compute, Op::Kind::collective, 3, Group::tensor);
+  toy.give(toy.compute, Op::Kind::product, 4);
+  EXPECT_NEAR(toy.time().total(), 10e-3, 1e-12);
+  const auto all = [](const Op&) { return true; };
+  const auto time = toy.time({.seconds = Toy::kSeconds, .extends_order = all});
+  EXPECT_NEAR(time.total(), 14e-3, 1e-12);
+  EXPECT_NEAR(time[Component::communication_shard], 4e-3, 1e-12);
+  EXPECT_NEAR(time[Component::communication_tensor], 3e-3, 1e-12);
+  const auto kernels = [](const Op& op) { return op.group == Group::tensor; };
+  EXPECT_NEAR(toy.time({.seconds = Toy::kSeconds, .extends_order = kernels}).total(), 10e-3, 1e-12)
+      << "copies do not extend the order";
+}
+
+// Copies wait for the tensor collective before them, and the product at the end waits for both.
+TEST(StepTime, copies_wait_for_the_launch_order) {
+  Toy toy;
+  toy.give(toy.compute, Op::Kind::product, 7);
+  toy.give(toy.compute, Op::Kind::collective, 3, Group::tensor);
+  toy.give(toy.gathers, Op::Kind::collective, 20);
+  toy.compute.wait(toy.gathers.record());
+  EXPECT_NEAR(toy.time().total(), 20e-3, 1e-12);
+  const auto kernels = [](const Op& op) { return op.group == Group::tensor; };
+  EXPECT_NEAR(toy.time({.seconds = Toy::kSeconds, .extends_order = kernels}).total(), 27e-3, 1e-12);
+}
+
+TEST(StepTime, collectives_of_one_rank_have_no_launch_order) {
+  Toy toy;
+  toy.give(toy.gathers, Op::Kind::memory, 5);
+  toy.give(toy.gathers, Op::Kind::collective, 0, Group::gathers, 1);
+  toy.give(toy.compute, Op::Kind::collective, 3, Group::tensor);
+  const auto all = [](const Op&) { return true; };
+  EXPECT_NEAR(toy.time({.seconds = Toy::kSeconds, .extends_order = all}).total(), 3e-3, 1e-12);
 }
 
 TEST(StepTime, streams_do_not_overlap_on_a_cpu) {
