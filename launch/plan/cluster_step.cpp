@@ -29,13 +29,21 @@ Formula CallTimes::explain(const Op& op) const {
   return time_model_.explain(op, program_.place_of(op.group));
 }
 
+CollectiveCall CallTimes::call(const Op& op) const {
+  return collective_call(op, program_.place_of(op.group).inside());
+}
+
+double CallTimes::network_share(const Op& op) const {
+  if (op.is_nothing() || program_.place_of(op.group).domains == 1) return 0;
+  return 1 - gpu_prices_.latency_seconds(call(op)) / gpu_prices_.collective_seconds(call(op));
+}
+
 double CallTimes::compute_beside(const Op& op) const {
   const double measured = cluster_.compute_beside;
   if (cluster_.device == Device::Kind::cpu) return std::max(measured, 1.0);  // it uses CPU cores
   if (op.kind != Op::Kind::collective || op.is_nothing()) return 1;
   if (measured > 0) return measured;
-  const auto place = program_.place_of(op.group);
-  const double lost = gpu_prices_.lost_share(collective_call(op, place.inside()));
+  const double lost = gpu_prices_.lost_share(call(op));
   return 1 / (1 - std::min(lost, kMostLost));
 }
 
@@ -44,16 +52,18 @@ StepTime step_time_on(const Cluster& cluster, const StepProgram& program) {
   const auto alone = [&](const Op& op) { return times.alone(op).seconds; };
   const auto slower = [&](const Op& op) { return times.compute_beside(op); };
   const bool on_gpus = cluster.device == Device::Kind::cuda;
-  const auto extends_order = [&](const Op& op) {  // unless it uses copy engines
-    return on_gpus && !(is_beside(op) && program.place_of(op.group).domains == 1);
+  const auto extends_order = [&](const Op& op) {
+    return on_gpus && !times.call(op).by_copy_engines;
   };
+  const auto network_share = [&](const Op& op) { return on_gpus ? times.network_share(op) : 0.0; };
   return step_time(program, {.seconds = alone,
                              .compute_beside = slower,
                              .other_beside = cluster.other_beside,
                              .wait_share = cluster.wait_share,
                              .launch_seconds = cluster.launch_seconds,
                              .host_computes = !on_gpus,
-                             .extends_order = extends_order});
+                             .extends_order = extends_order,
+                             .network_share = network_share});
 }
 
 }  // namespace lockstep

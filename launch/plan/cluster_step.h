@@ -20,6 +20,9 @@ class CallTimes {
   CallTimes(const Cluster& cluster, const StepProgram& program);
   CallTime alone(const Op& op) const;
   Formula explain(const Op& op) const;  // the formula of the estimate of a call alone
+  CollectiveCall call(const Op& op) const;
+  // Share of the time of a collective in which the NIC is busy.
+  double network_share(const Op& op) const;
   // Slowdown factor of compute while `op` runs.
   double compute_beside(const Op& op) const;
 

@@ -59,6 +59,7 @@ class Player {
     std::size_t at = 0;
     bool runs = false;
     double left = 0;  // remaining seconds of the running call, if it ran alone
+    double slower = 1;
     Component last = Component::other;
 
     std::size_t entry() const { return entries[at]; }
@@ -121,14 +122,12 @@ class Player {
     for (std::size_t s = 1; s < streams_.size(); ++s)
       if (streams_[s].runs)
         beside = std::max(beside, costs_.compute_beside(entries_[streams_[s].entry()].op));
-    const auto slower = [&](std::size_t s) {
-      return s == 0 ? beside : (computes ? costs_.other_beside : 1.0);
-    };
     double next = std::numeric_limits<double>::infinity();
     for (std::size_t s = 0; s < streams_.size(); ++s) {
-      const Track& track = streams_[s];
+      Track& track = streams_[s];
       if (track.runs) {
-        next = std::min(next, track.left * slower(s));
+        track.slower = (s == 0 ? beside : (computes ? costs_.other_beside : 1.0)) * network_wait(s);
+        next = std::min(next, track.left * track.slower);
       } else if (!costs_.host_computes && track.at < track.entries.size() &&
                  issued_[track.entries[track.at]] > now_) {
         next = std::min(next, issued_[track.entries[track.at]] - now_);
@@ -139,14 +138,27 @@ class Player {
     now_ += next;
     time_[waits_for()] += next;
     if (computes && !is_collective(streams_.front())) alone_ += next;
-    for (std::size_t s = 0; s < streams_.size(); ++s) {
-      Track& track = streams_[s];
+    for (Track& track : streams_) {
       if (!track.runs) continue;
-      track.left -= next / slower(s);
+      track.left -= next / track.slower;
       if (track.left > 1e-15) continue;
       track.runs = false;
       ++track.at;
     }
+  }
+
+  double network_share(const Track& track) const {
+    return track.runs && is_collective(track) ? costs_.network_share(entries_[track.entry()].op)
+                                              : 0.0;
+  }
+  // Slowdown factor of a stream's call by calls of other streams on the same NIC.
+  double network_wait(std::size_t s) const {
+    const double share = network_share(streams_[s]);
+    if (share == 0) return 1;
+    double others = 0;
+    for (const Track& other : streams_)
+      if (&other != &streams_[s]) others += network_share(other);
+    return 1 + share * others;
   }
 
   // The component that compute runs or waits for.

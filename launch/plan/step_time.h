@@ -13,6 +13,7 @@ namespace lockstep {
 struct StreamCosts {
   static constexpr auto kNotSlowed = [](const Op& /*op*/) { return 1.0; };
   static constexpr auto kNoOrder = [](const Op& /*op*/) { return false; };
+  static constexpr auto kNoNetwork = [](const Op& /*op*/) { return 0.0; };
 
   // Time of a call alone.
   FunctionRef<double(const Op& op)> seconds;
@@ -30,6 +31,8 @@ struct StreamCosts {
   // Launch order: a collective begins only after the last collective before it in program order,
   // on any stream, for which this is true.
   FunctionRef<bool(const Op& op)> extends_order = kNoOrder;
+  // Share of the time of a collective in which the NIC is busy. Concurrent calls share the NIC.
+  FunctionRef<double(const Op& op)> network_share = kNoNetwork;
 };
 
 StepTime step_time(const StepProgram& program, const StreamCosts& costs);

@@ -4,6 +4,7 @@
 
 #include "dist/volume.h"
 #include "launch/plan/step_program.h"
+#include "launch/plan/time_model.h"
 #include "tests/support/order_model.h"
 #include "tests/train/layout_rig.h"
 
@@ -27,8 +28,7 @@ TrainingConfig config_of(const Layout& layout) {
   return config;
 }
 
-// The step that each rank of a layout records on a GPU. A kernel needs one slot. Weights and
-// gradients that stay inside an NVLink domain move by copy engines.
+// The step that each rank of a layout records on a GPU. A kernel needs one slot.
 OrderProgram recorded(const Layout& layout) {
   const auto config = config_of(layout);
   const auto topology = topology_of(layout);
@@ -55,10 +55,8 @@ OrderProgram recorded(const Layout& layout) {
         if (is_new) program.groups.push_back({group.name(), group.ranks()});
         entry.group = of->second;
         entry.name = str(op.name, " of ", op.bytes);
-        const auto component = component_of(op.group);
-        entry.uses_copy_engines = (component == Component::communication_shard ||
-                                   component == Component::communication_replicate) &&
-                                  step.place_of(op.group).domains == 1;
+        entry.uses_copy_engines =
+            collective_call(op, step.place_of(op.group).inside()).by_copy_engines;
       }
       program.entries.push_back(std::move(entry));
     }
@@ -125,16 +123,23 @@ TEST(LaunchOrder, no_recorded_layout_deadlocks_with_one_slot) {
 }
 
 // Groups run on at most four streams. Fewer slots need launch order: this is why a run sets
-// NCCL_LAUNCH_ORDER_IMPLICIT (dist/nccl_world.cpp).
+// NCCL_LAUNCH_ORDER_IMPLICIT (dist/nccl_world.cpp). If NCCL refuses windows, copy engines move
+// nothing, and more layouts need it.
 TEST(LaunchOrder, without_it_weights_and_tensor_ranks_deadlock) {
   for (const auto sharding :
        {Sharding::optimizer, Sharding::gradients, Sharding::weights, Sharding::full}) {
     auto layout = fsdp_with_tensor_ranks(sharding);
     layout.per_domain = 2;
-    const auto program = recorded(layout);
-    EXPECT_EQ(find_deadlock(program, {.slots = 1, .launch_order = false}).substr(0, 9), "deadlock:")
-        << name_of(layout);
-    EXPECT_EQ(find_deadlock(program, {.slots = 4, .launch_order = false}), "");
+    auto program = recorded(layout);
+    const auto found = [&](int slots) {
+      return find_deadlock(program, {.slots = slots, .launch_order = false}).substr(0, 9);
+    };
+    EXPECT_EQ(found(1), divides_weights(sharding) ? "deadlock:" : "") << name_of(layout);
+    for (auto& entry : program.entries)
+      entry.uses_copy_engines = false;
+    EXPECT_EQ(found(1), "deadlock:") << name_of(layout);
+    EXPECT_EQ(found(4), "") << name_of(layout);
+    EXPECT_EQ(find_deadlock(program, {.slots = 1}), "") << name_of(layout);
   }
 }
 
@@ -194,7 +199,7 @@ TEST(LaunchOrder, tensor_ranks_wait_for_a_reduction_across_domains) {
     };
     int waits = 0;
     for (std::size_t i = 1; i < path.size(); ++i)
-      if (path[i].after == "launch order" && name(i) == "compute" && name(i - 1) == "across")
+      if (path[i].after == "launch order" && name(i) == "tensor" && name(i - 1) == "across")
         ++waits;
     const auto end = critical_path(program, {.slots = 4, .launch_order = false}).path.back().end;
     if (per_domain == 4) {

@@ -157,6 +157,21 @@ TEST(StepTime, collectives_of_one_rank_have_no_launch_order) {
   EXPECT_NEAR(toy.time({.seconds = Toy::kSeconds, .extends_order = all}).total(), 3e-3, 1e-12);
 }
 
+// Calls of 10 and 20 ms, half of each on the NIC. While both run, each takes 1 + 0.5 x 0.5 times as
+// long: the first ends at 12.5 ms, when the second has done 10 ms.
+TEST(StepTime, concurrent_calls_share_the_nic) {
+  Toy toy;
+  Stream scatters(Device{}, "scatters", Stream::Mode::measuring);
+  scatters.set_op_log(toy.program.log.get());
+  toy.give(toy.gathers, Op::Kind::collective, 10);
+  toy.give(scatters, Op::Kind::collective, 20);
+  toy.compute.wait(toy.gathers.record());
+  toy.compute.wait(scatters.record());
+  EXPECT_NEAR(toy.time().total(), 20e-3, 1e-12);
+  const auto half = [](const Op&) { return 0.5; };
+  EXPECT_NEAR(toy.time({.seconds = Toy::kSeconds, .network_share = half}).total(), 22.5e-3, 1e-12);
+}
+
 TEST(StepTime, streams_do_not_overlap_on_a_cpu) {
   Toy toy;
   toy.give(toy.compute, Op::Kind::product, 6);
