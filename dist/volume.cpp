@@ -113,7 +113,8 @@ struct Sums {
     across.bytes += times * (A - 1) * n * bytes_per_element(path.across);
   }
   void add_gathered(std::int64_t n) {
-    gathered.calls += divide_up(n, ReduceRing::gathered_chunk(path, n, ring_bytes));
+    const auto columns = ReduceRing::gathered_chunk(path, n, ring_bytes);
+    gathered.calls += columns > 0 ? divide_up(n, columns) : 0;
     gathered.bytes += (path.inside * path.domains - 1) * n * bytes_per_element(path.gathered);
   }
 };
