@@ -156,6 +156,7 @@ Comms make_comms(World& world, const Mesh& mesh, const Topology* topology, Reduc
   Comms comms;
   comms.world = &world;
   comms.mesh = mesh;
+  comms.reduce = reduce;
   const Connector make{world, topology};
   comms.all = make.connect_recorded(Group::all, "all ranks", all);
   comms.tensor = make.connect_recorded(Group::tensor, "tensor", mesh.peers(Axis::tensor, rank));

@@ -205,7 +205,9 @@ Preflight preflight(const PreflightOptions& options, World& watched, const Topol
       on_gpus ? all_memory_bytes(options.device) - available_memory_bytes(options.device)
               : resident_memory_bytes(Device{}) - file_memory_bytes();
   Arena transfers = LinkTimes::memory(world, options.device);
-  Comms comms = make_comms(world, options.mesh, &topology);
+  Comms comms =
+      make_comms(world, options.mesh, &topology,
+                 options.config != nullptr ? options.config->layout.reduce : Reduce::fp32);
   const auto known =
       on_gpus ? expected_hardware(find_hardware(gpu::properties(options.device.index).name),
                                   options.cluster)

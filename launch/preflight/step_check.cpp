@@ -50,7 +50,7 @@ class ModelSteps {
         bytes_(checked_bytes(config, room_)),
         arenas_(rank.compute.device(), bytes_, rank.world.allocate(bytes_.device)),
         training_(settings(config), rank.compute, arenas_,
-                  make_comms(rank.world, rank.comms.mesh, &rank.topology)),
+                  make_comms(rank.world, rank.comms.mesh, &rank.topology, config.layout.reduce)),
         pinned_(rank.compute.device(), Arena::Memory::pinned_host,
                 16 * config.train.micro_batch * config.train.sequence_length + (1 << 12)),
         batch_(training_.random_batch(pinned_)),
