@@ -45,6 +45,7 @@ struct RanksCase {
   std::int64_t sequences = 3;  // of a step, each a micro-batch; with two data ranks one is masked
   std::int64_t heads = 2;
   Reduce reduce = Reduce::fp32;
+  Fp8Matmuls fp8 = Fp8Matmuls::off;
 };
 
 inline TrainingConfig config_of(const RanksCase& c) {
@@ -70,6 +71,13 @@ inline TrainingConfig config_of(const RanksCase& c) {
   config.mesh = c.mesh;
   config.sharding = c.sharding;
   config.reduce = c.reduce;
+  if (c.fp8 == Fp8Matmuls::off) return config;
+  m.width = 128;
+  m.head_size = 128 / c.heads;
+  m.mlp_width = 256;
+  config.sequence_length = 32;
+  config.fp8 = c.fp8;
+  config.fp8_gradients = DType::fp8_e5m2;
   return config;
 }
 

@@ -123,7 +123,14 @@ std::vector<CaseAndWays> cases(bool often) {
       RanksCase{.name = "tensor_bf16",
                 .family = Family::llama3,
                 .mesh = Mesh{.tensor = 2},
-                .compute = DType::bf16}};
+                .compute = DType::bf16},
+      RanksCase{.name = "tensor_fp8",
+                .family = Family::gpt2,
+                .mesh = Mesh{.tensor = 2},
+                .compute = DType::bf16,
+                .recompute = kCheap,
+                .sequences = 1,
+                .fp8 = Fp8Matmuls::tensor}};
   const auto is_often = [](const RanksCase& c, Ways ways) {
     const std::string_view name = c.name;
     if (ways == Ways::staged) return name == "shard_block";
