@@ -7,7 +7,8 @@ Trains a small model under mpirun with RECORDER instead of CUDA's libraries and 
 ranks, and checks:
 - A step of each rank makes the calls of ranks on CPUs, which RANK_CALLS prints: in the same order and groups,
   with the same numbers of elements and types.
-- Each stream of a CPU is one stream of the GPU.
+- Each stream of a CPU is one stream of the GPU. Calls of tensor ranks, which are on the compute stream of a
+  CPU, have one stream of their own.
 - Sent and received data are in memory that is registered with NCCL.
 - A step neither waits nor allocates.
 - All ranks use the same matmul algorithms.
@@ -58,6 +59,7 @@ DOMAINS = {2: ("one",), 3: ("each",), 4: ("one", "pairs", "pairs without NVML"),
 MORE = ([], ["train.recompute=block"], ["layout.keep_gathered=1"], ["precision.fp8=tensor"],
         ["precision.fp8=block", "train.micro_batch=4", "train.batch_tokens=2048"], ["train.micro_batch=1"],
         ["layout.reduce=bf16"], ["layout.reduce=nccl"])
+TENSOR_GROUP = "2 "  # the second group that make_comms() makes
 TYPES = {"7": "fp32", "9": "bf16", "2": "int32", "1": "uint8"}  # of ncclDataType_t
 CALLS = {"ncclAllReduce": "all_reduce", "ncclAllGather": "all_gather",
          "ncclReduceScatter": "reduce_scatter", "ncclAlltoAll": "all_to_all",
@@ -197,7 +199,7 @@ def check_layout(tools, work, ranks, domains, settings):
             on_cpu = [re.sub(r" (compute|gathers|scatters|across)$", "", call) for call in by_rank[rank]]
             assert calls == on_cpu, f"{what}: rank {rank}, step {number}: " + str(
                 next(((a, b) for a, b in zip(calls, on_cpu) if a != b), (len(calls), len(on_cpu))))
-            names = {(call.rsplit(" ", 1)[1], stream)
+            names = {("tensor" if call.startswith(TENSOR_GROUP) else call.rsplit(" ", 1)[1], stream)
                      for call, stream in zip(by_rank[rank], streams) if stream is not None}
             assert len(names) == len({name for name, _ in names}) == len({s for _, s in names}), names
             for name, stream in names:
