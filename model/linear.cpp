@@ -131,12 +131,12 @@ void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tenso
     summed.wait();
   } else if (split_ == Split::inputs && !has_one_rank) {
     const auto gathered = start_gather(step, dy);
+    const auto x_absmax = start_largest(step, x.absmax);
     // The bias's gradient covers this rank's tokens: the tensor axis sums it.
     if (dbias) sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
     meanwhile();
-    const auto whole_x = with_largest(step, x);
     const auto prepared = prepare(step, use, gathered.wait());
-    multiply_backward_weight(step, use, prepared, whole_x, {});
+    multiply_backward_weight(step, use, prepared, {x.values, x_absmax.wait()}, {});
     multiply_backward_input(step, use, as_matrix(dx), prepared, pre_gelu, dx_absmax);
   } else {
     meanwhile();

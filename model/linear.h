@@ -70,7 +70,7 @@ class Linear {
   // Adds the gradients of W and b, and sets dx = dy W. If pre_gelu is given, dx is multiplied by
   // gelu'(pre_gelu), and dx_absmax [1] is then set to max |dx|. dx may be x if Split is local.
   // Collectives run beside products that do not need their results (docs/parallelism.md).
-  //   meanwhile: work before the products. It does not read dy, which may be gathered beside it.
+  //   meanwhile: work before the products, which may write x. It runs beside the all-gather of dy.
   void backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
                 const LinearInput& dy, const LinearInput& x, ConstTensor pre_gelu = {},
                 Tensor dx_absmax = {}, FunctionRef<void()> meanwhile = kNothing) const;

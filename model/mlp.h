@@ -45,7 +45,7 @@ class Mlp {
 
   // backward returns dx [N/t, D] for the gradient of y, allocated in the caller's scope of scratch.
   // It adds the parameters' gradients, and overwrites a.in.
-  //   recompute: work before it reads x or `a`, see `meanwhile` of Linear::backward
+  //   recompute: writes what was not kept of x and `a`; see `meanwhile` of Linear::backward
   Tensor backward(const StepContext& step, const ParamStore::Use& w, const Gradient& gradient,
                   const Saved& a, const LinearInput& x, ConstTensor most,
                   FunctionRef<void()> recompute) const;
