@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/op_log.h"
 #include "kernels/elementwise.h"
 #include "tests/support/thread_world.h"
 #include "tests/testing.h"
@@ -215,6 +216,31 @@ TEST(ParamStore, parts_that_do_not_stack_to_a_matrix_are_rejected) {
         Error>("dist/param_store", str("stacked ", other), {str("k is ", other), "[4, 3]"}, [&] {
       params.declare_stacked(unit, {{.name = "q", .shape = {4, 3}}, {.name = "k", .shape = other}});
     });
+  }
+}
+
+// Preflight sets a log of the compute stream for each step, and needs the calls of tensor ranks in
+// it.
+TEST(ParamStore, calls_of_tensor_ranks_are_in_the_log_that_compute_has_now) {
+  for (const auto kind : {Device::Kind::cpu, Device::Kind::cuda}) {
+    const Device device{kind};
+    Stream compute(device, "compute", Stream::Mode::measuring);
+    LoneWorld one_of_two(0, 2);
+    Comms comms = make_comms(one_of_two, Mesh{.tensor = 2});
+    ParamStore params(comms, {});
+    params.add_unit("unit");
+    Arena arena = Arena::measure(device);
+    params.allocate(arena, compute);
+    for (int step = 0; step < 2; ++step) {
+      OpLog log;
+      compute.set_op_log(&log);
+      comms.tensor->barrier(params.tensor_stream(compute));
+      compute.set_op_log(nullptr);
+      ASSERT_FALSE(log.entries().empty());
+      const auto& call = log.entries().back();
+      EXPECT_EQ(call.op.group, Group::tensor);
+      EXPECT_EQ(log.streams().at(call.stream), kind == Device::Kind::cpu ? "compute" : "tensor");
+    }
   }
 }
 
