@@ -121,6 +121,24 @@ std::vector<Segment> ParamLayout::segments(int unit) const {
   return segments;
 }
 
+std::vector<ParamLayout::Range> ParamLayout::added_ranges(int unit) const {
+  const Unit& u = at(unit);
+  std::vector<Range> set, added;
+  for (std::size_t i = 0; i < u.parts.size(); ++i)
+    if (u.specs[i].grad_is_set) set.push_back({u.parts[i].begin, u.parts[i].stored.elements()});
+  std::ranges::sort(set, {}, &Range::begin);
+  std::int64_t end = 0;
+  const auto add_to = [&](std::int64_t begin) {
+    if (begin > end) added.push_back({end, begin - end});
+  };
+  for (const Range& range : set) {
+    add_to(range.begin);
+    end = range.begin + range.count;
+  }
+  add_to(u.elements);
+  return added;
+}
+
 Shape ParamLayout::group_shape(ParamId first) const {
   const Part& p = part_of(first);
   LOCKSTEP_CHECK(p.group_parts > 0, spec(first).name, " does not start a stacked group");

@@ -28,6 +28,7 @@ struct ParamSpec {
   float init_std = 0.0f;
   std::int64_t stored_rows = 0;  // rows on all tensor ranks, padding included; 0: the rows of shape
   bool quantized = false;        // whether its matmuls run in fp8, if the store's option says so
+  bool grad_is_set = false;      // gradients come from matmuls, of which the first sets them
 };
 
 struct ParamId {
@@ -86,6 +87,12 @@ class ParamLayout {
   std::int64_t replicated_from(int unit) const;
   std::vector<Segment> segments(int unit) const;  // of this rank's shard
 
+  struct Range {
+    std::int64_t begin = 0, count = 0;
+  };
+  // The parts of a unit's buffer outside the parameters whose gradients are set, with padding.
+  std::vector<Range> added_ranges(int unit) const;
+
   // A parameter, or the whole group that starts with `first`, in its unit's buffer, as stored.
   template <class View>
   View part(View flat, ParamId id) const {
@@ -132,9 +139,6 @@ class ParamLayout {
     std::vector<ParamSpec> specs;
     std::vector<Part> parts;
     std::int64_t elements = 0, split = 0;
-  };
-  struct Range {
-    std::int64_t begin = 0, count = 0;
   };
   const Unit& at(int unit) const;
   const Part& part_of(ParamId id) const;

@@ -108,6 +108,8 @@ void ParamStore::allocate_grads(Arena& arena, Stream& stream) {
   add_buffers(grad_buffers_, &Unit::grads, arena, stream, " gradients", DType::fp32, keeps(each));
   std::int64_t most = 0;
   for (auto& shard : shards_) {
+    unit_of(shard.unit).is_set.resize(layout_.specs(shard.unit).size());
+    unit_of(shard.unit).added = layout_.added_ranges(shard.unit);
     const auto n = layout_.shard_elements(shard.unit);
     shard.grad = each ? zeros(arena, stream, layout_.name(shard.unit) + " gradients", DType::fp32,
                               n, Purpose::gradients)
@@ -276,13 +278,16 @@ void ParamStore::find_absmax(Stream& stream) {
 
 void ParamStore::begin_step(Stream& compute) {
   saw_last_ = false;
-  for (int unit = 0; unit < units(); ++unit)
-    unit_of(unit).is_reduced = false;
-  if (scatters_) compute.wait(scatters_->record());  // an aborted step may have left work
-  for (const auto& shard : shards_) {
-    LOCKSTEP_CHECK(bool(shard.grad), "a store of weights alone cannot be trained");
-    fill(compute, reduces_each_micro_batch() ? shard.grad : grads_of(shard.unit).memory, 0.0f);
+  for (int unit = 0; unit < units(); ++unit) {
+    LOCKSTEP_CHECK(bool(shard_of(unit).grad), "a store of weights alone cannot be trained");
+    Unit& u = unit_of(unit);
+    u.is_reduced = false;
+    u.is_new = true;
   }
+  if (scatters_) compute.wait(scatters_->record());  // an aborted step may have left work
+  if (!reduces_each_micro_batch()) return;
+  for (const auto& shard : shards_)
+    fill(compute, shard.grad, 0.0f);
 }
 
 void ParamStore::prefetch(int unit) {
@@ -366,13 +371,27 @@ void ParamStore::begin_gradients(int unit, Stream& compute) {
   LOCKSTEP_CHECK(buffer.unit < 0 || buffer.unit == unit, "gradients of unit ", layout_.name(unit),
                  " before those of ", layout_.name(buffer.unit), " are complete");
   buffer.unit = unit;
-  if (!reduces_each_micro_batch()) return;
-  const Trace::Span span(compute, Component::communication_shard);
-  compute.wait(buffer.done);  // until it is emptied
+  Unit& u = unit_of(unit);
+  if (!std::exchange(u.is_new, false)) return;
+  if (reduces_each_micro_batch()) {
+    const Trace::Span span(compute, Component::communication_shard);
+    compute.wait(buffer.done);  // until it is reduced
+  }
+  std::fill(u.is_set.begin(), u.is_set.end(), false);
+  for (const auto& [begin, count] : u.added)
+    fill(compute, buffer.memory.rows(begin, count), 0.0f);
 }
 
 Tensor ParamStore::grad(ParamId id) {
   return layout_.part(grads_of(id.unit).memory, id);
+}
+
+ParamStore::WeightGrad ParamStore::weight_grad(ParamId first) {
+  std::vector<bool>::reference is_set =
+      unit_of(first.unit).is_set.at(static_cast<std::size_t>(first.index));
+  const bool add = is_set || !spec(first).grad_is_set;
+  is_set = true;
+  return {stacked_grad(first), add};
 }
 
 Tensor ParamStore::stacked_grad(ParamId first) {
@@ -381,9 +400,9 @@ Tensor ParamStore::stacked_grad(ParamId first) {
 
 // During the reductions the compute stream continues with the next unit.
 void ParamStore::reduce(int unit, Stream& compute, bool last) {
-  auto& is_reduced = unit_of(unit).is_reduced;
-  LOCKSTEP_CHECK(!is_reduced || !scatters_, "a micro-batch after the last one of its step");
-  is_reduced = last;
+  Unit& u = unit_of(unit);
+  LOCKSTEP_CHECK(!u.is_reduced || !scatters_, "a micro-batch after the last one of its step");
+  u.is_reduced = last;
   Buffer& buffer = grads_of(unit);
   buffer.unit = -1;
   saw_last_ = saw_last_ || last;
@@ -397,7 +416,7 @@ void ParamStore::reduce(int unit, Stream& compute, bool last) {
   if (shard_ranks_ > 1)
     ring_.reduce_scatter(reduction_streams(), comms_.shard, shard.grad, whole, each);
   if (each) {
-    scatters_->enqueue([whole](Stream& stream) { fill(stream, whole, 0.0f); });
+    u.is_new = true;
     buffer.done = scatters_->record();
   }
   if (last && comms_.replicate.size() > 1) add_to_bucket(unit);

@@ -93,7 +93,7 @@ class ParamStore {
   Tensor weight_absmax() const { return fp8_.absmax(); }
   Tensor weight_absmax(ParamId id) const { return fp8_.absmax(id); }
 
-  void begin_step(Stream& compute);  // sets gradients to zero
+  void begin_step(Stream& compute);  // gradients begin at zero
   // Prefetch early, use late, drop soon.
   void prefetch(int unit);
   class Use {  // whole weights of a unit, valid during its lifetime
@@ -124,6 +124,13 @@ class ParamStore {
   void begin_gradients(int unit, Stream& compute);
   Tensor grad(ParamId id);
   Tensor stacked_grad(ParamId first);
+  // For the gradients of matmul weights (ParamSpec::grad_is_set): the first matmul of a sum sets
+  // it, later ones add to it. So it needs no zeros.
+  struct WeightGrad {
+    Tensor sum;
+    bool add;
+  };
+  WeightGrad weight_grad(ParamId first);
   // The unit's gradients are complete. last: this is the last micro-batch of the step.
   void reduce(int unit, Stream& compute, bool last);
   // All gradients of the step are complete: afterwards shards have their sums over all ranks.
@@ -160,7 +167,10 @@ class ParamStore {
   struct Unit {
     std::size_t weights = 0, grads = 0;  // indices of its buffers
     Event gathered;
-    bool is_reduced = false;  // whether the step's last micro-batch is reduced
+    bool is_reduced = false;     // whether the step's last micro-batch is reduced
+    bool is_new = true;          // whether no micro-batch has begun its whole gradients
+    std::vector<bool> is_set{};  // of each parameter: see weight_grad()
+    std::vector<ParamLayout::Range> added{};  // ParamLayout::added_ranges
   };
 
   const ParamShard& shard_of(int unit) const;  // only after allocate

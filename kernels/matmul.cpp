@@ -1,6 +1,7 @@
 #include "kernels/matmul.h"
 
 #include "kernels/check.h"
+#include "kernels/elementwise.h"
 
 namespace lockstep {
 namespace {
@@ -51,7 +52,7 @@ void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTenso
 }
 
 void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
-                            ConstTensor dy, ConstTensor x) {
+                            ConstTensor dy, ConstTensor x, bool add) {
   check_matrix("dy", dy, "[N, O]");
   check_matrix("x", x, "[N, I]");
   const auto N = dy.shape[0], O = dy.shape[1], I = x.shape[1];
@@ -59,10 +60,14 @@ void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tens
   check_tensor("x", x, {N, I}, dy.dtype);
   check_tensor("dweight", dweight, {O, I}, DType::fp32);
   if (dbias) check_tensor("dbias", dbias, {O}, DType::fp32);
-  if (N == 0) return;
+  if (N == 0) {
+    if (!add) fill(stream, dweight, 0.0f);
+    return;
+  }
   const OpLog::Call call(stream, product_op("matmul_backward_weight", dy.dtype, O, I, N,
-                                            {dweight, dweight, dbias, dy, x}));
-  LOCKSTEP_DISPATCH_SCRATCH(stream, matmul_backward_weight(stream, scratch, dweight, dbias, dy, x));
+                                            {dweight, add ? dweight : Tensor{}, dbias, dy, x}));
+  LOCKSTEP_DISPATCH_SCRATCH(stream,
+                            matmul_backward_weight(stream, scratch, dweight, dbias, dy, x, add));
 }
 
 }  // namespace lockstep

@@ -125,7 +125,7 @@ void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTenso
 }
 
 void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
-                            ConstTensor dy, ConstTensor x) {
+                            ConstTensor dy, ConstTensor x, bool add) {
   const auto O = dy.shape[1], blocks = gradient_blocks(dy.shape[0]);
   const Arena::Scope scope(scratch);
   const auto memory = Cublas::workspace(scratch);
@@ -140,7 +140,7 @@ void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tens
                         .transpose_b = true,
                         .a = x,
                         .b = dy,
-                        .c = dweight,
+                        .c = add ? dweight : Tensor{},
                         .d = dweight,
                         .epilogue = dbias ? Epilogue::bias_gradient : Epilogue::none,
                         .bias = sum,

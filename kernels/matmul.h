@@ -29,10 +29,11 @@ void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, Con
 void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTensor dy,
                            ConstTensor weight, ConstTensor pre_gelu = {});
 
-// Computes dweight += dy^T x, and dbias += sum over rows of dy if dbias is given.
+// Computes dweight += dy^T x, and dbias += sum over rows of dy if dbias is given. Without `add` it
+// sets dweight instead.
 //   dweight [O, I] fp32     dbias [O] fp32     dy [N, O]     x [N, I]
 void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
-                            ConstTensor dy, ConstTensor x);
+                            ConstTensor dy, ConstTensor x, bool add = true);
 
 LOCKSTEP_KERNELS(  // arguments are already checked
     void matmul_forward(Stream& stream, Arena& scratch, Tensor y, ConstTensor x, ConstTensor weight,
@@ -40,6 +41,6 @@ LOCKSTEP_KERNELS(  // arguments are already checked
     void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTensor dy,
                                ConstTensor weight, ConstTensor pre_gelu);
     void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
-                                ConstTensor dy, ConstTensor x);)
+                                ConstTensor dy, ConstTensor x, bool add);)
 
 }  // namespace lockstep

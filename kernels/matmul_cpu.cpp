@@ -295,7 +295,7 @@ void matmul_backward_input(Stream& stream, Arena& scratch, Tensor dx, ConstTenso
 }
 
 void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tensor dbias,
-                            ConstTensor dy, ConstTensor x) {
+                            ConstTensor dy, ConstTensor x, bool add) {
   const auto N = dy.shape[0], O = dy.shape[1], I = x.shape[1];
   const Arena::Scope scope(scratch);
   const auto panels = thread_scratch(stream, scratch);
@@ -310,7 +310,8 @@ void matmul_backward_weight(Stream& stream, Arena& scratch, Tensor dweight, Tens
           for (std::int64_t r = 0; r < rows; ++r) {
             float* to = out + (row + r) * I + column;
             for_vectors(columns, [&](std::int64_t c, std::int64_t n) {
-              store(to + c, load(to + c, n) + load(tile + r * kNr + c, n), n);
+              const auto sum = load(tile + r * kNr + c, n);
+              store(to + c, add ? load(to + c, n) + sum : sum, n);
             });
           }
         });

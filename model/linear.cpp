@@ -56,7 +56,8 @@ Linear::Linear(ParamStore& params, int unit, const Spec& spec) : split_(spec.spl
                        .role = Role::matrix,
                        .init = Init::normal,
                        .init_std = spec.init_std,
-                       .quantized = true});
+                       .quantized = true,
+                       .grad_is_set = true});
     biases.push_back({.name = part.name + ".bias",
                       .shape = {part.outputs},
                       .tensor_dim = splits_outputs ? 0 : -1,
@@ -163,10 +164,10 @@ Linear::OutputGradient Linear::prepare(const StepContext& step, const ParamStore
 void Linear::multiply_backward_weight(const StepContext& step, const ParamStore::Use& use,
                                       const OutputGradient& dy, const LinearInput& x,
                                       Tensor dbias) const {
-  const auto dweight = step.params.stacked_grad(weight_);
+  const auto [dweight, add] = step.params.weight_grad(weight_);
   const auto values = as_matrix(dy.whole.values), inputs = as_matrix(x.values);
   if (!is_fp8(step, use))
-    return matmul_backward_weight(step.compute, step.scratch, dweight, dbias, values, inputs);
+    return matmul_backward_weight(step.compute, step.scratch, dweight, dbias, values, inputs, add);
   const Arena::Scope scope(step.scratch);
   const auto x_t =
       allocate_fp8(step.scratch, "x_fp8_transposed", DType::fp8_e4m3,
@@ -174,7 +175,7 @@ void Linear::multiply_backward_weight(const StepContext& step, const ParamStore:
   quantize(step, {}, x_t, x);
   if (dbias) sum_rows(step.compute, step.scratch, dbias, values);
   matmul_fp8(step.compute, step.scratch,
-             {.y = dweight, .a = dy.transposed, .b = x_t, .residual = dweight});
+             {.y = dweight, .a = dy.transposed, .b = x_t, .residual = add ? dweight : Tensor{}});
 }
 
 void Linear::multiply_backward_input(const StepContext& step, const ParamStore::Use& use, Tensor dx,

@@ -139,6 +139,7 @@ TEST(ParamStore, a_step_begins_with_zero_gradients_and_sums_micro_batches) {
   s.allocate();
   s.params.begin_step(s.b.stream);
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    s.params.begin_gradients(1, s.b.stream);
     s.params.grad(s.k).as<float>()[1] += 1.5f;
     s.params.reduce(1, s.b.stream, /*last=*/true);
   }
@@ -146,7 +147,40 @@ TEST(ParamStore, a_step_begins_with_zero_gradients_and_sums_micro_batches) {
   const auto& shard = s.params.shards()[1];
   EXPECT_EQ(get(shard.grad, shard.segments[2].shard_begin + 1), 3.0);
   s.params.begin_step(s.b.stream);
+  s.params.begin_gradients(1, s.b.stream);
   EXPECT_EQ(get(shard.grad, shard.segments[2].shard_begin + 1), 0.0);
+}
+
+// The first matmul of a step sets the gradient of its weight, over the values of the step before.
+// The gradient of the vector behind it is added to, and begins at zero, like the padding.
+TEST(ParamStore, the_first_matmul_of_a_step_sets_the_gradient_of_its_weight) {
+  Bench b;
+  Comms comms = make_comms();
+  ParamStore params(comms, {});
+  const int unit = params.add_unit("block");
+  const auto weight = params.declare(unit, {.name = "w", .shape = {3, 5}, .grad_is_set = true});
+  const auto bias = params.declare(unit, {.name = "b", .shape = {3}, .role = Role::vector});
+  Arena arena(Device{}, Arena::Memory::host, 1 << 20);
+  params.allocate(arena, b.stream);
+  for (int step = 0; step < 2; ++step) {
+    params.begin_step(b.stream);
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+      params.begin_gradients(unit, b.stream);
+      for (int matmul = 0; matmul < 2; ++matmul)
+        EXPECT_EQ(params.weight_grad(weight).add, micro_batch > 0 || matmul > 0);
+      EXPECT_TRUE(params.weight_grad(bias).add);
+      EXPECT_EQ(get(params.grad(bias), 1), 2.0 * micro_batch);
+      params.grad(bias).as<float>()[1] += 2.0f;
+      fill(b.stream, params.grad(weight), 7.0f);
+      params.reduce(unit, b.stream, micro_batch == 1);
+    }
+    params.finish_backward(b.stream);
+    const Tensor all = params.shards()[0].grad;
+    double sum = 0;
+    for (std::int64_t i = 0; i < all.elements(); ++i)
+      sum += get(all, i);
+    EXPECT_EQ(sum, 15 * 7.0 + 4.0) << "padding is zero";
+  }
 }
 
 // Two ranks have three micro-batches each. The sums of these numbers are exact.

@@ -33,7 +33,7 @@ struct MemoryRoom {
   std::int64_t gpu_bytes = kUnknown;   // GPU memory of each rank
   std::int64_t host_bytes = kUnknown;  // host memory of all ranks together
   int ranks = 1;
-  int domain_ranks = 1;  // ranks of an NVLink domain
+  int domain_ranks = 1;                                 // ranks of an NVLink domain
   std::string gpu = "this GPU", machine = "this host";  // their names in messages
 
   bool has(const Arenas::Bytes& each) const;

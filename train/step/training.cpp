@@ -109,7 +109,8 @@ ChosenAlgorithms Training::choose_matmul_algorithms(const MatmulAlgorithms& reco
   params_.draw_weights(compute_, config_.seed);  // GPUs multiply zeros faster
   auto chosen = lockstep::choose_matmul_algorithms(compute_, recorded, [&] {
     begin_step(1, 0);
-    micro_step(batch);
+    micro_step(batch, /*last=*/false);
+    micro_step(batch);  // its matmuls add to the gradients of the first
     trace_.end_step();
     evaluate(batch);
     evaluated();

@@ -99,32 +99,41 @@ const bool kInput = register_for_types(
        };
      }});
 
-const bool kWeight = register_for_types(
-    {.name = "MatmulBackwardWeight",
-     .fixed = kFixed,
-     .on_gpu = kOnGpu,
-     .draw_sizes = draw_sizes<40>,
-     .make = [](Operator& o) {
-       const auto s = size_of(o.size);
-       const auto N = o.size[0], I = o.size[1], O = o.size[2];
-       const auto dy = o.in({N, O}), x = o.in({N, I});
-       const Bound bound{.drawn_scale = root(N), .gpu_scale = root(N)};
-       const auto dweight = o.adds("dweight", {O, I}, DType::fp32, bound);
-       const auto dbias = o.coin() ? o.adds("dbias", {O}, DType::fp32, bound) : Operand{};
-       o.takes_scratch = N > 0;
-       o.call = [=](const On& on) {
-         matmul_backward_weight(on.stream, on.scratch, on(dweight), on(dbias), on(dy), on(x));
-       };
-       o.expect_on_cpu = [=](const Results& r) {
-         r.close(dweight, reference::matmul_dweight(r[dy], r[x], s));
-         if (dbias) r.close(dbias, reference::column_sums(r[dy], s.O));
-       };
-       o.expect_anywhere = [=](const Results& r) {
-         if (N == 0) expect_bitwise_equal(r.tensor(dweight), r.before(dweight), "of no tokens");
-         if (N == 0 && dbias)
-           expect_bitwise_equal(r.tensor(dbias), r.before(dbias), "of no tokens");
-       };
-     }});
+// With `add`, or without.
+template <bool add>
+OperatorCase weight_case(const char* name) {
+  return {.name = name,
+          .fixed = kFixed,
+          .on_gpu = kOnGpu,
+          .draw_sizes = draw_sizes<40>,
+          .make = [](Operator& o) {
+            const auto s = size_of(o.size);
+            const auto N = o.size[0], I = o.size[1], O = o.size[2];
+            const auto dy = o.in({N, O}), x = o.in({N, I});
+            const Bound bound{.drawn_scale = root(N), .gpu_scale = root(N)};
+            const auto dweight = add ? o.adds("dweight", {O, I}, DType::fp32, bound)
+                                     : o.out("dweight", {O, I}, DType::fp32, bound);
+            const auto dbias = o.coin() ? o.adds("dbias", {O}, DType::fp32, bound) : Operand{};
+            o.takes_scratch = N > 0;
+            o.call = [=](const On& on) {
+              matmul_backward_weight(on.stream, on.scratch, on(dweight), on(dbias), on(dy), on(x),
+                                     add);
+            };
+            o.expect_on_cpu = [=](const Results& r) {
+              r.close(dweight, reference::matmul_dweight(r[dy], r[x], s));
+              if (dbias) r.close(dbias, reference::column_sums(r[dy], s.O));
+            };
+            o.expect_anywhere = [=](const Results& r) {
+              if (N == 0 && add)
+                expect_bitwise_equal(r.tensor(dweight), r.before(dweight), "of no tokens");
+              if (N == 0 && dbias)
+                expect_bitwise_equal(r.tensor(dbias), r.before(dbias), "of no tokens");
+            };
+          }};
+}
+
+const bool kWeight = register_for_types(weight_case<true>("MatmulBackwardWeight"));
+const bool kWeightSet = register_for_types(weight_case<false>("MatmulBackwardWeightSet"));
 
 // Multiplies a [R, K] and b [C, K] in fp8. The reference is float64 over the values of codes and
 // scales. With `small`, the values are whole numbers, and every sum fits in the 13 bits that
