@@ -24,6 +24,7 @@
 #     racecheck  the same for races, of Lockstep's own kernels
 #     products   tests/bench/gpu: matmuls
 #     kernels    tests/bench/gpu: streaming kernels, attention
+#     beside     tests/bench/gpu: the kernels of a reduction beside the products of backward
 #     gpt2_124m gpt2_1.5b llama_1b llama_3b_8k llama_8b llama_8b_8k llama_8b_offloaded qwen2_1.5b
 #     qwen2_7b   tests/bench/gpu: whole steps of a model, also in its peers, and the ratio of throughputs.
 #                The peers are PyTorch; for GPT-2 llm.c, if the bundle has it or LOCKSTEP_LLMC names a
@@ -49,7 +50,7 @@ models=(gpt2_124m gpt2_1.5b llama_1b llama_3b_8k llama_8b llama_8b_8k llama_8b_o
   qwen2_7b)
 [[ $device == real ]] || models=(gpt2_tiny llama_tiny qwen2_1.5b qwen2_7b)
 all_parts=(facts build operators training layouts fixtures filters runs curves fp8 memcheck racecheck
-  products kernels "${models[@]}")
+  products kernels beside "${models[@]}")
 parts=("$@")
 ((${#parts[@]})) || parts=("${all_parts[@]}")
 for part in "${parts[@]}"; do
@@ -63,7 +64,7 @@ if [[ $device == real ]]; then
   built=build/cuda
 else
   work=build/gpu_dry_run
-  preset=cpu targets=(simt_lockstep simt_tests safetensors_verdict)
+  preset=cpu targets=(simt_lockstep simt_tests simt_gpu_bench safetensors_verdict)
   built=build/cpu
 fi
 mkdir -p "$work"
@@ -490,6 +491,11 @@ products() { gpu_bench products matmul fp8; }
 kernels() {
   gpu_bench streaming_kernels memory
   gpu_bench attention attention
+}
+
+beside() {
+  shown reduction_beside_products \
+    "$(sized "$built/bench/gpu_bench" "$built/bench/simt_gpu_bench")" "$(sized beside beside_tiny)"
 }
 
 # Goals of the models on an H200: tokens/s in bf16 and fp8, and the ratio to PyTorch.

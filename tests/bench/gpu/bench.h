@@ -40,6 +40,9 @@ class Goals {
 
 class Bench {
  public:
+  explicit Bench(std::int64_t device_bytes = 40 * kGiB)
+      : arenas_(kGpu, {.device = device_bytes, .pinned = std::min(kGiB, device_bytes)}) {}
+
   Stream& stream() { return stream_; }
   Arena& arena() { return arenas_.device; }
 
@@ -92,7 +95,7 @@ class Bench {
 
  private:
   Stream stream_{kGpu, "bench"};
-  Arenas arenas_{kGpu, {.device = 40 * kGiB, .pinned = kGiB}};
+  Arenas arenas_;
   std::uint64_t draws_ = 0;
 };
 
@@ -102,6 +105,7 @@ void memory(Bench& bench);
 void matmul(Bench& bench);
 void matmul_fp8(Bench& bench);
 void attention(Bench& bench);
+void beside(bool is_tiny);
 std::vector<std::string_view> models();
 void steps(std::string_view model);
 
