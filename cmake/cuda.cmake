@@ -38,6 +38,7 @@ set(LOCKSTEP_CUDA_SOURCES
   layernorm.cu
   matmul.cu
   matmul_fp8.cu
+  occupation.cu
   pieces.cu
   matmul_algorithms.cu
   qk_norm.cu

@@ -26,6 +26,11 @@ constexpr std::int64_t kMessageBuffers = 2 * 16 * (kMiB / 8);
 // All-reduces of a few bytes go by a tree, with one neighbor inside and three in other domains.
 constexpr std::int64_t kTreeInside = 2, kTreeAcross = 3;
 
+int channels_of(Carries carries, int ranks, int domains) {
+  const auto inside = static_cast<int>(divide_up(ranks, domains));
+  return std::min(nccl_channels(carries), domains > 1 ? kChannelsOfNic * inside : kMostChannels);
+}
+
 std::int64_t tables(int channels, std::int64_t ranks) {
   return channels * (round_up(ranks * kPeerBytes, kGranule) + 2 * kGranule) +
          kOtherGranules * kGranule;
@@ -37,13 +42,20 @@ int nccl_channels(Carries carries) {
   return carries == Carries::numbers ? 1 : kMostChannels;
 }
 
+int held_multiprocessors(const Comms& comms) {
+  int held = 0;
+  for (const Levels* axis : {&comms.shard, &comms.replicate})
+    if (const int domains = axis->across->size(); domains > 1)
+      held = std::max(held, channels_of(Carries::tensors, axis->size(), domains));
+  return held;
+}
+
 std::int64_t nccl_group_bytes(Group group, int ranks, int domains) {
   if (ranks == 1) return 0;
   const bool across = domains > 1;
   const auto inside = static_cast<int>(divide_up(ranks, domains));
   const bool has_one = group == Group::all || group == Group::other;
-  const int channels = std::min(nccl_channels(has_one ? Carries::numbers : Carries::tensors),
-                                across ? kChannelsOfNic * inside : kMostChannels);
+  const int channels = channels_of(has_one ? Carries::numbers : Carries::tensors, ranks, domains);
   const auto own = tables(channels, ranks);
   switch (group) {
     case Group::other: return own;  // makes no call

@@ -13,6 +13,10 @@ namespace lockstep {
 // collective, and memory from the start on.
 int nccl_channels(Carries carries);
 
+// Most multiprocessors that collectives along an axis hold beside compute. They hold none if the
+// ranks of each axis are in one domain, where the copy engines move the data.
+int held_multiprocessors(const Comms& comms);
+
 // Bytes of a group whose ranks are in `domains` NVLink domains; 0 if it has one rank. Group::other:
 // the communicator from which the groups are split. In one domain NCCL reads and writes the windows
 // of the run's memory, and needs no buffers.

@@ -10,10 +10,12 @@
 #include <cublasLt.h>
 
 #include "core/error.h"
+#include "core/gpu.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "kernels/autotune.h"
 #include "kernels/cublas.cuh"
+#include "kernels/occupation.cuh"
 
 namespace lockstep {
 namespace {
@@ -209,50 +211,73 @@ void set_pointers(cublasLtMatmulDesc_t description, const Product& product) {
 
 constexpr int kMostCandidates = 16;
 
+// Algorithm is a way to compute a matmul. The target is the number of multiprocessors for which
+// cuBLASLt chooses the tiles and blocks; 0: all. (nvcc 13.0 fails on a std::vector of
+// cublasLtMatmulAlgo_t itself.)
+struct Algorithm {
+  cublasLtMatmulAlgo_t value{};
+  int target = 0;
+};
+
 struct Plan {
   Description description;
   Layout a, b, d;
   bool is_there = false;  // false: cuBLASLt cannot compute it
   std::string name = {};  // in records and messages
-  cublasLtMatmulAlgo_t algorithm{};
+  Algorithm algorithm;    // its target is set in the description
 };
+
+void set_target(Plan& plan, int target) {
+  if (plan.algorithm.target == target) return;
+  set(plan.description.handle, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+      static_cast<std::int32_t>(target));
+  plan.algorithm.target = target;
+}
+void set_algorithm(Plan& plan, const Algorithm& algorithm) {
+  set_target(plan, algorithm.target);
+  plan.algorithm = algorithm;
+}
 
 const std::string kUnfused = "unfused";  // recorded in place of an algorithm
 
-// Algorithm wraps cublasLtMatmulAlgo_t, because nvcc 13.0 fails on a std::vector of an unnamed
-// struct.
-struct Algorithm {
-  cublasLtMatmulAlgo_t value;
-};
 using AlgorithmBytes = std::array<unsigned char, sizeof(cublasLtMatmulAlgo_t)>;
+constexpr char kTarget = '@';  // before the target, if there is one
 
 // cuBLASLt does not document its behaviour for bytes that it did not write. A hash after the bytes
-// detects them.
+// detects them, and a damaged target.
 constexpr std::size_t kHashDigits = 16;
-std::string hash_of(const AlgorithmBytes& bytes) {
-  return hash_hex(std::as_bytes(std::span(bytes))).substr(0, kHashDigits);
+std::string hash_of(const AlgorithmBytes& bytes, int target) {
+  std::string hashed(bytes.begin(), bytes.end());
+  if (target != 0) hashed += std::to_string(target);
+  return hash_hex(std::as_bytes(std::span(hashed))).substr(0, kHashDigits);
 }
 
-std::string to_hex(const cublasLtMatmulAlgo_t& algorithm) {
+std::string to_text(const Algorithm& algorithm) {
+  const auto bytes = std::bit_cast<AlgorithmBytes>(algorithm.value);
   std::string text;
-  for (const unsigned char byte : std::bit_cast<AlgorithmBytes>(algorithm))
+  for (const unsigned char byte : bytes)
     for (const int digit : {byte >> 4, byte & 15})
       text += "0123456789abcdef"[digit];
-  return text + hash_of(std::bit_cast<AlgorithmBytes>(algorithm));
+  text += hash_of(bytes, algorithm.target);
+  return algorithm.target == 0 ? text : str(text, kTarget, algorithm.target);
 }
 
 // Returns false if the text is not an algorithm.
-bool from_hex(cublasLtMatmulAlgo_t& algorithm, const std::string& text) {
+bool from_text(Algorithm& algorithm, const std::string& text) {
   AlgorithmBytes bytes{};
-  if (text.size() != 2 * bytes.size() + kHashDigits) return false;
+  if (text.size() < 2 * bytes.size() + kHashDigits) return false;
   const char* digits = text.data();
   for (unsigned char& byte : bytes) {
     const auto [end, error] = std::from_chars(digits, digits + 2, byte, 16);
     if (error != std::errc{} || end != digits + 2) return false;
     digits = end;
   }
-  if (digits != hash_of(bytes)) return false;
-  algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(bytes);
+  int target = 0;
+  if (const auto at = text.find(kTarget); at != std::string::npos)
+    std::from_chars(text.data() + at + 1, text.data() + text.size(), target);
+  const Algorithm read{std::bit_cast<cublasLtMatmulAlgo_t>(bytes), target};
+  if (text != to_text(read)) return false;
+  algorithm = read;
   return true;
 }
 
@@ -262,6 +287,8 @@ struct Cublas::State {
   cublasLtHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
   bool is_choosing = false, is_trying = false;  // trying: a way that may not be chosen
+  int multiprocessors = 0, held = 0;            // of the GPU; held by others (matmul_algorithms.h)
+  std::unique_ptr<Occupation> others;           // while choosing, if some are held
   std::map<std::string, std::string> recorded;
   std::set<std::string> asked;  // names of matmuls requested while choosing
   ChosenAlgorithms chosen;
@@ -273,7 +300,9 @@ struct Cublas::State {
               const FunctionRef<void()>* unfused);
   bool is_faster_unfused(Stream& stream, const FunctionRef<void()>& unfused,
                          FunctionRef<bool()> fused);
-  bool restore(Plan& plan, const std::string& algorithm) const;
+  Fastest find_fastest_beside_others(Stream& stream, int ways,
+                                     FunctionRef<bool(int way)> run) const;
+  bool restore(Plan& plan, const std::string& text) const;
 };
 
 Cublas::Cublas() : state_(std::make_unique<State>()) {
@@ -324,12 +353,12 @@ Plan Cublas::State::make_plan(const Product& product, const Key& key) const {
 
   const auto first = candidates(plan, key, 1);
   plan.is_there = !first.empty();
-  if (plan.is_there) plan.algorithm = first.front().value;
+  if (plan.is_there) plan.algorithm = first.front();
   return plan;
 }
 
-// Returns algorithms in the order of speed that cuBLASLt expects. None: cuBLASLt cannot compute the
-// matmul.
+// Returns algorithms for the plan's target, in the order of speed that cuBLASLt expects. None:
+// cuBLASLt cannot compute the matmul.
 std::vector<Algorithm> Cublas::State::candidates(const Plan& plan, const Key& key, int most) const {
   Preference preference;
   CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
@@ -352,7 +381,7 @@ std::vector<Algorithm> Cublas::State::candidates(const Plan& plan, const Key& ke
   for (int i = 0; i < found; ++i)
     if (const auto& result = results[static_cast<std::size_t>(i)];
         !is_refused(result.state, "cublasLtMatmulAlgoGetHeuristic, an algorithm"))
-      algorithms.push_back({result.algo});
+      algorithms.push_back({result.algo, plan.algorithm.target});
   return algorithms;
 }
 
@@ -364,7 +393,7 @@ bool Cublas::State::enqueue(Stream& stream, const Plan& plan, const Product& pro
   const auto* c = product.c ? product.c.data : product.d.data;
   const auto status = cublasLtMatmul(
       handle, plan.description.handle, &one, product.a.data, plan.a.handle, product.b.data,
-      plan.b.handle, &beta, c, plan.d.handle, product.d.data, plan.d.handle, &plan.algorithm,
+      plan.b.handle, &beta, c, plan.d.handle, product.d.data, plan.d.handle, &plan.algorithm.value,
       workspace.data, static_cast<std::size_t>(kWorkspaceBytes), stream.native());
   if (is_choosing) return !is_refused(status, "cublasLtMatmul");
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
@@ -390,25 +419,32 @@ void Cublas::State::choose(Stream& stream, Plan& plan, const Key& key, const Pro
     }
     chosen.refused.push_back(name);
   }
-  const auto algorithms = candidates(plan, key, kMostCandidates);
-  const auto fastest = find_fastest(stream, static_cast<int>(algorithms.size()), [&](int way) {
-    plan.algorithm = algorithms[static_cast<std::size_t>(way)].value;
+  set_target(plan, 0);
+  auto algorithms = candidates(plan, key, kMostCandidates);
+  if (held > 0) {
+    set_target(plan, multiprocessors - held);
+    const auto with_target = candidates(plan, key, kMostCandidates);
+    algorithms.insert(algorithms.end(), with_target.begin(), with_target.end());
+  }
+  const auto ways = static_cast<int>(algorithms.size());
+  const auto fastest = find_fastest_beside_others(stream, ways, [&](int way) {
+    set_algorithm(plan, algorithms[static_cast<std::size_t>(way)]);
     return enqueue(stream, plan, product, workspace);
   });
   plan.is_there = fastest.way >= 0;
   if (!plan.is_there) return;
-  plan.algorithm = algorithms[static_cast<std::size_t>(fastest.way)].value;
+  set_algorithm(plan, algorithms[static_cast<std::size_t>(fastest.way)]);
   plan.is_there = unfused == nullptr || !is_faster_unfused(stream, *unfused, [&] {
                     return enqueue(stream, plan, product, workspace);
                   });
-  chosen.choices.algorithms[name] = plan.is_there ? to_hex(plan.algorithm) : kUnfused;
+  chosen.choices.algorithms[name] = plan.is_there ? to_text(plan.algorithm) : kUnfused;
   chosen.measured.push_back({name, fastest.seconds});
 }
 
 bool Cublas::State::is_faster_unfused(Stream& stream, const FunctionRef<void()>& unfused,
                                       FunctionRef<bool()> fused) {
   const bool was_trying = std::exchange(is_trying, true);
-  const auto fastest = find_fastest(stream, 2, [&](int way) {
+  const auto fastest = find_fastest_beside_others(stream, 2, [&](int way) {
     if (way == 0) return fused();
     unfused();
     return true;
@@ -417,18 +453,42 @@ bool Cublas::State::is_faster_unfused(Stream& stream, const FunctionRef<void()>&
   return fastest.way == 1;
 }
 
-bool Cublas::State::restore(Plan& plan, const std::string& algorithm) const {
-  if (!from_hex(plan.algorithm, algorithm)) return false;
+// Many kernels of Hopper and later have one block for each multiprocessor, and a block computes
+// several tiles in turn. If others hold some multiprocessors, some blocks start after all others
+// have ended, and the matmul can take twice as long (pytorch/pytorch issue 143988). A smaller
+// target changes cuBLASLt's proposals, and the number of blocks of some kernels. So ways are
+// measured while others hold as many multiprocessors as in a step.
+Fastest Cublas::State::find_fastest_beside_others(Stream& stream, int ways,
+                                                  FunctionRef<bool(int way)> run) const {
+  if (!others) return find_fastest(stream, ways, run);
+  for (int way = 0; way < ways; ++way)
+    run(way);  // loads the code
+  stream.synchronize();
+  others->begin();
+  auto fastest = find_fastest(stream, ways, run);
+  others->end();
+  return fastest;
+}
+
+// Accepts any target, because ranks that hold other numbers of multiprocessors take one record.
+bool Cublas::State::restore(Plan& plan, const std::string& text) const {
+  Algorithm algorithm;
+  if (!from_text(algorithm, text) || algorithm.target < 0 || algorithm.target >= multiprocessors)
+    return false;
+  set_algorithm(plan, algorithm);
   cublasLtMatmulHeuristicResult_t result{};
   const auto status =
       cublasLtMatmulAlgoCheck(handle, plan.description.handle, plan.a.handle, plan.b.handle,
-                              plan.d.handle, plan.d.handle, &plan.algorithm, &result);
+                              plan.d.handle, plan.d.handle, &plan.algorithm.value, &result);
   return !is_refused(status, "cublasLtMatmulAlgoCheck") &&
          result.workspaceSize <= static_cast<std::size_t>(kWorkspaceBytes);
 }
 
-void Cublas::begin_choosing(const MatmulAlgorithms& recorded) {
+void Cublas::begin_choosing(Device gpu, const MatmulAlgorithms& recorded, int held) {
   const auto version = cuda::cublaslt_version();
+  state_->multiprocessors = gpu::properties(gpu.index).multiprocessors;
+  state_->held = held < state_->multiprocessors ? held : 0;
+  state_->others = state_->held > 0 ? std::make_unique<Occupation>(gpu, held) : nullptr;
   state_->plans.clear();
   state_->is_choosing = true;
   state_->recorded.clear();
@@ -441,6 +501,7 @@ void Cublas::begin_choosing(const MatmulAlgorithms& recorded) {
 // Discards matmuls that were only tried: a resumed run tries nothing and must find the same plans.
 ChosenAlgorithms Cublas::end_choosing() {
   state_->is_choosing = false;
+  state_->others.reset();
   const auto was_asked = [&](const std::string& name) { return state_->asked.contains(name); };
   std::erase_if(state_->plans, [&](const auto& plan) { return !was_asked(plan.first.text()); });
   std::erase_if(state_->chosen.choices.algorithms,

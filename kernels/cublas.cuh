@@ -66,7 +66,7 @@ class Cublas final : public Stream::Kept {
 
   // Between these two calls, an algorithm is chosen for each requested matmul, and d may be wrong.
   // begin_choosing discards earlier plans.
-  void begin_choosing(const MatmulAlgorithms& recorded);
+  void begin_choosing(Device gpu, const MatmulAlgorithms& recorded, int held);
   ChosenAlgorithms end_choosing();
 
  private:

@@ -10,9 +10,9 @@ std::int64_t cublaslt_version() {
 }
 
 ChosenAlgorithms choose_matmul_algorithms(Stream& stream, const MatmulAlgorithms& recorded,
-                                          FunctionRef<void()> run) {
+                                          FunctionRef<void()> run, int held) {
   auto& cublas = stream.kept<Cublas>();
-  cublas.begin_choosing(recorded);
+  cublas.begin_choosing(stream.device(), recorded, held);
   run();
   return cublas.end_choosing();
 }

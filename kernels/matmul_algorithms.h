@@ -15,8 +15,8 @@ namespace lockstep {
 struct MatmulAlgorithms {
   std::int64_t cublaslt = 0;  // version of the library; no other version reads its algorithms
   // Maps a matmul, as named by kernels/cublas.cu, to the bytes of a cublasLtMatmulAlgo_t and their
-  // hash, in hex. The value is "unfused" if a plain matmul and kernels after it are faster than its
-  // epilogue.
+  // hash, in hex. "@N" after it: cuBLASLt chooses tiles and blocks for N multiprocessors. The value
+  // is "unfused" if a plain matmul and kernels after it are faster than its epilogue.
   std::map<std::string, std::string> algorithms;
 };
 
@@ -25,7 +25,9 @@ std::int64_t cublaslt_version();  // as in MatmulAlgorithms; needs a build with 
 struct ChosenAlgorithms {
   struct Measured {
     std::string product;
-    std::vector<double> seconds;  // per algorithm, as the heuristics order them; infinite: it fails
+    // Per algorithm, as the heuristics order them: those for all multiprocessors, then those that
+    // leave the held ones. Infinite: it fails.
+    std::vector<double> seconds;
   };
   MatmulAlgorithms choices;          // of all requested matmuls
   std::vector<Measured> measured;    // matmuls that were not recorded, or whose record was rejected
@@ -37,13 +39,16 @@ struct ChosenAlgorithms {
 // Otherwise it takes the fastest candidate, measured on the tensors of `run`, which should not hold
 // zeros. Each matmul is computed many times, so that `run` writes wrong results. Until the next
 // choice, matmuls that were not requested take the first candidate. Waits for the stream.
+//   held  multiprocessors that other kernels hold beside the matmuls, such as those of NCCL. Then
+//         algorithms that leave them are candidates too, and all are measured while a kernel holds
+//         as many. 0, or as many as the GPU has: all matmuls use the whole GPU
 ChosenAlgorithms choose_matmul_algorithms(Stream& stream, const MatmulAlgorithms& recorded,
-                                          FunctionRef<void()> run);
+                                          FunctionRef<void()> run, int held = 0);
 
 namespace cuda {
 std::int64_t cublaslt_version();
 ChosenAlgorithms choose_matmul_algorithms(Stream& stream, const MatmulAlgorithms& recorded,
-                                          FunctionRef<void()> run);
+                                          FunctionRef<void()> run, int held);
 }  // namespace cuda
 
 }  // namespace lockstep

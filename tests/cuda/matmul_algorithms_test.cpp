@@ -16,8 +16,9 @@ class Layer {
         y_(t_.poisoned({24, 16}, dtype)),
         dweight_(t_.poisoned({16, 32}, DType::fp32)) {}
 
-  ChosenAlgorithms choose(const MatmulAlgorithms& recorded = {}) {
-    return choose_matmul_algorithms(t_.stream(), recorded, [&] { run(); });
+  ChosenAlgorithms choose(const MatmulAlgorithms& recorded = {}, int held = 0) {
+    const auto all = [&] { run(); };
+    return choose_matmul_algorithms(t_.stream(), recorded, all, held);
   }
   void run() {
     matmul_forward(t_.stream(), t_.arena(), y_.device, x_.device, weight_.device);
@@ -62,6 +63,18 @@ TEST_P(MatmulAlgorithmsCuda, recorded_algorithms_are_restored_and_give_the_same_
   EXPECT_TRUE(restored.measured.empty());
   EXPECT_TRUE(restored.refused.empty());
   EXPECT_EQ(restored.choices.algorithms, chosen.choices.algorithms);
+  expect_bitwise_equal(again.forward(), layer.forward(), "y");
+}
+
+TEST_P(MatmulAlgorithmsCuda, more_are_measured_beside_held_multiprocessors) {
+  Layer layer(GetParam()), again(GetParam());
+  const auto alone = again.choose(), beside = layer.choose({}, 1);
+  ASSERT_EQ(beside.measured.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i)
+    EXPECT_GT(beside.measured[i].seconds.size(), alone.measured[i].seconds.size());
+  const auto restored = again.choose(beside.choices);
+  EXPECT_TRUE(restored.measured.empty());
+  EXPECT_EQ(restored.choices.algorithms, beside.choices.algorithms);
   expect_bitwise_equal(again.forward(), layer.forward(), "y");
 }
 

@@ -60,5 +60,30 @@ TEST(NcclMemory, of_a_mesh_is_the_sum_of_its_groups) {
   EXPECT_EQ(nccl_memory_bytes({.shard = 8}, 8), one_host * kMiB);
 }
 
+int held(const Mesh& mesh, int domain_ranks) {
+  const int ranks = mesh.world();
+  Topology topology;
+  topology.places.resize(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank % domain_ranks == 0) topology.domains.push_back({.name = "", .ranks = {}});
+    topology.domains.back().ranks.push_back(rank);
+    topology.domain_of.push_back(rank / domain_ranks);
+  }
+  LoneWorld world(0, ranks);
+  return held_multiprocessors(make_comms(world, mesh, &topology));
+}
+
+// Copy engines move what stays in a domain. Over several, each rank of a domain adds 4 channels.
+TEST(NcclMemory, channels_of_axes_over_several_domains_hold_multiprocessors) {
+  EXPECT_EQ(held_multiprocessors(make_comms()), 0);
+  EXPECT_EQ(held({.shard = 8}, 8), 0);
+  EXPECT_EQ(held({.replicate = 2, .shard = 2, .tensor = 2}, 8), 0);
+  EXPECT_EQ(held({.shard = 16}, 8), 16);
+  EXPECT_EQ(held({.shard = 4}, 2), 8);
+  EXPECT_EQ(held({.shard = 8, .tensor = 8}, 8), 4);
+  EXPECT_EQ(held({.replicate = 2, .shard = 8}, 8), 4);
+  EXPECT_EQ(held({.replicate = 4, .shard = 4}, 8), 8);
+}
+
 }  // namespace
 }  // namespace lockstep::nccl_memory_test

@@ -11,7 +11,8 @@ ranks, and checks:
   CPU, have one stream of their own.
 - Sent and received data are in memory that is registered with NCCL.
 - A step neither waits nor allocates.
-- All ranks use the same matmul algorithms.
+- All ranks use the same matmul algorithms, for as many multiprocessors. Those that leave some to NCCL are tried
+  if collectives beside compute leave an NVLink domain.
 NVML is the directory of a stand-in (tests/simt/nvml.cpp) that knows which GPUs NVLink connects. Exit 77
 (skipped) without mpirun.
 """
@@ -61,6 +62,7 @@ MORE = ([], ["train.recompute=block"], ["layout.keep_gathered=1"], ["precision.f
         ["layout.reduce=bf16"], ["layout.reduce=nccl"])
 TENSOR_GROUP = "2 "  # the second group that make_comms() makes
 TYPES = {"7": "fp32", "9": "bf16", "2": "int32", "1": "uint8"}  # of ncclDataType_t
+MULTIPROCESSORS = 132  # of the recorder's GPU
 CALLS = {"ncclAllReduce": "all_reduce", "ncclAllGather": "all_gather",
          "ncclReduceScatter": "reduce_scatter", "ncclAlltoAll": "all_to_all",
          "ncclBroadcast": "broadcast"}
@@ -157,6 +159,26 @@ def check_memory(lines):
     return places
 
 
+def held_multiprocessors(per_domain, settings):
+    """Channels of the collectives beside compute that leave a domain: at most 16, and 4 for each rank inside."""
+    mesh = {name: int(value) for name, value in re.findall(r"layout\.(\w+)=(\d+)", " ".join(settings))}
+    held, apart = 0, mesh["tensor"]
+    for ranks in (mesh["shard"], mesh["replicate"]):
+        inside = max(1, min(per_domain // apart, ranks))
+        if inside < ranks:
+            held = max(held, min(16, 4 * inside))
+        apart *= ranks
+    return held
+
+
+def check_targets(lines, held):
+    """Matmuls are also tried for the multiprocessors that NCCL leaves, while a kernel holds the others."""
+    tried = {line[10] for line in lines if line[1] == "cublasLtMatmul"}
+    assert tried == ({"0", str(MULTIPROCESSORS - held)} if held else {"0"}), (tried, held)
+    kernels = {(line[4], line[5], line[6]) for line in lines if line[1] == "launch" and "occupy_kernel" in line[3]}
+    assert kernels == ({(f"{held},1,1", "1,1,1", str(227 << 10))} if held else set()), (kernels, held)
+
+
 def check_layout(tools, work, ranks, domains, settings):
     code, said = train(tools, work, ranks, domains, settings)
     what = f"{ranks} ranks, domains: {domains}, {settings}"
@@ -186,7 +208,9 @@ def check_layout(tools, work, ranks, domains, settings):
         assert (asked[-1] if asked else "0") == str(rank), f"{what}: rank {rank} is on GPU {asked}"
         assert "ncclCommAbort" not in {line[1] for line in lines}, what
         # Each rank measures other algorithms as the fastest; all use those of rank 0.
-        algorithms.add(tuple(line[8] for line in record_test.steps_of(lines)[0] if line[0] == "cublasLtMatmul"))
+        algorithms.add(tuple((line[8], line[9]) for line in record_test.steps_of(lines)[0]
+                             if line[0] == "cublasLtMatmul"))
+        check_targets(lines, held_multiprocessors(per_domain, settings))
         made = [line[2] for line in lines if line[1] == "ncclCommSplit" and line[3] != "-1"]
         ended = [line[2] for line in lines if line[1] == "ncclCommDestroy"]
         assert ended == [*reversed(made), "0"], f"{what}: {made} are made, {ended} destroyed"

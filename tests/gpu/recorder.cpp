@@ -42,7 +42,8 @@ namespace {
 
 struct Recorder {
   std::mutex mutex;
-  std::map<const void*, std::string> kernels;  // by the address of their stub on the host
+  std::map<const void*, std::string> kernels;            // by the address of their stub on the host
+  std::map<cublasLtMatmulDesc_t, std::int32_t> targets;  // multiprocessors of a matmul, if set
   std::FILE* file = std::fopen(record_name().c_str(), "w");
 };
 Recorder& recorder() {
@@ -302,8 +303,13 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* d, cublasComputeTy
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
-                                              const void*, std::size_t) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t bytes) {
+  if (attribute != CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) return CUBLAS_STATUS_SUCCESS;
+  if (bytes != sizeof(std::int32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  const std::lock_guard lock(recorder().mutex);
+  std::memcpy(&recorder().targets[d], value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* l, cudaDataType_t type,
@@ -357,10 +363,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t ld,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream) {
-  record("cublasLtMatmul %p %p %p:%p %p:%p %p %p:%p %p:%zu %lu", static_cast<void*>(stream),
+  const auto target = [&] {
+    const std::lock_guard lock(recorder().mutex);
+    return recorder().targets[description];
+  }();
+  record("cublasLtMatmul %p %p %p:%p %p:%p %p %p:%p %p:%zu %lu %d", static_cast<void*>(stream),
          static_cast<void*>(description), a, static_cast<void*>(la), b, static_cast<void*>(lb), c,
          d, static_cast<void*>(ld), workspace, workspace_bytes,
-         algorithm == nullptr ? 0 : algorithm->data[0]);
+         algorithm == nullptr ? 0 : algorithm->data[0], target);
   return CUBLAS_STATUS_SUCCESS;
 }
 

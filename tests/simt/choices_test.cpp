@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/hash.h"
 #include "kernels/autotune.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_algorithms.h"
@@ -22,14 +23,14 @@ struct Chosen {
   ChosenAlgorithms products;
   Doubles y;
 };
-Chosen choose(const MatmulAlgorithms& recorded = {}) {
+Chosen choose(const MatmulAlgorithms& recorded = {}, int held = 0) {
   Twins t(3);
   const auto x = t.random({8, 16}, DType::fp32), weight = t.random({8, 16}, DType::fp32);
   const auto y = t.poisoned({8, 8}, DType::fp32);
   const auto run = [&] {
     matmul_forward(t.stream(), t.arena(), y.device, x.device, weight.device);
   };
-  Chosen chosen{.products = choose_matmul_algorithms(t.stream(), recorded, run), .y = {}};
+  Chosen chosen{.products = choose_matmul_algorithms(t.stream(), recorded, run, held), .y = {}};
   run();
   chosen.y = doubles(t.download(y.device));
   return chosen;
@@ -59,6 +60,82 @@ TEST_F(Fastest, an_algorithm_that_is_faster_only_by_noise_is_not_chosen) {
   EXPECT_LT(noise.products.measured[0].seconds[1], noise.products.measured[0].seconds[0]);
   EXPECT_EQ(noise.products.choices.algorithms, first.products.choices.algorithms);
   EXPECT_EQ(noise.y, first.y);
+}
+
+// The simulated GPU has four multiprocessors.
+class Targets : public ::testing::Test {
+ protected:
+  static void set(const char* target) { setenv("LOCKSTEP_SIMT_TARGET", target, 1); }
+  ~Targets() override { unsetenv("LOCKSTEP_SIMT_TARGET"); }
+
+  static const std::string& text(const Chosen& chosen) {
+    EXPECT_EQ(chosen.products.choices.algorithms.size(), 1U);
+    return chosen.products.choices.algorithms.begin()->second;
+  }
+  static MatmulAlgorithms with(MatmulAlgorithms record, const std::string& text) {
+    record.algorithms.begin()->second = text;
+    return record;
+  }
+  // The record of algorithm 2; or of bytes that are no algorithm.
+  static std::string algorithm(const std::string& target, bool is_known = true) {
+    const std::string bytes =
+        is_known ? "\x53\x51" + std::string(62, '\0') : std::string(64, '\xff');
+    const std::string hashed = bytes + target;
+    return (is_known ? "5351" + std::string(124, '0') : std::string(128, 'f')) +
+           hash_hex(std::as_bytes(std::span(hashed))).substr(0, 16) +
+           (target.empty() ? "" : "@" + target);
+  }
+};
+
+TEST_F(Targets, of_matmuls_that_have_the_gpu_alone_are_not_tried) {
+  set("3");
+  for (const int held : {0, 4, 16}) {  // nothing would be left of the GPU
+    const auto chosen = choose({}, held);
+    EXPECT_EQ(text(chosen), algorithm(""));
+    EXPECT_EQ(chosen.products.measured.at(0).seconds.size(), 4U);
+  }
+}
+
+TEST_F(Targets, are_chosen_if_they_are_faster_and_restored) {
+  const auto whole = choose();
+  const auto slow = choose({}, 1);  // the target is not faster
+  EXPECT_EQ(text(slow), algorithm(""));
+  EXPECT_EQ(slow.y, whole.y);
+  set("3");
+  const auto three = choose({}, 1);
+  EXPECT_EQ(text(three), algorithm("3"));
+  EXPECT_NE(three.y, whole.y);
+  const auto& seconds = three.products.measured.at(0).seconds;
+  ASSERT_EQ(seconds.size(), 8U);
+  EXPECT_LT(seconds[6], 0.6 * seconds[2]);
+  set("2");
+  EXPECT_EQ(text(choose({}, 2)), algorithm("2"));
+  for (const int held : {0, 1, 2}) {
+    const auto restored = choose(three.products.choices, held);
+    EXPECT_TRUE(restored.products.measured.empty());
+    EXPECT_EQ(text(restored), text(three));
+    EXPECT_EQ(restored.y, three.y);
+    const auto without = choose(whole.products.choices, held);
+    EXPECT_TRUE(without.products.measured.empty());
+    EXPECT_EQ(text(without), algorithm(""));
+    EXPECT_EQ(without.y, whole.y);
+  }
+}
+
+TEST_F(Targets, that_are_damaged_or_impossible_are_measured_again) {
+  const auto whole = choose();
+  const auto record = whole.products.choices;
+  const auto three = algorithm("3"), hex = algorithm("");
+  for (const auto& bad :
+       {hex + "@3", hex + "@", three + "0", three + "@3", three.substr(0, 145), algorithm("0"),
+        algorithm("4"), algorithm("-1"), algorithm("03"), algorithm("3x"), algorithm("99999999999"),
+        three.substr(0, 145) + "2", algorithm("3", false)}) {
+    const auto chosen = choose(with(record, bad));
+    EXPECT_EQ(chosen.products.refused.size(), 1U) << bad;
+    EXPECT_EQ(text(chosen), algorithm("")) << bad;
+    EXPECT_EQ(chosen.y, whole.y) << bad;
+  }
+  EXPECT_TRUE(choose(with(record, three)).products.refused.empty());
 }
 
 // The matmuls of a layer with GELU. Their epilogues take some microseconds more than a plain

@@ -4,6 +4,7 @@
 
 #include "core/philox.h"
 #include "dist/collective_ring.h"
+#include "dist/nccl_memory.h"
 #include "kernels/elementwise.h"
 #include "train/step/batch_shape.h"
 
@@ -107,14 +108,16 @@ ChosenAlgorithms Training::choose_matmul_algorithms(const MatmulAlgorithms& reco
                    bytes_per_element(DType::int32));
   const Batch batch = random_batch(pinned);
   params_.draw_weights(compute_, config_.seed);  // GPUs multiply zeros faster
-  auto chosen = lockstep::choose_matmul_algorithms(compute_, recorded, [&] {
+  const auto run = [&] {
     begin_step(1, 0);
     micro_step(batch, /*last=*/false);
     micro_step(batch);  // its matmuls add to the gradients of the first
     trace_.end_step();
     evaluate(batch);
     evaluated();
-  });
+  };
+  auto chosen =
+      lockstep::choose_matmul_algorithms(compute_, recorded, run, held_multiprocessors(comms_));
   trace_.take();
   step_number_ = 0;
   return chosen;

@@ -111,6 +111,13 @@ template <class T>
   return old;
 }
 
+inline long long clock64() {
+  return static_cast<long long>(simt::device_nanoseconds());
+}
+inline void __nanosleep(unsigned nanoseconds) {
+  simt::pass_time(nanoseconds);
+}
+
 inline float __uint_as_float(unsigned bits) {
   return std::bit_cast<float>(bits);
 }
