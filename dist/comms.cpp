@@ -70,6 +70,7 @@ struct Connector {
     Levels levels;
     levels.name = name;
     levels.ring = world.ring();
+    levels.domains = topology == nullptr ? 1 : number_of_domains(*topology, ranks);
     const bool by_library = reduce == Reduce::nccl;
     const auto table = levels_of(topology, ranks);
     const auto level = [&](Group group, const std::string& part, const std::vector<int>& members) {

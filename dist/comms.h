@@ -164,6 +164,7 @@ struct Levels {
   std::string name;
   CollectiveRing* ring = nullptr;
   std::unique_ptr<Communicator> whole, inside, across;
+  int domains = 1;  // NVLink domains of the ranks
 
   int size() const { return std::max(whole->size(), inside->size() * across->size()); }
 };

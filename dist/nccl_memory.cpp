@@ -43,10 +43,11 @@ int nccl_channels(Carries carries) {
 }
 
 int held_multiprocessors(const Comms& comms) {
+  const bool adds = comms.reduce == Reduce::nccl;  // copy engines do not
   int held = 0;
   for (const Levels* axis : {&comms.shard, &comms.replicate})
-    if (const int domains = axis->across->size(); domains > 1)
-      held = std::max(held, channels_of(Carries::tensors, axis->size(), domains));
+    if (axis->size() > 1 && (axis->domains > 1 || adds))
+      held = std::max(held, channels_of(Carries::tensors, axis->size(), axis->domains));
   return held;
 }
 

@@ -14,7 +14,8 @@ namespace lockstep {
 int nccl_channels(Carries carries);
 
 // Most multiprocessors that collectives along an axis hold beside compute. They hold none if the
-// ranks of each axis are in one domain, where the copy engines move the data.
+// ranks of each axis are in one domain, where the copy engines move the data, except under
+// Reduce::nccl, whose kernels add.
 int held_multiprocessors(const Comms& comms);
 
 // Bytes of a group whose ranks are in `domains` NVLink domains; 0 if it has one rank. Group::other:

@@ -60,7 +60,7 @@ TEST(NcclMemory, of_a_mesh_is_the_sum_of_its_groups) {
   EXPECT_EQ(nccl_memory_bytes({.shard = 8}, 8), one_host * kMiB);
 }
 
-int held(const Mesh& mesh, int domain_ranks) {
+int held(const Mesh& mesh, int domain_ranks, Reduce reduce = Reduce::fp32) {
   const int ranks = mesh.world();
   Topology topology;
   topology.places.resize(static_cast<std::size_t>(ranks));
@@ -70,7 +70,7 @@ int held(const Mesh& mesh, int domain_ranks) {
     topology.domain_of.push_back(rank / domain_ranks);
   }
   LoneWorld world(0, ranks);
-  return held_multiprocessors(make_comms(world, mesh, &topology));
+  return held_multiprocessors(make_comms(world, mesh, &topology, reduce));
 }
 
 // Copy engines move what stays in a domain. Over several, each rank of a domain adds 4 channels.
@@ -83,6 +83,8 @@ TEST(NcclMemory, channels_of_axes_over_several_domains_hold_multiprocessors) {
   EXPECT_EQ(held({.shard = 8, .tensor = 8}, 8), 4);
   EXPECT_EQ(held({.replicate = 2, .shard = 8}, 8), 4);
   EXPECT_EQ(held({.replicate = 4, .shard = 4}, 8), 8);
+  EXPECT_EQ(held({.shard = 8}, 8, Reduce::nccl), 16) << "kernels add";
+  EXPECT_EQ(held({.shard = 8, .tensor = 8}, 8, Reduce::nccl), 4);
 }
 
 }  // namespace

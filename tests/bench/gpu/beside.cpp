@@ -21,9 +21,9 @@ constexpr Sizes kLlama8b{8192, 4096, 6144, 14336, 8, 9, 8 * kGiB};
 constexpr Sizes kTiny{8, 32, 48, 64, 1, 1, kGiB / 8};  // for the simulated GPU
 
 // The products of a layer's backward.
-class Products {
+class LayerProducts {
  public:
-  Products(Bench& bench, const Sizes& sizes) : bench_(bench), layers_(sizes.layers) {
+  LayerProducts(Bench& bench, const Sizes& sizes) : bench_(bench), layers_(sizes.layers) {
     const auto N = sizes.tokens, D = sizes.width, F = sizes.mlp;
     const auto bf16 = DType::bf16;
     for (const auto& [O, I] : std::array<std::pair<std::int64_t, std::int64_t>, 4>{
@@ -96,7 +96,7 @@ struct Times {
 };
 
 // Medians; either may be left out. Both start when the stream of the products gets there.
-Times time(Bench& bench, const Sizes& sizes, Products* products, Stream* other,
+Times time(Bench& bench, const Sizes& sizes, LayerProducts* products, Stream* other,
            const std::function<void()>& reduce) {
   std::vector<double> of_products, of_reduction;
   Stream& compute = bench.stream();
@@ -127,7 +127,7 @@ Times time(Bench& bench, const Sizes& sizes, Products* products, Stream* other,
 void beside(bool is_tiny) {
   const Sizes& sizes = is_tiny ? kTiny : kLlama8b;
   Bench bench(sizes.device_bytes);
-  Products products(bench, sizes);
+  LayerProducts products(bench, sizes);
   Reduction reduction(bench, products.parameters());
   bench.stream().synchronize();
   const double alone = time(bench, sizes, &products, nullptr, {}).products;
