@@ -408,15 +408,25 @@ void ParamStore::reduce(int unit, Stream& compute, bool last) {
   saw_last_ = saw_last_ || last;
   const bool each = reduces_each_micro_batch();
   if (!scatters_ || (!last && !each)) return;
+  enqueue_reduction();
+  reduction_.emplace(Reduction{unit, last, compute.record()});
+  if (comms_.tensor->size() == 1 || layout_.keep(unit) != Keep::layers) enqueue_reduction();
+}
+
+void ParamStore::enqueue_reduction() {
+  if (!reduction_) return;
+  const auto [unit, last, complete] = *std::exchange(reduction_, std::nullopt);
+  const bool each = reduces_each_micro_batch();
+  Buffer& buffer = grads_of(unit);
   const auto whole = buffer.memory.rows(0, layout_.elements(unit));
   const auto& shard = shard_of(unit);
   const CollectiveRing::Aside aside(comms_.world->ring(), layout_.name(unit));
-  scatters_->wait(compute.record());
+  scatters_->wait(complete);
   const Timeline::Span span(*scatters_, layout_.name(unit), "unit");
   if (shard_ranks_ > 1)
     ring_.reduce_scatter(reduction_streams(), comms_.shard, shard.grad, whole, each);
   if (each) {
-    u.is_new = true;
+    unit_of(unit).is_new = true;
     buffer.done = scatters_->record();
   }
   if (last && comms_.replicate.size() > 1) add_to_bucket(unit);
@@ -442,6 +452,7 @@ void ParamStore::sum_bucket() {
 
 void ParamStore::finish_backward(Stream& compute) {
   LOCKSTEP_CHECK(saw_last_ || !scatters_, "the step has no last micro-batch");
+  enqueue_reduction();
   if (bucket_) sum_bucket();
   if (scatters_) {
     const Trace::Span span(compute, comms_.replicate.size() > 1 ? Component::communication_replicate

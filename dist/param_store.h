@@ -188,6 +188,8 @@ class ParamStore {
   std::vector<Keep> keeps(bool shared) const;
   void add_buffers(std::vector<Buffer>& buffers, std::size_t Unit::*of, Arena& arena,
                    Stream& stream, const char* what, DType dtype, const std::vector<Keep>& keeps);
+  // Enqueues the reduction that waits, if any.
+  void enqueue_reduction();
   // Adds a unit to the bucket of units whose gradients are summed over replicas together.
   void add_to_bucket(int unit);
   void sum_bucket();
@@ -210,6 +212,15 @@ class ParamStore {
   std::vector<ParamShard> shards_;
   std::vector<Buffer> weight_buffers_, grad_buffers_;
   ReduceRing ring_;
+  // NCCL begins collectives in the order of the program, over all streams. The tensor collectives
+  // of a block would thus wait until the reduction of the block before has sent its last chunk.
+  // That reduction is therefore enqueued after the block, and waits here until then.
+  struct Reduction {
+    int unit;
+    bool last;
+    Event complete;  // the gradients
+  };
+  std::optional<Reduction> reduction_;
   Tensor bucket_;        // gradients of neighboring units, or absent
   int bucket_unit_ = 0;  // the first of them
   // Recorded after the last change of the shards' weights, and of those of the first units.
