@@ -280,14 +280,20 @@ void ParamStore::begin_step(Stream& compute) {
   saw_last_ = false;
   for (int unit = 0; unit < units(); ++unit) {
     LOCKSTEP_CHECK(bool(shard_of(unit).grad), "a store of weights alone cannot be trained");
-    Unit& u = unit_of(unit);
-    u.is_reduced = false;
-    u.is_new = true;
+    unit_of(unit).is_reduced = false;
   }
   if (scatters_) compute.wait(scatters_->record());  // an aborted step may have left work
   if (!reduces_each_micro_batch()) return;
   for (const auto& shard : shards_)
     fill(compute, shard.grad, 0.0f);
+}
+
+void ParamStore::begin_micro_batch(bool is_first) {
+  const bool is_new = is_first || reduces_each_micro_batch();
+  for (Unit& unit : units_) {
+    unit.is_new = is_new;
+    std::fill(unit.is_set.begin(), unit.is_set.end(), !is_new);
+  }
 }
 
 void ParamStore::prefetch(int unit) {
@@ -377,7 +383,6 @@ void ParamStore::begin_gradients(int unit, Stream& compute) {
     const Trace::Span span(compute, Component::communication_shard);
     compute.wait(buffer.done);  // until it is reduced
   }
-  std::fill(u.is_set.begin(), u.is_set.end(), false);
   for (const auto& [begin, count] : u.added)
     fill(compute, buffer.memory.rows(begin, count), 0.0f);
 }
@@ -425,10 +430,7 @@ void ParamStore::enqueue_reduction() {
   const Timeline::Span span(*scatters_, layout_.name(unit), "unit");
   if (shard_ranks_ > 1)
     ring_.reduce_scatter(reduction_streams(), comms_.shard, shard.grad, whole, each);
-  if (each) {
-    unit_of(unit).is_new = true;
-    buffer.done = scatters_->record();
-  }
+  if (each) buffer.done = scatters_->record();
   if (last && comms_.replicate.size() > 1) add_to_bucket(unit);
 }
 

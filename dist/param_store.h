@@ -93,7 +93,10 @@ class ParamStore {
   Tensor weight_absmax() const { return fp8_.absmax(); }
   Tensor weight_absmax(ParamId id) const { return fp8_.absmax(id); }
 
-  void begin_step(Stream& compute);  // gradients begin at zero
+  void begin_step(Stream& compute);
+  // Gradients of the first micro-batch of a step begin at zero. A CUDA graph repeats what the host
+  // enqueued for it, but not this call.
+  void begin_micro_batch(bool is_first);
   // Prefetch early, use late, drop soon.
   void prefetch(int unit);
   class Use {  // whole weights of a unit, valid during its lifetime

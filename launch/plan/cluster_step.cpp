@@ -8,6 +8,9 @@ namespace {
 // Maximum share of the time of a concurrent collective that compute loses.
 constexpr double kMostLost = 0.9;
 
+// Time of the host to launch a kernel, a call of NCCL, and each message of an all-to-all; assumed.
+constexpr double kKernelSeconds = 4.5e-6, kNcclSeconds = 25e-6, kMessageSeconds = 0.7e-6;
+
 }  // namespace
 
 CallTimes::CallTimes(const Cluster& cluster, const StepProgram& program)
@@ -38,6 +41,16 @@ double CallTimes::network_share(const Op& op) const {
   return 1 - gpu_prices_.latency_seconds(call(op)) / gpu_prices_.collective_seconds(call(op));
 }
 
+double CallTimes::launch_seconds(const Op& op) const {
+  const bool is_on_host = cluster_.device == Device::Kind::cpu || op.is_nothing();
+  if (is_on_host || program_.shape.mesh.world() == 1) return cluster_.launch_seconds;  // or a graph
+  const double kernel = cluster_.launch_seconds > 0 ? cluster_.launch_seconds : kKernelSeconds;
+  if (op.kind != Op::Kind::collective) return kernel;
+  const auto made = call(op);
+  const int messages = made.kind == Collective::all_to_all ? 2 * (made.ranks - 1) : 0;
+  return kNcclSeconds + messages * kMessageSeconds;
+}
+
 double CallTimes::compute_beside(const Op& op) const {
   const double measured = cluster_.compute_beside;
   if (cluster_.device == Device::Kind::cpu) return std::max(measured, 1.0);  // it uses CPU cores
@@ -55,12 +68,13 @@ StepTime step_time_on(const Cluster& cluster, const StepProgram& program) {
   const auto extends_order = [&](const Op& op) {
     return on_gpus && !times.call(op).by_copy_engines;
   };
+  const auto launch = [&](const Op& op) { return times.launch_seconds(op); };
   const auto network_share = [&](const Op& op) { return on_gpus ? times.network_share(op) : 0.0; };
   return step_time(program, {.seconds = alone,
                              .compute_beside = slower,
                              .other_beside = cluster.other_beside,
                              .wait_share = cluster.wait_share,
-                             .launch_seconds = cluster.launch_seconds,
+                             .launch_seconds = launch,
                              .host_computes = !on_gpus,
                              .extends_order = extends_order,
                              .network_share = network_share});

@@ -23,6 +23,8 @@ class CallTimes {
   CollectiveCall call(const Op& op) const;
   // Share of the time of a collective in which the NIC is busy.
   double network_share(const Op& op) const;
+  // Time of the host to launch a call on a GPU.
+  double launch_seconds(const Op& op) const;
   // Slowdown factor of compute while `op` runs.
   double compute_beside(const Op& op) const;
 

@@ -141,8 +141,9 @@ class Search {
       one.estimate = estimate(one.config, cluster_);
     });
     std::erase_if(found.best, [](const FoundLayout& one) { return !one.estimate.fits(); });
-    std::ranges::stable_sort(found.best, {},
-                             [](const FoundLayout& one) { return one.estimate.time.total(); });
+    std::ranges::stable_sort(found.best, {}, [](const FoundLayout& one) {
+      return std::pair(one.estimate.time.total(), one.estimate.needed_bytes());
+    });
     if (found.best.size() > most) found.best.resize(most);
     if (found.best.empty()) {
       found.misses = smallest(pool, most);

@@ -139,7 +139,7 @@ LinkTime fit_link(std::vector<std::pair<double, double>> times) {
 }
 
 Arena LinkTimes::memory(World& world, Device device) {
-  const auto bytes = 8 * bytes_on(device).back() + (1 << 20);
+  const auto bytes = (world.size() > 1 ? 8 * bytes_on(device).back() : 0) + (1 << 20);
   auto memory = world.allocate(bytes);
   return memory ? Arena(device, std::move(memory), bytes)
                 : Arena(device, Arena::Memory::device, bytes);

@@ -20,7 +20,7 @@ class Player {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       streams_[entries_[i].stream].entries.push_back(i);
       last_event_ = std::max(last_event_, entries_[i].event);
-      if (entries_[i].what == OpLog::What::op) host_ += costs.launch_seconds;
+      if (entries_[i].what == OpLog::What::op) host_ += costs.launch_seconds(entries_[i].op);
       issued_.push_back(host_);
       const Op& op = entries_[i].op;
       const bool is_call = op.kind == Op::Kind::collective && !op.is_nothing();

@@ -13,6 +13,7 @@ namespace lockstep {
 struct StreamCosts {
   static constexpr auto kNotSlowed = [](const Op& /*op*/) { return 1.0; };
   static constexpr auto kNoOrder = [](const Op& /*op*/) { return false; };
+  static constexpr auto kAtOnce = [](const Op& /*op*/) { return 0.0; };
   static constexpr auto kNoNetwork = [](const Op& /*op*/) { return 0.0; };
 
   // Time of a call alone.
@@ -26,7 +27,7 @@ struct StreamCosts {
   double wait_share = 0;
   // Time of the host to launch a call on a GPU, which runs after it; 0: the host is never late. On
   // a CPU the compute stream is the host itself.
-  double launch_seconds = 0;
+  FunctionRef<double(const Op& op)> launch_seconds = kAtOnce;
   bool host_computes = false;
   // Launch order: a collective begins only after the last collective before it in program order,
   // on any stream, for which this is true.

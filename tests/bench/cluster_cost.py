@@ -94,6 +94,7 @@ class Layout:
     micro_batches: int = 1           # of a step
     tokens: int = 8192               # of a micro-batch, which is one sequence
     recomputes_blocks: bool = False  # recompute = "block"; else "cheap": norms and SwiGLU
+    whole_gradients: bool = False    # sharding = "weights": gradients are reduced in the last micro-batch only
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,21 +102,28 @@ class Engine:
     """Engine holds what an implementation may change. The defaults are those of commit b2ef912."""
     ring_bytes: int = 64 << 20             # memory of a chunk of a reduction (dist/reduction.h)
     across_bytes: int = FP32               # of an element that a reduction sends across hosts (dist/reduction.cpp)
+    rounds_sums: bool = False              # layout.reduce = "bf16": 2 bytes where nothing was summed, and for replicas
     ring_share: int = 0                    # the ring has 1 / ring_share of what the largest unit needs at once; 0: no
     stages_overlap: bool = False           # a chunk crosses hosts while the next one is summed inside a host
     launch_order: bool = True              # NCCL_LAUNCH_ORDER_IMPLICIT: one queue for gathers, reductions, tensor calls
+    reduces_block_later: bool = False      # tensor calls of the next block do not wait for a reduction
     reduces_each_micro_batch: bool = True  # sharding = "full" (dist/param_store.cpp); else only the last one
+    sets_gradients: bool = False           # the first matmul of a sum sets it; else gradients begin at zero
     gathers_embedding_early: bool = False  # in the backward before, ahead of its reduction; today in the next forward
+    gathers_beside_optimizer: bool = False  # the first gathers of a step begin while other units are updated
     tensor_beside: bool = False            # tensor calls of backward run beside products (model/linear.cpp)
+    tensor_copies: bool = False            # copy engines make them (dist/nccl_world.cpp)
     most_channels: int = 16                # of a call across hosts (NCCL's automatic number with 8 NICs)
     head_chunk_bytes: int = 1 << 30        # logits of a chunk of the head (train/step/training.cpp)
     optimizer_bytes: int = 38              # an element: AdamW 30, norm of gradients 4, setting them to 0 4
 
 
 # today: commit b2ef912. chunks: few large chunks that overlap, and the embedding is gathered early.
-# beside: the same, and tensor calls run beside products.
+# now: all that the engine does. bf16: the same with layout.reduce = "bf16".
 CHUNKS = Engine(ring_share=4, stages_overlap=True, gathers_embedding_early=True)
-ENGINES = {"today": Engine(), "chunks": CHUNKS, "beside": dataclasses.replace(CHUNKS, tensor_beside=True)}
+NOW = dataclasses.replace(CHUNKS, reduces_block_later=True, sets_gradients=True, gathers_beside_optimizer=True,
+                          tensor_beside=True, tensor_copies=True)
+ENGINES = {"today": Engine(), "chunks": CHUNKS, "now": NOW, "bf16": dataclasses.replace(NOW, rounds_sums=True)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +150,7 @@ class Costs:
         self.end = model.end_weights // layout.tensor
         self.shard_inside = min(layout.shard, max(1, network.host_ranks // layout.tensor))
         self.replicate_inside = min(layout.replicate, max(1, network.host_ranks // (layout.tensor * layout.shard)))
+        self.reduces_each = engine.reduces_each_micro_batch and not layout.whole_gradients
 
     def gather(self, size, ranks, inside):
         """Ring all-gather of `size` bytes. Inside one host copy engines make it and hold no multiprocessor."""
@@ -156,10 +165,10 @@ class Costs:
         channels = min(self.engine.most_channels, inside * net.nic_channels)
         return Call(latency + wire, self.gpu.launch, (latency + wire) * channels, wire=wire)
 
-    def chunks(self, inside, across, n):
+    def chunks(self, inside, across, n, across_bytes):
         """Number of chunks of a reduction to n elements a rank (dist/reduction.cpp, ReduceRing::chunk)."""
-        column_bytes = inside * (BF16 if inside > 1 else self.engine.across_bytes)
-        column_bytes += self.engine.across_bytes if inside > 1 and across > 1 else 0
+        column_bytes = inside * (BF16 if inside > 1 else across_bytes)
+        column_bytes += across_bytes if inside > 1 and across > 1 else 0
         if self.engine.ring_share:
             whole = 2 * FP32 * n * (inside * across + inside * across // 2)
             memory = max(min(whole, self.engine.ring_bytes), min(whole / self.engine.ring_share, 512 << 20))
@@ -172,12 +181,14 @@ class Costs:
             columns = math.ceil(columns / 2 / 128) * 128
         return math.ceil(n / columns)
 
-    def reduce(self, elements, inside, across):
+    def reduce(self, elements, inside, across, of_replicas=False):
         """Sum of a whole unit's fp32 gradients over inside x across ranks (ReduceRing::reduce_scatter)."""
         net, gpu, ranks, across_bytes = self.network, self.gpu, inside * across, self.engine.across_bytes
         if ranks == 1:
             return Call()
-        chunks = self.chunks(inside, across, math.ceil(elements / ranks))
+        if self.engine.rounds_sums and (inside == 1 or of_replicas):
+            across_bytes = BF16
+        chunks = self.chunks(inside, across, math.ceil(elements / ranks), across_bytes)
         m = elements / ranks / chunks  # columns of a chunk
         sent = BF16 if inside > 1 else across_bytes
         pack = ranks * m * (FP32 + sent) / gpu.memory
@@ -200,7 +211,8 @@ class Costs:
 
     def fill(self, elements):
         """Sets a unit's gradients to 0 after its reduction."""
-        seconds = FP32 * elements / self.gpu.memory if self.engine.reduces_each_micro_batch else 0.0
+        is_filled = self.reduces_each and not self.engine.sets_gradients
+        seconds = FP32 * elements / self.gpu.memory if is_filled else 0.0
         return Call(seconds, memory=seconds)
 
     def reduce_unit(self, elements, last):
@@ -208,8 +220,12 @@ class Costs:
         mine, r = elements / self.layout.shard, self.layout.replicate
         call = self.reduce(elements, self.shard_inside, self.layout.shard // self.shard_inside) + self.fill(elements)
         if last and r > 1:
-            call += self.reduce(mine, self.replicate_inside, r // self.replicate_inside)
-            call += self.gather(FP32 * mine, r, self.replicate_inside)
+            call += self.reduce(mine, self.replicate_inside, r // self.replicate_inside, of_replicas=True)
+            if self.engine.rounds_sums:  # and converted back
+                seconds = (BF16 + FP32) * mine / self.gpu.memory
+                call += self.gather(BF16 * mine, r, self.replicate_inside) + Call(seconds, memory=seconds)
+            else:
+                call += self.gather(FP32 * mine, r, self.replicate_inside)
         return call
 
     def tensor_sum(self):
@@ -222,7 +238,8 @@ class Costs:
         t, net = self.layout.tensor, self.network
         size = self.layout.tokens * self.model.width * BF16
         latency, moved = net.call + (t - 1) * net.hop, size * (t - 1) / t / net.nvlink
-        seconds = gathers * (latency + moved) + sums * (latency + moved / net.kernel_share + self.tensor_sum())
+        share = 1.0 if self.engine.tensor_copies else net.kernel_share
+        seconds = gathers * (latency + moved) + sums * (latency + moved / share + self.tensor_sum())
         return seconds if t > 1 else 0.0
 
     def hide_tensor(self, backward, matmul, recompute):
@@ -236,7 +253,8 @@ class Costs:
             hidden += min(product, self.tensor(1, 0))  # of x, beside dx = dy W
             hidden += min(product, self.tensor(0, 1))  # of dx, beside dW = dy^T x
         backward["tensor"] -= hidden
-        backward["lost beside"] = hidden * self.network.nvlink_channels / self.gpu.multiprocessors
+        held = 0 if self.engine.tensor_copies else self.network.nvlink_channels
+        backward["lost beside"] = hidden * held / self.gpu.multiprocessors
         backward["lost beside"] += 2 * self.tensor_sum()
 
     def compute(self):
@@ -246,13 +264,17 @@ class Costs:
         attention = 2 * N * N * m.heads * m.head_size / t  # FLOPs, causal; backward has 2.5 times as many
         D, F = N * m.width * BF16 / t, N * m.mlp_width * BF16 / t  # bytes of tensors
         rope = 2 * N * (m.heads + m.kv_heads) * m.head_size * BF16 / t
-        weights = 2 * FP32 / 2  # bytes: the fp32 gradient of a weight, read and written; the matmul hides half
+        # Bytes of the fp32 gradient of a weight. Each matmul that adds reads and writes it; the matmul hides half.
+        weights = 2 * FP32 / 2
+        saved = FP32 / 2 if self.engine.sets_gradients else 0.0  # by the first matmul, which does not read it
+        saved /= 1 if self.reduces_each else self.layout.micro_batches
         forward = collections.Counter({
             "matmuls": matmul * self.layer, "attention": attention / gpu.attention_flops, "tensor": self.tensor(2, 2),
             "memory-bound": (6 * D + rope + 3 * F) / gpu.memory + gpu.layer_gaps / 3})  # norms, RoPE, SwiGLU
         backward = collections.Counter({
             "matmuls": 2 * forward["matmuls"], "attention": 2.5 * attention / gpu.attention_backward_flops,
-            "memory-bound": (8 * D + rope + 5 * F + weights * self.layer) / gpu.memory + gpu.layer_gaps * 2 / 3,
+            "memory-bound": (8 * D + rope + 5 * F + (weights - saved) * self.layer) / gpu.memory
+                            + gpu.layer_gaps * 2 / 3,
             "tensor": self.tensor(4, 2)})
         if self.layout.recomputes_blocks:  # all but the last matrix (model/block.cpp)
             backward.update(forward)
@@ -264,14 +286,22 @@ class Costs:
         logits = N * m.vocabulary * BF16 / t
         chunks = math.ceil(logits / self.engine.head_chunk_bytes)
         ends = {"head matmuls": 3 * matmul * self.end, "tensor": self.tensor(2, 2),
-                "memory-bound": (2 * logits + 7 * D + chunks * weights * self.end) / gpu.memory}
+                "memory-bound": (2 * logits + 7 * D + (chunks * weights - saved) * self.end) / gpu.memory}
         return {"forward": forward, "backward": backward, "ends": ends}
 
     def optimizer(self):
         """Seconds once a step. Four all-reduces of one number are left out: 0.1 to 0.3 ms."""
         whole = self.model.layers * self.layer + 2 * self.end
-        filled = 0 if self.engine.reduces_each_micro_batch else FP32 * whole  # whole gradients are set to 0
+        is_filled = not self.reduces_each and not self.engine.sets_gradients  # whole gradients are set to 0
+        filled = FP32 * whole if is_filled else 0
         return (self.engine.optimizer_bytes * whole / self.layout.shard + filled) / self.gpu.memory
+
+    def beside_optimizer(self):
+        """Seconds of the optimizer after the update of the embedding and the first block."""
+        if not self.engine.gathers_beside_optimizer:
+            return 0.0
+        first = (self.end + self.layer) / (self.model.layers * self.layer + 2 * self.end)
+        return (1 - first) * self.optimizer()
 
 
 LINES = ("matmuls", "head matmuls", "attention", "memory-bound", "tensor", "lost beside", "gathers", "reductions",
@@ -286,7 +316,7 @@ class Walk:
         self.costs, self.engine, self.parts = costs, costs.engine, costs.compute()
         self.lines = collections.Counter()
         self.now = 0.0                              # of the compute stream
-        self.free = {"gather": 0.0, "reduce": 0.0}  # when the last call of each stream ends
+        self.free = {"gather": -math.inf, "reduce": -math.inf}  # when the last call of each stream ends
         self.gathered, self.reduced = {}, {}        # unit -> when its last call ends; layer L is the head
         self.wire = 0.0                             # of the last gather
 
@@ -304,7 +334,7 @@ class Walk:
         return call
 
     def reduce(self, unit, elements, last):
-        if not (last or self.engine.reduces_each_micro_batch):
+        if not (last or self.costs.reduces_each):
             return Call()
         call = self.costs.reduce_unit(elements, last)
         self.reduced[unit] = self.enqueue("reduce", call)
@@ -327,11 +357,14 @@ class Walk:
         """Transformer::forward() and backward()."""
         costs, L, early = self.costs, self.costs.model.layers, self.engine.gathers_embedding_early
         kept = () if first else (0, 1)  # the two buffers hold the last two layers of the pass before
+        begun = costs.beside_optimizer() if first else 0.0
+        self.now -= begun
         if first or not early:
             self.gather("embedding", costs.end)
-        self.wait("ends", self.gathered["embedding"])
         if 0 not in kept:
             self.gather(0, costs.layer)
+        self.now += begun
+        self.wait("ends", self.gathered["embedding"])
         for layer in range(L):
             beside = Call()
             if layer + 1 not in kept:
@@ -344,9 +377,10 @@ class Walk:
         for layer in reversed(range(L)):
             gather = self.gather(layer - 1, costs.layer) if 0 < layer < L - 1 else Call()
             self.wait("reductions", self.gathered[layer])
-            if self.engine.reduces_each_micro_batch and layer + 2 < L:  # two buffers for gradients
+            if costs.reduces_each and layer + 2 < L:  # two buffers for gradients
                 self.wait("reductions", self.reduced[layer + 2])
-            if self.engine.launch_order and costs.layout.tensor > 1 and layer + 1 in self.reduced:
+            waits = self.engine.launch_order and not self.engine.reduces_block_later
+            if waits and costs.layout.tensor > 1 and layer + 1 in self.reduced:
                 # The block's first tensor call waits until the last collective of that reduction has begun.
                 self.wait("reductions", self.reduced[layer + 1] - reduction.seconds + reduction.begun)
                 reduction = costs.fill(costs.layer)
@@ -378,6 +412,10 @@ RUNS = (
     Run("8B/1024 FSDP", LLAMA_8B, Layout(shard=1024), "9.5k", "-"),
     Run("8B/1024 HSDP 128x8", LLAMA_8B, Layout(shard=8, replicate=128), "10.3k", "-"),
     Run("70B/512 TP8xFSDP64", LLAMA_70B, Layout(shard=64, tensor=8, micro_batches=8), "0.75k", "0.60-0.65k, 500 W"),
+    Run("the same, weights", LLAMA_70B, Layout(shard=64, tensor=8, micro_batches=8, whole_gradients=True), "0.75k",
+        "0.60-0.65k, 500 W"),
+    Run("70B/512 TP2xFSDP256", LLAMA_70B, Layout(shard=256, tensor=2, micro_batches=2), "1.05k", "0.96k FSDP2, 1.12k NeMo"),
+    Run("70B/512 FSDP block", LLAMA_70B, Layout(shard=512, micro_batches=1, recomputes_blocks=True), "-", "0.96k FSDP2"),
 )
 
 
@@ -407,7 +445,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=ENGINES, default="today", help="implementation (default: today)")
     for name, texts in table(ENGINES[parser.parse_args().engine]):
-        print(f"{name:22}" + "".join(f"{text:>22}" for text in texts))
+        print(f"{name:22}" + "".join(f"{text:>24}" for text in texts))
 
 
 if __name__ == "__main__":

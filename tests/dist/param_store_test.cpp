@@ -139,6 +139,7 @@ TEST(ParamStore, a_step_begins_with_zero_gradients_and_sums_micro_batches) {
   s.allocate();
   s.params.begin_step(s.b.stream);
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    s.params.begin_micro_batch(micro_batch == 0);
     s.params.begin_gradients(1, s.b.stream);
     s.params.grad(s.k).as<float>()[1] += 1.5f;
     s.params.reduce(1, s.b.stream, /*last=*/true);
@@ -147,6 +148,7 @@ TEST(ParamStore, a_step_begins_with_zero_gradients_and_sums_micro_batches) {
   const auto& shard = s.params.shards()[1];
   EXPECT_EQ(get(shard.grad, shard.segments[2].shard_begin + 1), 3.0);
   s.params.begin_step(s.b.stream);
+  s.params.begin_micro_batch(true);
   s.params.begin_gradients(1, s.b.stream);
   EXPECT_EQ(get(shard.grad, shard.segments[2].shard_begin + 1), 0.0);
 }
@@ -165,6 +167,7 @@ TEST(ParamStore, the_first_matmul_of_a_step_sets_the_gradient_of_its_weight) {
   for (int step = 0; step < 2; ++step) {
     params.begin_step(b.stream);
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+      params.begin_micro_batch(micro_batch == 0);
       params.begin_gradients(unit, b.stream);
       for (int matmul = 0; matmul < 2; ++matmul)
         EXPECT_EQ(params.weight_grad(weight).add, micro_batch > 0 || matmul > 0);
@@ -200,6 +203,7 @@ TEST(ParamStore, gradients_of_shards_are_sums_over_micro_batches_and_ranks) {
       params.allocate(b.arena, b.stream);
       params.begin_step(b.stream);
       for (int micro_batch = 0; micro_batch < kMicroBatches; ++micro_batch) {
+        params.begin_micro_batch(micro_batch == 0);
         params.begin_gradients(unit, b.stream);
         const auto grad = params.grad(id);
         for (std::int64_t i = 0; i < grad.elements(); ++i)

@@ -26,7 +26,8 @@ DGX = CONFIGS / "clusters" / "dgx_h100.toml"
 failures = []
 
 # Published numbers: the model cards of Hugging Face, and for GPT-2 124M without the tied head.
-PARAMETERS = {"gpt2_124m": 124_439_808, "llama3_8b": 8_030_261_248, "llama3_70b": 70_553_706_496,
+PARAMETERS = {"gpt2_124m": 124_439_808, "llama3_8b": 8_030_261_248, "llama3_8b_1024": 8_030_261_248,
+              "llama3_70b": 70_553_706_496,
               "qwen2.5_0.5b": 494_032_768, "qwen3_0.6b": 596_049_920, "smollm3_3b": 3_075_098_624}
 
 PROCESSORS = """

@@ -147,6 +147,7 @@ Targets Training::targets(const Batch& batch) const {
 void Training::begin_step(std::int64_t step, double learning_rate, int stop) {
   is_timed_ = !compute_.is_cuda() || step_number_ == 0 || step % kTimedSteps == 0 || held_by_;
   step_number_ = step;
+  is_first_ = true;
   if (auto* ring = comms_.world->ring()) ring->begin_step(step);
   trace_.begin_step(is_timed_);
   // The inputs that change with every step, except its batches, are not in a graph.
@@ -176,7 +177,9 @@ Event Training::micro_step(const Batch& pinned, bool last) {
                  ", expected ", expected);
   const Batch batch = batch_.copy(compute_, pinned);
   Event read = compute_.record();
-  repeat(micro_step_, [&] {
+  const bool is_first = std::exchange(is_first_, false);
+  params_.begin_micro_batch(is_first);
+  repeat(is_first ? first_micro_step_ : micro_step_, [&] {
     const StepContext step = context(batch);
     const auto inputs = batch.inputs.view({batch.inputs.elements()});
     transformer_.forward(step, 0, inputs, targets(batch), last);

@@ -146,7 +146,8 @@ class Training {
   std::array<Outcome, 2> outcomes_;  // of the last two steps, used alternately
   std::int64_t step_number_ = 0;
   bool is_timed_ = true;  // of the current step
-  Graph begin_, micro_step_, finish_;
+  Graph begin_, first_micro_step_, micro_step_, finish_;
+  bool is_first_ = true;  // whether the next micro-batch is the first of its step
   DeviceBatch batch_;
 };
 

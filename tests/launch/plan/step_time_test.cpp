@@ -185,7 +185,8 @@ TEST(StepTime, slow_launches_of_the_host_count_as_other) {
   Toy toy;
   for (int i = 0; i < 5; ++i)
     toy.give(toy.compute, Op::Kind::product, 1);
-  const auto time = toy.time({.seconds = Toy::kSeconds, .launch_seconds = 3e-3});
+  const auto launch = [](const Op&) { return 3e-3; };
+  const auto time = toy.time({.seconds = Toy::kSeconds, .launch_seconds = launch});
   EXPECT_NEAR(time.total(), 16e-3, 1e-12);
   EXPECT_NEAR(time[Component::other], 11e-3, 1e-12);
 }
