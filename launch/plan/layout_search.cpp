@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -142,7 +143,8 @@ class Search {
     });
     std::erase_if(found.best, [](const FoundLayout& one) { return !one.estimate.fits(); });
     std::ranges::stable_sort(found.best, {}, [](const FoundLayout& one) {
-      return std::pair(one.estimate.time.total(), one.estimate.needed_bytes());
+      // Of layouts that are equally fast, the smallest.
+      return std::pair(std::round(1e6 * one.estimate.time.total()), one.estimate.needed_bytes());
     });
     if (found.best.size() > most) found.best.resize(most);
     if (found.best.empty()) {
@@ -395,7 +397,7 @@ class Search {
   }
 
   static std::string why(const FoundLayout& one, const FoundLayout& best) {
-    const double more = one.estimate.time.total() - best.estimate.time.total();
+    const double more = std::max(one.estimate.time.total() - best.estimate.time.total(), 0.0);
     if (&one == &best) {
       const auto masked = masked_sequences(best.config);
       return str("the fastest layout that fits",

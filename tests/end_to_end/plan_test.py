@@ -216,7 +216,8 @@ def check_wishes():
     longer = notes("gpt2_124m", "--sequence-length", 4096, "--check")
     raised = says("plan.positions", positions="1,024", length="4,096")
     expect(f"{raised}, {says('plan.more_parameters', count='2.36M')}" in longer, f"{longer}")
-    longer = notes("llama3_8b", "--sequence-length", 131072, "--check", "--nodes", 8, "--set", "train.recompute=block")
+    longer = notes("llama3_8b", "--sequence-length", 131072, "--check", "--nodes", 8, "--set", "train.recompute=block",
+                   "--set", "layout.shard=16")
     expect(says("plan.positions", positions="8,192", length="131,072") in longer, f"{longer}")
     expect(not any("max_positions" in note for note in notes("gpt2_124m", "--sequence-length", 512, "--check")), "it is enough")
     fewer = notes("llama3_8b", "--nodes", 128, "--ranks", 512, "--check")
@@ -260,12 +261,12 @@ def check_attention():
 
 def check_derived_axes():
     """If a configuration sets one axis, a note has the other axis, which follows from the number of ranks."""
-    def derived(key, other, other_size, tensor):
-        return says("plan.derived", key=key, size=32, ranks=256, other=other, other_size=other_size, tensor=tensor)
+    def derived(key, size, other, other_size, tensor):
+        return says("plan.derived", key=key, size=size, ranks=256, other=other, other_size=other_size, tensor=tensor)
 
     for model, nodes, more, note in (
-            ("llama3_8b", 32, (), f"{derived('layout.replicate', 'layout.shard', 8, 1)}; {says('plan.copy_on_one')}"),
-            ("llama3_70b", 32, (), f"{derived('layout.shard', 'layout.replicate', 1, 8)}; {says('plan.copy_on', hosts=32)}"),
+            ("llama3_8b", 32, (), f"{derived('layout.replicate', 32, 'layout.shard', 8, 1)}; {says('plan.copy_on_one')}"),
+            ("llama3_70b", 32, (), f"{derived('layout.shard', 128, 'layout.replicate', 1, 2)}; {says('plan.copy_on', hosts=32)}"),
             ("smollm3_3b", 4, (), None), ("smollm3_3b", 4, ("--set", "layout.shard=8", "--set", "layout.replicate=4"), None)):
         notes = plan(CONFIGS / f"{model}.toml", "--cluster", DGX, "--nodes", nodes, "--check", *more)["notes"]
         found = [one for one in notes if re.match(pattern("plan.derived"), one)]
@@ -275,14 +276,15 @@ def check_derived_axes():
 def check_misfits():
     """Figures agree. The error names only settings to change, and a number of nodes that suffices, if any."""
     few = CONFIGS / "clusters" / "cpu.toml"
-    for model, nodes in (("llama3_8b", says("plan.room", nodes=32)), ("llama3_70b", says("plan.no_room", most="32,768"))):
-        _, why = run("plan", CONFIGS / f"{model}.toml", "--cluster", few, code=78)
+    for model, tensor, nodes in (("llama3_8b", 1, says("plan.room", nodes=32)),
+                                 ("llama3_70b", 8, says("plan.no_room", most="32,768"))):
+        _, why = run("plan", CONFIGS / f"{model}.toml", "--cluster", few, "--set", f"layout.tensor={tensor}", code=78)
         lines = [line for line in why.splitlines() if says("plan.too_much") in line]
         expect(len(lines) == len(set(lines)) == 5 and f"{nodes}\n" in why, why)
     text, why = run("plan", CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--check", "--set", "train.micro_batch=4", code=78)
     size = r"(\S+) GiB"
     said = re.search(rf"{pattern('memory.needs', memory=size)}.* {size} {pattern('memory.free_on_gpu', cluster='DGX H100')}, "
-                     + rf"{pattern('memory.apart', memory=size)}; {pattern('memory.remedy', settings='train.micro_batch = 2')} ",
+                     + rf"{pattern('memory.apart', memory=size)}; {pattern('memory.remedy', settings='train.micro_batch = 1')} ",
                      why)
     expect(said is not None, why)
     needed, free, apart = map(float, said.groups())
