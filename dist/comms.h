@@ -39,7 +39,7 @@ class World {
   // Makes the communicator of a group that contains this rank. Every rank of the world calls it at
   // the same place in its program, each with its own group.
   virtual std::unique_ptr<Communicator> connect(const GroupConfig& group) = 0;
-  // Allocates memory on this rank's GPU. Groups made later send from it and receive into it without
+  // Allocates memory on this rank's GPU. Groups send from it and receive into it without
   // intermediate copies. nullptr: the groups need no memory of their own. Every rank of the world
   // calls it at the same place in its program with the same number of bytes, and frees the memory
   // before the world ends. The buffers of a collective lie at the same offset in it on each rank.

@@ -164,21 +164,25 @@ std::unique_ptr<Communicator> NcclGroups::add(const GroupConfig& config, ncclCom
     group = &groups_.emplace_back(
         Group{.name = config.name,
               .comm = comm,
+              .wants_windows = config.carries != Carries::numbers,
               .most_bytes = nccl_group_bytes(config.group, ranks, config.domains),
               .costs = spent});
   }
-  if (config.carries != Carries::numbers)
-    for (auto& block : blocks_) {
-      ncclWindow_t window = nullptr;  // stays null if NCCL_WIN_ENABLE=0
-      call(*group, "ncclCommWindowRegister", [&](ncclComm_t c) {
-        return ncclCommWindowRegister(c, block.base, static_cast<std::size_t>(block.bytes), &window,
-                                      NCCL_WIN_COLL_SYMMETRIC);
-      });
-      if (window == nullptr) continue;
-      block.windows.emplace_back(comm, window);
-      group->has_windows = true;
-    }
+  for (auto& block : blocks_)
+    add_window(*group, block);
   return std::make_unique<NcclCommunicator>(rank, ranks, *this, *group, device_);
+}
+
+void NcclGroups::add_window(Group& group, Block& block) {
+  if (!group.wants_windows) return;
+  ncclWindow_t window = nullptr;  // stays null if NCCL_WIN_ENABLE=0
+  call(group, "ncclCommWindowRegister", [&](ncclComm_t comm) {
+    return ncclCommWindowRegister(comm, block.base, static_cast<std::size_t>(block.bytes), &window,
+                                  NCCL_WIN_COLL_SYMMETRIC);
+  });
+  if (window == nullptr) return;
+  block.windows.emplace_back(group.comm, window);
+  group.has_windows = true;
 }
 
 std::string NcclGroups::costs_in_words() {
@@ -196,9 +200,9 @@ std::string NcclGroups::costs_in_words() {
                 group.has_windows ? "" : ", without windows");
   }
   if (text.empty()) return "";
-  return str("NCCL took ", memory(all.bytes), " of GPU memory, at most ", memory(most_bytes),
-             all.bytes > most_bytes ? " were expected" : " as expected", ", and ",
-             human_seconds(all.seconds), " to connect (", text, ")");
+  return str("NCCL took ", memory(all.bytes), " of GPU memory, ",
+             all.bytes > most_bytes ? "more than" : "within", " the expected ", memory(most_bytes),
+             ", and ", human_seconds(all.seconds), " to connect (", text, ")");
 }
 
 std::shared_ptr<std::byte> NcclGroups::allocate(std::int64_t bytes) {
@@ -208,9 +212,14 @@ std::shared_ptr<std::byte> NcclGroups::allocate(std::int64_t bytes) {
   if (code != ncclSuccess)
     throw Error(str(why(code, nullptr, "all", "ncclMemAlloc"), ": ", words(bytes),
                     " are needed on the GPU, ", words(gpu::free_bytes()), " are free"));
-  const std::lock_guard lock(calls_);
-  blocks_.push_back({static_cast<std::byte*>(base), bytes, {}});
-  return {blocks_.back().base, [this](std::byte* memory) { release(memory); }};
+  Block* block = nullptr;
+  {
+    const std::lock_guard lock(calls_);
+    block = &blocks_.emplace_back(Block{static_cast<std::byte*>(base), bytes, {}});
+  }
+  for (auto& group : groups_)
+    add_window(group, *block);
+  return {block->base, [this](std::byte* memory) { release(memory); }};
 }
 
 void NcclGroups::release(std::byte* base) noexcept {

@@ -71,6 +71,7 @@ class NcclGroups {
   struct Group {
     std::string name;
     ncclComm* comm;
+    bool wants_windows;
     std::int64_t most_bytes;  // its memory, by dist/nccl_memory.h
     NcclCosts costs;
     bool has_windows = false;
@@ -84,6 +85,7 @@ class NcclGroups {
 
   template <class Act>
   void call(Group& group, const char* name, Act&& act);
+  void add_window(Group& group, Block& block);
   void release(std::byte* base) noexcept;
   void watch();
   std::optional<std::string> found();

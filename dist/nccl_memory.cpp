@@ -23,7 +23,8 @@ constexpr int kChannelsOfNic = 4;
 constexpr int kMostChannels = 16;
 // Messages to other domains share buffers of 16 chunks for each channel, in each direction.
 constexpr std::int64_t kMessageBuffers = 2 * 16 * (kMiB / 8);
-// All-reduces of a few bytes go by a tree, with one neighbor inside and three in other domains.
+// All-reduces of a few bytes go by a tree. A rank has at most two neighbors in its own domain, and
+// three in other domains.
 constexpr std::int64_t kTreeInside = 2, kTreeAcross = 3;
 
 int channels_of(Carries carries, int ranks, int domains) {
@@ -43,7 +44,7 @@ int nccl_channels(Carries carries) {
 }
 
 int held_multiprocessors(const Comms& comms) {
-  const bool adds = comms.reduce == Reduce::nccl;  // copy engines do not
+  const bool adds = comms.reduce == Reduce::nccl;  // by kernels: copy engines cannot add
   int held = 0;
   for (const Levels* axis : {&comms.shard, &comms.replicate})
     if (axis->size() > 1 && (axis->domains > 1 || adds))
@@ -62,11 +63,11 @@ std::int64_t nccl_group_bytes(Group group, int ranks, int domains) {
     case Group::other: return own;  // makes no call
     case Group::all:
       return own + kTreeInside * (kFromPeer + kToPeer) + (across ? kTreeAcross * 2 * kBuffers : 0);
-    case Group::tensor:
     case Group::shard_inside:
     case Group::replicate_inside: return own;
     case Group::shard_across:
     case Group::replicate_across: return own + channels * kMessageBuffers;
+    case Group::tensor:
     case Group::gathers:
     case Group::shard:
     case Group::replicate: {  // a ring, whose last rank in a domain sends to another one
@@ -97,7 +98,7 @@ std::int64_t nccl_memory_bytes(const Mesh& mesh, int domain_ranks, Reduce reduce
   const int replicate_domains = domains_of(replicate, tensor * shard);
   add(Group::other, world, domains_of(world, 1));
   add(Group::all, world, domains_of(world, 1));
-  add(Group::tensor, tensor, 1);
+  add(Group::tensor, tensor, domains_of(tensor, 1));
   add(Group::gathers, shard, shard_domains);
   add(Group::replicate, replicate, replicate_domains);
   if (reduce == Reduce::nccl) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <deque>
 #include <exception>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -30,6 +31,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kOldestVersion = 22800;
 // Newest version whose sources were read for what the groups rely on: copy engines, launch order.
 constexpr int kNewestVersion = 23099;
+
+// CUDA of the oldest driver with which NCCL uses copy engines (12.5) and orders launches (12.3).
+constexpr double kOldestDriver = 12.5;
 
 std::string in_words(int version) {
   return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
@@ -207,9 +211,14 @@ std::unique_ptr<World> make_nccl_world(World& host, Device device,
     throw ConfigError(str(kOrder, "=", order,
                           ": collectives of several groups could deadlock; unset the variable"));
   setenv(kOrder, "1", /*overwrite=*/1);  // NCCL reads it once
-  // For groups of one rank per host PAT saves at most 1 ms of a large all-gather. It would take
-  // 160 MiB for each doubling of the hosts (dist/nccl_memory.h).
+  // PAT is NCCL's tree algorithm for groups of one rank per host. It saves at most 1 ms of a large
+  // all-gather, but takes 160 MiB for each doubling of the hosts (dist/nccl_memory.h).
   setenv("NCCL_PAT_ENABLE", "0", /*overwrite=*/0);
+  const auto driver = gpu::driver_version();
+  if (std::stod(driver) < kOldestDriver)
+    throw ConfigError(str("the NVIDIA driver supports CUDA up to ", driver,
+                          "; runs on several GPUs need a driver for CUDA ", kOldestDriver,
+                          " or later, because NCCL does not use copy engines with older ones"));
   int version = 0;
   check_nccl(ncclGetVersion(&version), nullptr, "all", "ncclGetVersion");
   if (version < kOldestVersion)

@@ -278,10 +278,13 @@ void ParamStore::find_absmax(Stream& stream) {
 
 void ParamStore::begin_step(Stream& compute) {
   saw_last_ = false;
+  reduction_.reset();  // of a step that was not finished
+  bucket_ = {};
   for (int unit = 0; unit < units(); ++unit) {
     LOCKSTEP_CHECK(bool(shard_of(unit).grad), "a store of weights alone cannot be trained");
     unit_of(unit).is_reduced = false;
   }
+  begin_micro_batch(/*is_first=*/true);
   if (scatters_) compute.wait(scatters_->record());  // an aborted step may have left work
   if (!reduces_each_micro_batch()) return;
   for (const auto& shard : shards_)

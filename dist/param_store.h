@@ -94,8 +94,8 @@ class ParamStore {
   Tensor weight_absmax(ParamId id) const { return fp8_.absmax(id); }
 
   void begin_step(Stream& compute);
-  // Gradients of the first micro-batch of a step begin at zero. A CUDA graph repeats what the host
-  // enqueued for it, but not this call.
+  // Call it before each micro-batch. Gradients of the first one of a step begin at zero. Call it
+  // outside CUDA graphs: they do not repeat it.
   void begin_micro_batch(bool is_first);
   // Prefetch early, use late, drop soon.
   void prefetch(int unit);

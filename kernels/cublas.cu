@@ -470,7 +470,8 @@ Fastest Cublas::State::find_fastest_beside_others(Stream& stream, int ways,
   return fastest;
 }
 
-// Accepts any target, because ranks that hold other numbers of multiprocessors take one record.
+// Accepts any target, because all ranks share one record, even if they hold different numbers of
+// multiprocessors.
 bool Cublas::State::restore(Plan& plan, const std::string& text) const {
   Algorithm algorithm;
   if (!from_text(algorithm, text) || algorithm.target < 0 || algorithm.target >= multiprocessors)

@@ -32,12 +32,20 @@ void Occupation::begin() {
          occupy_kernel, stop_.as<std::int32_t>(), kMostCycles);
 }
 
-void Occupation::tell_to_stop() {
+// The kernel reads pinned memory of this object until it ends.
+Occupation::~Occupation() {
+  try {
+    end();
+  } catch (const Error&) {  // the device failed: nothing runs
+  }
+}
+
+void Occupation::request_stop() {
   *static_cast<volatile std::int32_t*>(stop_.as<std::int32_t>()) = 1;
 }
 
 void Occupation::end() {
-  tell_to_stop();
+  request_stop();
   stream_.synchronize();
 }
 

@@ -5,14 +5,14 @@
 
 namespace lockstep {
 
-// Occupation holds multiprocessors of a GPU, as collectives of NCCL do in a step: blocks of an
-// urgent kernel take all shared memory of one each.
+// Occupation holds multiprocessors of a GPU, as collectives of NCCL do in a step. An urgent kernel
+// has one block for each, which takes all its shared memory.
 class Occupation {
  public:
   Occupation(Device gpu, int multiprocessors);
   Occupation(const Occupation&) = delete;
   Occupation& operator=(const Occupation&) = delete;
-  ~Occupation() { tell_to_stop(); }  // after an error; else end() was called
+  ~Occupation();  // ends them
 
   // Begins to hold them, for some ten seconds at most. The GPU should be idle, so that the blocks
   // start before other work. Until the end no kernel should be launched for the first time: to load
@@ -22,12 +22,12 @@ class Occupation {
   void end();
 
  private:
-  void tell_to_stop();
+  void request_stop();
 
   int multiprocessors_;
-  Stream stream_;  // one for all times: a new stream may share the hardware queue of another
+  Stream stream_;  // reused: a new stream may share the hardware queue of another
   Arena pinned_;
-  Tensor stop_;  // [1], not 0: the blocks end
+  Tensor stop_;  // [1]; the blocks end when it is not 0
 };
 
 }  // namespace lockstep

@@ -21,7 +21,8 @@ Linear declare_matrix(ParamStore& params, int unit, const ModelConfig& config,
                                       .role = Role::head,
                                       .init = Init::normal,
                                       .init_std = config.init_std,
-                                      .stored_rows = stored}));
+                                      .stored_rows = stored,
+                                      .grad_is_set = true}));
 }
 
 }  // namespace

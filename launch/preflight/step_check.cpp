@@ -30,6 +30,7 @@ MemoryRoom room_of(const PreflightRank& rank) {
   const auto ranks = std::ssize(host_ranks(rank.topology, rank.world.rank()));
   auto room = room_here(rank.compute.device(), static_cast<int>(ranks));
   room.domain_ranks = smallest_domain(rank.topology);
+  if (rank.on_gpus() && rank.transfers) room.gpu_bytes += rank.transfers->capacity_bytes();
   return room;
 }
 

@@ -379,7 +379,8 @@ class Walk:
             self.wait("reductions", self.gathered[layer])
             if costs.reduces_each and layer + 2 < L:  # two buffers for gradients
                 self.wait("reductions", self.reduced[layer + 2])
-            waits = self.engine.launch_order and not self.engine.reduces_block_later
+            later = self.engine.reduces_block_later and self.engine.tensor_copies  # kernels would extend the order
+            waits = self.engine.launch_order and not later
             if waits and costs.layout.tensor > 1 and layer + 1 in self.reduced:
                 # The block's first tensor call waits until the last collective of that reduction has begun.
                 self.wait("reductions", self.reduced[layer + 1] - reduction.seconds + reduction.begun)

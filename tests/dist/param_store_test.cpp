@@ -186,6 +186,32 @@ TEST(ParamStore, the_first_matmul_of_a_step_sets_the_gradient_of_its_weight) {
   }
 }
 
+// The run that chooses matmul algorithms begins steps and does not finish them.
+TEST(ParamStore, a_step_that_was_not_finished_leaves_nothing_to_sum) {
+  run_thread_ranks(2, [](World& world) {
+    Bench b{.threads = 1, .host_bytes = std::int64_t{8} << 20};
+    Comms comms = make_comms(world, Mesh{.replicate = 2});
+    ParamStore params(comms, {});
+    const int unit = params.add_unit("unit");
+    const auto id = params.declare(unit, {.name = "weight", .shape = {300, 7}});
+    params.allocate(b.arena, b.stream);
+    const auto micro_batch = [&](bool first, bool last) {
+      params.begin_micro_batch(first);
+      params.begin_gradients(unit, b.stream);
+      params.grad(id).as<float>()[5] += 1.0f;
+      params.reduce(unit, b.stream, last);
+    };
+    params.begin_step(b.stream);
+    micro_batch(true, true);  // waits in a bucket for more
+    params.begin_step(b.stream);
+    micro_batch(true, false);
+    micro_batch(false, true);
+    params.finish_backward(b.stream);
+    const auto& shard = params.shards()[0];
+    EXPECT_EQ(get(shard.grad, shard.segments[0].shard_begin + 5), 4.0);
+  });
+}
+
 // Two ranks have three micro-batches each. The sums of these numbers are exact.
 TEST(ParamStore, gradients_of_shards_are_sums_over_micro_batches_and_ranks) {
   constexpr int kRanks = 2, kMicroBatches = 3;

@@ -439,9 +439,10 @@ TEST(Config, every_option_has_help_and_accepts_its_default) {
 
 TEST(Config, the_shipped_files_describe_the_published_models) {
   const std::map<std::string, std::int64_t> parameters{
-      {"gpt2_124m", 124'439'808},   {"llama3_8b", 8'030'261'248},  {"llama3_70b", 70'553'706'496},
-      {"quickstart", 3'148'544},    {"qwen2.5_0.5b", 494'032'768}, {"qwen3_0.6b", 596'049'920},
-      {"smollm3_3b", 3'075'098'624}};
+      {"gpt2_124m", 124'439'808},     {"llama3_8b", 8'030'261'248},
+      {"llama3_70b", 70'553'706'496}, {"llama3_8b_1024", 8'030'261'248},
+      {"quickstart", 3'148'544},      {"qwen2.5_0.5b", 494'032'768},
+      {"qwen3_0.6b", 596'049'920},    {"smollm3_3b", 3'075'098'624}};
   std::size_t files = 0;
   for (const auto& file : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
     if (file.is_directory()) continue;  // configs/clusters

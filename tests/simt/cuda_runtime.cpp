@@ -1,5 +1,6 @@
 // The CUDA runtime of tests/simt, and the part of core/gpu.h that registers the bytes of tensors.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -9,9 +10,12 @@
 
 #include "core/gpu.h"
 #include "tests/simt/device_memory.h"
+#include "tests/simt/nccl.h"
 #include "tests/simt/order.h"
 
 namespace {
+
+std::atomic<int> driver = 13000;
 
 // The work of a captured stream, in order.
 struct Graph {
@@ -62,6 +66,10 @@ Graph* graph_of(void* handle) {
 
 }  // namespace
 
+void simt::set_driver(int version) {
+  driver = version;
+}
+
 void simt::submit(const void* stream, std::function<void()> work) {
   if (captured != nullptr && stream != captured_stream)
     throw Violation("simt: work for a stream while another one is captured");
@@ -93,7 +101,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = 13000;
+  *version = driver;
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {

@@ -11,4 +11,7 @@ void break_nccl(int rank);
 // until the communicator is aborted.
 void hang_nccl(int rank);
 
+// The CUDA version that the driver supports from now on, as in cudaDriverGetVersion().
+void set_driver(int version);
+
 }  // namespace simt

@@ -32,7 +32,12 @@ void expect_contains(const std::string& text, const std::string& part) {
 }
 
 // A rank that sends the first messages of make_nccl_world() and then does not connect.
-void say_only(World& host, const std::string& words = nccl_in_words()) {
+// All ranks have the variables that make_nccl_world() sets.
+std::string usual_words() {
+  setenv("NCCL_PAT_ENABLE", "0", 1);
+  return nccl_in_words();
+}
+void say_only(World& host, const std::string& words = usual_words()) {
   host.exchange(words);
   host.exchange("");
 }
@@ -68,6 +73,13 @@ TEST(NcclWorld, a_launch_order_that_could_deadlock_is_rejected) {
   const auto said = thrown(2, [](World& host) { make_nccl_world(host, kGpu); });
   unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   expect_contains(said, "78 NCCL_LAUNCH_ORDER_IMPLICIT=0: ");
+}
+
+TEST(NcclWorld, a_driver_that_does_not_order_launches_is_rejected) {
+  simt::set_driver(12020);
+  const auto said = thrown(2, [](World& host) { make_nccl_world(host, kGpu); });
+  simt::set_driver(13000);
+  expect_contains(said, "78 the NVIDIA driver supports CUDA up to 12.2; ");
 }
 
 TEST(NcclWorld, an_error_of_nccl_aborts_every_rank) {
