@@ -13,9 +13,9 @@ namespace lockstep {
 // collective, and memory from the start on.
 int nccl_channels(Carries carries);
 
-// Most multiprocessors that collectives along an axis hold beside compute. They hold none if the
-// ranks of each axis are in one domain, where the copy engines move the data, except under
-// Reduce::nccl, whose kernels add.
+// Most multiprocessors that collectives of the shard and replicate axes hold beside compute. Inside
+// one domain copy engines move the data, and hold none. Reduce::nccl always adds by kernels, which
+// hold some.
 int held_multiprocessors(const Comms& comms);
 
 // Bytes of a group whose ranks are in `domains` NVLink domains; 0 if it has one rank. Group::other:

@@ -28,7 +28,7 @@ struct ParamSpec {
   float init_std = 0.0f;
   std::int64_t stored_rows = 0;  // rows on all tensor ranks, padding included; 0: the rows of shape
   bool quantized = false;        // whether its matmuls run in fp8, if the store's option says so
-  bool grad_is_set = false;      // gradients come from matmuls, of which the first sets them
+  bool grad_is_set = false;      // the first matmul sets the gradient, later ones add to it
 };
 
 struct ParamId {
@@ -90,7 +90,7 @@ class ParamLayout {
   struct Range {
     std::int64_t begin = 0, count = 0;
   };
-  // The parts of a unit's buffer outside the parameters whose gradients are set, with padding.
+  // The parts of a unit's buffer that need zeros: padding, and parameters without grad_is_set.
   std::vector<Range> added_ranges(int unit) const;
 
   // A parameter, or the whole group that starts with `first`, in its unit's buffer, as stored.

@@ -171,7 +171,7 @@ class ParamStore {
     std::size_t weights = 0, grads = 0;  // indices of its buffers
     Event gathered;
     bool is_reduced = false;     // whether the step's last micro-batch is reduced
-    bool is_new = true;          // whether no micro-batch has begun its whole gradients
+    bool is_new = true;          // its whole gradients have no summand yet
     std::vector<bool> is_set{};  // of each parameter: see weight_grad()
     std::vector<ParamLayout::Range> added{};  // ParamLayout::added_ranges
   };
@@ -228,7 +228,8 @@ class ParamStore {
   int bucket_unit_ = 0;  // the first of them
   // Recorded after the last change of the shards' weights, and of those of the first units.
   Event changed_, first_changed_;
-  int first_units_ = 0, first_units_of_change_ = 0;  // of first_changed_; of a change in progress
+  int first_units_ = 0;            // number of units of first_changed_
+  int first_units_of_change_ = 0;  // the same for the change in progress
   std::int64_t version_ = 0;
   bool saw_last_ = false;  // whether the step's last micro-batch was reduced
 };

@@ -183,7 +183,8 @@ void ReduceRing::all_reduce(Streams streams, const Levels& levels, Tensor inout)
   sum_part(streams, levels, path, part, inout, /*add=*/false);
   Stream& stream = streams.main;
   if (path.gathered == DType::fp32) return levels.whole->all_gather(inout, part, stream);
-  // Every rank takes its own sums from what is gathered too: they are rounded as on the others.
+  // Each rank also reads its own sums from the gathered tensor, so that it has the same rounded
+  // bits as the others.
   const auto columns = gathered_chunk(path, n, memory_.bytes());
   for (std::int64_t first = 0; first < n; first += columns) {
     const auto m = std::min(columns, n - first);

@@ -24,7 +24,7 @@ struct SumPath {
   SumPath(Reduce reduce, DType compute, std::int64_t inside, std::int64_t domains, bool all);
   bool has_both() const { return inside > 1 && domains > 1; }
 
-  std::int64_t inside, domains;  // `by_library`: all ranks, and 1
+  std::int64_t inside, domains;  // if by_library: the number of all ranks, and 1
   DType pieces;                  // type of what ranks send first
   DType across;                  // type of what crosses domains
   DType gathered = DType::fp32;  // type of sums that every rank gets
@@ -50,8 +50,8 @@ class ReduceRing {
   // Bytes of the ring for sums over `ranks` ranks.
   static std::int64_t memory_bytes(std::int64_t ranks, std::int64_t elements,
                                    std::int64_t small_bytes = kSmallBytes);
-  // Least elements of a sum over `ranks` replicas, if more are ready soon. The latency of a call
-  // grows with the ranks, and so does this.
+  // Least elements of a bucket that is summed over `ranks` replicas; the last one may be smaller.
+  // It grows with the ranks, because the latency of a call does.
   static std::int64_t bucket_elements(std::int64_t ranks) { return ranks * (64 << 10); }
   // Number of the n elements per rank that are summed at once.
   static std::int64_t chunk(const SumPath& path, std::int64_t n, std::int64_t memory_bytes);

@@ -182,10 +182,10 @@ const Option kOptions[] = {
      "gradients are whole until the last micro-batch, which saves communication with gradient "
      "accumulation. More sharing saves memory; less saves communication (docs/parallelism.md)."},
     {KEY(layout.reduce), kAny, "",
-     "How gradients travel while they are summed over ranks, which changes bits. fp32: sums of "
-     "NVLink domains and of replicas travel in fp32. bf16: only sums of domains along layout.shard "
-     "do; needs precision.compute = \"bf16\". nccl: the communication library sums, in the compute "
-     "type and in its own order (docs/parallelism.md)."},
+     "Types in which gradients travel while they are summed over ranks; another value changes bits. "
+     "fp32: the compute type inside an NVLink domain, fp32 elsewhere. bf16: bf16, except fp32 for "
+     "sums of domains along layout.shard; needs precision.compute = \"bf16\". nccl: the communication "
+     "library sums, in the compute type and in its own order (docs/parallelism.md)."},
     {KEY(layout.keep_gathered), {0, kMostLayers}, "blocks",
      "With layout.sharding = \"full\" or \"weights\": number of blocks whose weights stay "
      "all-gathered until the next update. Each needs more memory, and saves its all-gathers in the "

@@ -69,8 +69,9 @@ class Linear {
 
   // Adds the gradients of W and b, and sets dx = dy W. If pre_gelu is given, dx is multiplied by
   // gelu'(pre_gelu), and dx_absmax [1] is then set to max |dx|. dx may be x if Split is local.
-  // Collectives run beside products that do not need their results (docs/parallelism.md).
-  //   meanwhile: work before the products, which may write x. It runs beside the all-gather of dy.
+  // Collectives run beside matmuls that do not need their results (docs/parallelism.md).
+  //   meanwhile: work before the matmuls, beside the all-gather of dy. It may write x, except if
+  //              the tokens of x are gathered (Split::outputs).
   void backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
                 const LinearInput& dy, const LinearInput& x, ConstTensor pre_gelu = {},
                 Tensor dx_absmax = {}, FunctionRef<void()> meanwhile = kNothing) const;

@@ -143,7 +143,7 @@ class Search {
     });
     std::erase_if(found.best, [](const FoundLayout& one) { return !one.estimate.fits(); });
     std::ranges::stable_sort(found.best, {}, [](const FoundLayout& one) {
-      // Of layouts that are equally fast, the smallest.
+      // The smallest comes first among layouts that are equally fast.
       return std::pair(std::round(1e6 * one.estimate.time.total()), one.estimate.needed_bytes());
     });
     if (found.best.size() > most) found.best.resize(most);

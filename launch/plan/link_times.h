@@ -42,7 +42,7 @@ class LinkTimes {
   LinkTimes() = default;
   explicit LinkTimes(std::vector<LinkTime> links) : links_(std::move(links)) {}
 
-  // Memory that the groups of `world` which are made later send from, for measure().
+  // Allocates the memory that measure() sends from. Every rank of `world` calls it.
   static Arena memory(World& world, Device device);
   // Measures each kind of group of `comms` that has several ranks. A collective call.
   static LinkTimes measure(Comms& comms, Arena& memory, Stream& compute,

@@ -29,8 +29,8 @@ struct StreamCosts {
   // a CPU the compute stream is the host itself.
   FunctionRef<double(const Op& op)> launch_seconds = kAtOnce;
   bool host_computes = false;
-  // Launch order: a collective begins only after the last collective before it in program order,
-  // on any stream, for which this is true.
+  // Whether a call extends NCCL's launch order. A collective begins only after the last such call
+  // before it in program order, on any stream, has begun.
   FunctionRef<bool(const Op& op)> extends_order = kNoOrder;
   // Share of the time of a collective in which the NIC is busy. Concurrent calls share the NIC.
   FunctionRef<double(const Op& op)> network_share = kNoNetwork;

@@ -27,8 +27,8 @@ constexpr double kHeadExponent = 0.0819;  // exponent of (head size / 128), belo
 // Collectives: NCCL's tuner.
 constexpr double kCallSeconds = 8.4e-6, kHopSeconds = 3.4e-6, kTreeHopSeconds = 4e-6;
 constexpr double kAllToAllShare = 0.8;  // of NVLink's bus bandwidth, by kernels
-constexpr double kPeerSeconds =
-    2e-6;  // of the host's proxy, for each peer in another domain; assumed
+// Time of NCCL's proxy thread for each peer in another domain; assumed.
+constexpr double kPeerSeconds = 2e-6;
 // Cost of a waiting collective to compute, relative to one at NVLink speed: it holds 16 of the 132
 // multiprocessors of an H100.
 constexpr double kWaiting = 0.18;

@@ -66,7 +66,7 @@ struct CollectiveCall {
 };
 
 Collective collective_of(const Op& op);
-// The collective `op` of this engine's groups (dist/nccl_groups.cpp).
+// Describes the collective `op`, made as by the groups of dist/nccl_groups.cpp.
 CollectiveCall collective_call(const Op& op, int inside);
 
 class TimeModel {
@@ -91,7 +91,7 @@ class TimeModel {
   double memory_seconds(double bytes) const;
   double transfer_seconds(double bytes) const;
   double collective_seconds(const CollectiveCall& call) const;
-  // Time of a call without bytes. An all-to-all pays for each peer, other calls for a ring.
+  // Latency of a call. It grows with the peers of an all-to-all, and with the ring of other calls.
   double latency_seconds(const CollectiveCall& call) const;
   // Bytes per second that a rank receives during the transfer.
   double received_per_second(const CollectiveCall& call) const;

@@ -38,8 +38,8 @@ struct PreflightRank {
   Stream& compute;
   const Hardware* known;  // expected rates of the GPU; nullptr: CPU, or unknown GPU
   std::vector<Finding> findings{};
-  // Memory of the process before all checks. On a GPU, with the reserve of a run; on CPUs, without
-  // file pages.
+  // Bytes in use before all checks. On a GPU they are those of all processes and the reserve of a
+  // run. On CPUs they are those of this process, without file pages.
   std::int64_t own_bytes_before = 0;
   std::optional<Arena> transfers{};  // memory that `comms` send from
 

@@ -372,6 +372,26 @@ def check_kept():
     expect(found[0]["mfu"] > 0.4, f"{found[0]}")
 
 
+def check_cost_model():
+    """The other model of many GPUs, tests/bench/cluster_cost.py, predicts throughputs within 10 % of plans."""
+    sys.path.insert(0, str(CONFIGS.parent / "tests" / "bench"))
+    import cluster_cost  # noqa: PLC0415
+    small, large = ("llama3_8b", "train.recompute=cheap"), ("llama3_70b",)
+    whole = "train.batch_tokens=8388608"
+    layouts = ((*small, "layout.shard=64"), (*small, "layout.shard=1024", whole), (*small, "layout.shard=8", whole),
+               (*large, "layout.tensor=8", "layout.shard=64"),
+               (*large, "layout.tensor=8", "layout.shard=64", "layout.sharding=weights"),
+               (*large, "layout.tensor=2", "layout.shard=256"),
+               (*large, "layout.tensor=1", "layout.shard=512", "train.recompute=block"))
+    for run_of, (model, *settings) in zip(cluster_cost.RUNS, layouts, strict=True):
+        ranks = run_of.layout.shard * run_of.layout.replicate * run_of.layout.tensor
+        found = plan(CONFIGS / f"{model}.toml", "--cluster", DGX, "--nodes", ranks // 8, "--check", "--set",
+                     "data.document_mask=false", *(word for setting in settings for word in ("--set", setting)))
+        lines = cluster_cost.step(run_of.model, run_of.layout, cluster_cost.ENGINES["now"])
+        ratio = found["tokens_per_second"] / ranks / cluster_cost.tokens_per_second(run_of, lines)
+        expect(0.9 < ratio < 1.1, f"{run_of.name}: the plan is {ratio} times as fast")
+
+
 def check_what_if():
     model = CONFIGS / "llama3_8b.toml"
     args = (model, "--cluster", DGX, "--check", "--set", "layout.sharding=full", "--set", "train.recompute=block",
@@ -573,6 +593,7 @@ def main():
         check_models()
         check_intervals()
         check_kept()
+        check_cost_model()
         check_what_if()
         check_other_ranks(folder)
         check_without_limit_of_stack()
