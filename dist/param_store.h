@@ -170,9 +170,9 @@ class ParamStore {
   struct Unit {
     std::size_t weights = 0, grads = 0;  // indices of its buffers
     Event gathered;
-    bool is_reduced = false;     // whether the step's last micro-batch is reduced
-    bool is_new = true;          // its whole gradients have no summand yet
-    std::vector<bool> is_set{};  // of each parameter: see weight_grad()
+    bool is_reduced = false;                  // whether the step's last micro-batch is reduced
+    bool is_new = true;                       // its whole gradients have no summand yet
+    std::vector<bool> is_set{};               // of each parameter: see weight_grad()
     std::vector<ParamLayout::Range> added{};  // ParamLayout::added_ranges
   };
 

@@ -53,7 +53,8 @@ void expect_found(const Config& config, const Cluster& cluster, double fastest) 
   double before = 0;
   for (const auto& one : search.best) {
     EXPECT_TRUE(one.estimate.fits());
-    EXPECT_GE(one.estimate.time.total(), before - 1e-6) << "of equally fast ones, the smallest is first";
+    EXPECT_GE(one.estimate.time.total(), before - 1e-6)
+        << "of equally fast ones, the smallest is first";
     before = one.estimate.time.total();
     EXPECT_FALSE(one.why.empty());
   }
