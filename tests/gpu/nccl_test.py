@@ -160,13 +160,16 @@ def check_memory(lines):
 
 
 def held_multiprocessors(per_domain, settings):
-    """Channels of the collectives beside compute that leave a domain: at most 16, and 4 for each rank inside."""
+    """Channels of the collectives beside compute that leave a domain: at most 16, and 4 for each rank inside. NCCL's
+    own reduce-scatter takes 16 inside a domain too."""
     mesh = {name: int(value) for name, value in re.findall(r"layout\.(\w+)=(\d+)", " ".join(settings))}
     held, apart = 0, mesh["tensor"]
     for ranks in (mesh["shard"], mesh["replicate"]):
         inside = max(1, min(per_domain // apart, ranks))
         if inside < ranks:
             held = max(held, min(16, 4 * inside))
+        elif ranks > 1 and "layout.reduce=nccl" in settings:
+            held = 16
         apart *= ranks
     return held
 
