@@ -84,8 +84,8 @@ FAULTS = [
     Fault(
         "gradients_of_the_last_micro_batch_alone", "dist", "dist/param_store.cpp",
         "with sharded gradients each micro-batch replaces the sum of those before it",
-        "ring_.reduce_scatter(streams, comms_.shard, shard.grad, whole, each);",
-        "ring_.reduce_scatter(streams, comms_.shard, shard.grad, whole, false);"),
+        "ring_.reduce_scatter(reduction_streams(), comms_.shard, shard.grad, whole, each);",
+        "ring_.reduce_scatter(reduction_streams(), comms_.shard, shard.grad, whole, false);"),
     Fault(
         "proof_signs_the_channel_alone", "dist", "dist/job/handshake.cpp",
         "rank and host of an introduction can be changed on the way, and the proof still holds",
