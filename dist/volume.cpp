@@ -64,8 +64,8 @@ void add_tokens(Terms& terms, const StepShape& s) {
   terms.add("cross-entropy", Group::tensor, Collective::all_gather,
             {q.m * s.loss_chunks, q.m * (q.t - 1) * 3 * kFp32Bytes * s.tokens});
   if (s.scales > 0)
-    terms.add("fp8 scales", Group::tensor, Collective::all_reduce,
-              q.m * q.L * (s.recomputes_blocks ? 15 : 12), reduced(q.t, kFp32Bytes));
+    terms.add("fp8 scales", Group::tensor, Collective::all_gather,
+              q.m * q.L * (s.recomputes_blocks ? 15 : 12), (q.t - 1) * kFp32Bytes);
 }
 
 // Number of times that a step with divided weights gathers layer l of n layers, of which two are

@@ -2,6 +2,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/pieces.h"
+#include "kernels/reduce.h"
 
 namespace lockstep {
 namespace {
@@ -41,10 +42,12 @@ FromRanks start_gather(const StepContext& step, ConstTensor x, std::int64_t rows
 FromRanks start_largest(const StepContext& step, ConstTensor x) {
   Communicator& tensor = *step.comms.tensor;
   if (tensor.size() == 1 || !x) return FromRanks(x);
+  const auto all = step.scratch.allocate("largest_of_ranks", DType::fp32, {tensor.size()});
   const auto most = step.scratch.allocate("largest", DType::fp32, {1});
   return start(step, most, [&](Stream& stream) {
-    stream.copy(most, x);
-    tensor.all_reduce(most, ReduceOp::max, stream);
+    tensor.all_gather(all, x,
+                      stream);  // by copy engines; an all-reduce would take a kernel of NCCL
+    absmax(stream, most, all);
   });
 }
 

@@ -29,15 +29,16 @@ TrainingConfig config_of(const Layout& layout) {
 }
 
 // The step that each rank of a layout records on a GPU. A kernel needs one slot.
-OrderProgram recorded(const Layout& layout) {
-  const auto config = config_of(layout);
+OrderProgram recorded(const Layout& layout, Reduce reduce = Reduce::fp32) {
+  auto config = config_of(layout);
+  config.reduce = reduce;
   const auto topology = topology_of(layout);
   OrderProgram program;
   std::map<std::pair<Group, std::vector<int>>, int> groups;
   for (int rank = 0; rank < layout.mesh.world(); ++rank) {
     const auto step = record_step(config, {Device::Kind::cuda}, 1, rank, &topology);
     LoneWorld world(rank, layout.mesh.world());
-    const Comms comms = make_comms(world, layout.mesh, &topology);
+    const Comms comms = make_comms(world, layout.mesh, &topology, reduce);
     program.streams = step.log->streams();
     for (const auto& [what, stream, within, op, event, seconds] : step.log->entries()) {
       OrderEntry entry{.rank = rank, .stream = stream, .seconds = seconds_of(op), .event = event};
@@ -118,8 +119,9 @@ std::vector<std::pair<std::size_t, std::size_t>> successive(const OrderProgram& 
 // Launch order makes one slot enough for all groups.
 TEST(LaunchOrder, no_recorded_layout_deadlocks_with_one_slot) {
   for (const auto& layout : layouts())
-    EXPECT_EQ(find_deadlock(recorded(layout), {.slots = 1}), "")
-        << name_of(layout) << ", " << layout.per_domain << " per domain";
+    for (const auto reduce : {Reduce::fp32, Reduce::nccl})
+      EXPECT_EQ(find_deadlock(recorded(layout, reduce), {.slots = 1}), "")
+          << name_of(layout) << ", " << layout.per_domain << " per domain, " << name(reduce);
 }
 
 // Groups run on at most four streams. Fewer slots need launch order: this is why a run sets
