@@ -213,19 +213,22 @@ TEST_F(RankCheckpoints, are_not_skipped_if_one_rank_may_not_open_a_file) {
   });
 }
 
-// A rank's world that creates a directory with the name of the rank's file, after rank 0 created
-// the directory for all files.
+// A rank's world that creates a directory with the name of the rank's file, once, after rank 0
+// created the directory for all files.
 class InTheWay final : public WorldOver {
  public:
   InTheWay(World& world, fs::path file) : WorldOver(world), file_(std::move(file)) {}
   std::string broadcast(const std::string& tag, const std::string& text) override {
     auto said = under_.broadcast(tag, text);
-    if (fs::exists(file_.parent_path())) fs::create_directories(file_ / "x");
+    std::error_code absent;
+    if (!is_made_ && fs::create_directory(file_, absent))
+      is_made_ = fs::create_directory(file_ / "x");
     return said;
   }
 
  private:
   fs::path file_;
+  bool is_made_ = false;
 };
 
 TEST_F(RankCheckpoints, report_a_write_error_on_all_ranks_and_leave_no_files) {
