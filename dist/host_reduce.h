@@ -1,4 +1,4 @@
-// Sums of small tensors that CPU communicators compute themselves.
+// Reductions that CPU communicators compute themselves.
 #pragma once
 
 #include <vector>

@@ -25,8 +25,8 @@ std::int64_t cublaslt_version();  // as in MatmulAlgorithms; needs a build with 
 struct ChosenAlgorithms {
   struct Measured {
     std::string product;
-    // Per algorithm, as the heuristics order them: those for all multiprocessors, then those that
-    // leave the held ones. Infinite: it fails.
+    // One time for each algorithm, in the order of the heuristics: first those for all
+    // multiprocessors, then those for the ones that are not held. Infinite if the algorithm fails.
     std::vector<double> seconds;
   };
   MatmulAlgorithms choices;          // of all requested matmuls

@@ -110,7 +110,7 @@ TEST(Volume, across_domains_has_gradient_sums_only) {
 
 // One rank in each domain, bf16 weights. A summand in bf16 has half the bytes, and so has a
 // gathered sum. The sums of larger domains along the shard axis stay in fp32.
-TEST(Volume, of_reductions_in_bf16_halves_what_was_not_summed_and_what_replicas_send) {
+TEST(Volume, of_bf16_reductions_is_half_for_bf16_summands_and_for_replicas) {
   auto step = shape_of(Mesh{.replicate = 4, .shard = 8}, Sharding::full, DType::bf16);
   step.shard_inside = step.replicate_inside = 1;
   const auto bytes = [&](Reduce reduce, Group group) {
@@ -131,7 +131,7 @@ TEST(Volume, of_reductions_in_bf16_halves_what_was_not_summed_and_what_replicas_
 
 // Rajbhandari et al. 2020, section 7: each rank moves a reduce-scatter of the gradients, and
 // replicas an all-gather too, wherever the ranks are.
-TEST(Volume, of_the_library_is_a_reduce_scatter_over_all_ranks) {
+TEST(Volume, of_reductions_by_nccl_is_one_reduce_scatter_over_all_ranks) {
   auto step = shape_of(Mesh{.replicate = 4, .shard = 8}, Sharding::full, DType::bf16);
   step.reduce = Reduce::nccl;
   EXPECT_EQ(bytes_of(step, Group::shard), 7 * (kParameters / 8) * 2);

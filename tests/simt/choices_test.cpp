@@ -87,9 +87,9 @@ class Targets : public ::testing::Test {
   }
 };
 
-TEST_F(Targets, of_matmuls_that_have_the_gpu_alone_are_not_tried) {
+TEST_F(Targets, are_not_measured_if_no_or_all_multiprocessors_are_held) {
   set("3");
-  for (const int held : {0, 4, 16}) {  // nothing would be left of the GPU
+  for (const int held : {0, 4, 16}) {
     const auto chosen = choose({}, held);
     EXPECT_EQ(text(chosen), algorithm(""));
     EXPECT_EQ(chosen.products.measured.at(0).seconds.size(), 4U);
@@ -122,7 +122,7 @@ TEST_F(Targets, are_chosen_if_they_are_faster_and_restored) {
   }
 }
 
-TEST_F(Targets, that_are_damaged_or_impossible_are_measured_again) {
+TEST_F(Targets, in_a_damaged_or_impossible_record_are_measured_again) {
   const auto whole = choose();
   const auto record = whole.products.choices;
   const auto three = algorithm("3"), hex = algorithm("");
