@@ -13,7 +13,8 @@ constexpr std::int64_t kFp32Bytes = 4;
 struct Symbols {
   std::int64_t r, d, t, W;  // ranks of replicate, shard, tensor; all ranks
   std::int64_t m, L;        // micro-batches, layers
-  std::int64_t x;           // bytes of a tensor rank's slice of the residual stream
+  std::int64_t k;           // chunks of the tokens
+  std::int64_t x;           // bytes of a tensor rank's slice of a chunk of the residual stream
   std::int64_t e;           // bytes of an element of the weights
 };
 
@@ -26,7 +27,8 @@ Symbols symbols_of(const StepShape& s) {
           .W = s.mesh.world(),
           .m = s.micro_batches,
           .L = s.layers,
-          .x = divide_up(s.tokens, t) * s.width * e,
+          .k = s.tensor_chunks,
+          .x = divide_up(s.tokens, t) / s.tensor_chunks * s.width * e,
           .e = e};
 }
 
@@ -53,8 +55,8 @@ void add_tokens(Terms& terms, const StepShape& s) {
   if (q.t == 1) return;
   const auto slices = (q.t - 1) * q.x;
   const auto exchange = [&](const char* name, std::int64_t gathers, std::int64_t sums) {
-    terms.add(name, Group::tensor, Collective::all_gather, q.m * gathers, slices);
-    terms.add(name, Group::tensor, Collective::all_to_all, q.m * sums, slices);
+    terms.add(name, Group::tensor, Collective::all_gather, q.m * q.k * gathers, slices);
+    terms.add(name, Group::tensor, Collective::all_to_all, q.m * q.k * sums, slices);
   };
   exchange("layers forward", 2 * q.L, 2 * q.L);
   exchange("layers backward", 4 * q.L, 2 * q.L);

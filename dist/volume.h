@@ -29,7 +29,8 @@ struct StepShape {
   std::int64_t micro_batches = 1, tokens = 0;  // tokens: N of each micro-batch
   std::int64_t layers = 0, width = 0;
   bool recomputes_blocks = false;
-  std::int64_t loss_chunks = 1;  // chunks in which a micro-batch's logits are made
+  std::int64_t tensor_chunks = 1;  // of the tokens, which tensor ranks gather and sum apart
+  std::int64_t loss_chunks = 1;    // chunks in which a micro-batch's logits are made
 };
 
 Communicator& group_of(const Comms& comms, Group group);  // group: not Group::other

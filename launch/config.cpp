@@ -10,6 +10,7 @@
 #include "core/nearest.h"
 #include "data/tokenizer/tokenizer.h"
 #include "launch/options.h"
+#include "model/step.h"
 #include "train/fp8_sizes.h"
 
 namespace lockstep {
@@ -208,6 +209,11 @@ class Consistency {
             "\"bf16\"");
     require(l.keep_gathered <= resolved_.values.model.layers, "layout.keep_gathered",
             str("at most model.layers (", resolved_.values.model.layers, ")"));
+    const auto& t = resolved_.values.train;
+    const auto tokens = t.micro_batch * t.sequence_length;
+    const auto multiple = chunk_multiple(l.tensor, l.tensor_chunks, resolved_.values.precision.fp8);
+    require(l.tensor == 1 || l.tensor_chunks == 1 || tokens % multiple == 0, "layout.tensor_chunks",
+            str("1, or a micro-batch of a multiple of ", multiple, " tokens; it has ", tokens));
   }
 
   void check_train() const {

@@ -54,13 +54,13 @@ void Embedding::forward(const StepContext& step, Tensor y, ConstTensor ids) cons
                                    .positions = step.positions.view({step.tokens()}),
                                    .position_weight = positions_ ? use[*positions_] : ConstTensor{},
                                    .part = part(step)});
-  sum.finish();
+  sum.start().wait();
 }
 
 void Embedding::backward(const StepContext& step, ConstTensor dy, ConstTensor ids) const {
   const Arena::Scope scope(step.scratch);
   step.params.begin_gradients(unit(), step.compute);
-  const auto all = gather_sequence(step, dy);
+  const auto all = SequenceGather(step, dy).wait();
   embedding_backward(step.compute, step.scratch,
                      {.dweight = step.params.grad(tokens_),
                       .dposition_weight = positions_ ? step.params.grad(*positions_) : Tensor{},

@@ -70,7 +70,7 @@ CrossEntropy Head::cross_entropy(const StepContext& step, ConstTensor logits, Te
   const auto n = logits.shape[0];
   const auto mine = step.scratch.allocate("cross_entropy_part", DType::fp32, {n, 3});
   cross_entropy_parts(step.compute, mine, logits, args);
-  args.parts = start_gather(step, mine, tensor.size() * n).wait().view({tensor.size(), n, 3});
+  args.parts = gather(step, mine).view({tensor.size(), n, 3});
   return args;
 }
 
@@ -88,10 +88,10 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
   const auto losses = step.scratch.allocate("losses", DType::fp32, {N});
 
   norm_.forward(step, norm_use, y, stats, x);
-  const auto all = gather_sequence(step, y);
+  const auto all = SequenceGather(step, y).wait();
   const SequenceSum sum(step, y);  // y is overwritten by its gradient
   for_each_chunk(N, x.dtype, [&](std::int64_t first, std::int64_t rows) {
-    const Arena::Scope chunk(step.scratch);
+    const Arena::Scope chunk_of(step.scratch);
     const auto logits = allocate_logits(step, x.dtype, rows);
     matrix_.forward(step, matrix_use, logits, all.rows(first, rows));
     auto args =
@@ -104,7 +104,7 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
     matrix_.backward(step, matrix_use, sum.partial().rows(first, rows), logits,
                      all.rows(first, rows));
   });
-  sum.finish();
+  sum.start().wait();
   sum_losses(step.compute, targets.loss_sum, targets.valid_tokens, losses, targets.ids);
   fill(step.compute, gradient.values, 0.0f);  // no gradient bypasses the last norm
   norm_.backward(step, norm_use, gradient, y, x, stats);
@@ -120,9 +120,9 @@ void Head::loss(const StepContext& step, ConstTensor x, const Targets& targets) 
 void Head::losses(const StepContext& step, Tensor losses, ConstTensor x,
                   ConstTensor targets) const {
   const Arena::Scope scope(step.scratch);
-  const auto all = gather_sequence(step, x);
+  const auto all = SequenceGather(step, x).wait();
   for_each_chunk(targets.elements(), DType::fp32, [&](std::int64_t first, std::int64_t rows) {
-    const Arena::Scope chunk(step.scratch);
+    const Arena::Scope chunk_of(step.scratch);
     const auto logits = allocate_logits(step, DType::fp32, rows);
     my_logits(step, logits, all.rows(first, rows));
     const auto args =
@@ -137,7 +137,7 @@ void Head::logits(const StepContext& step, Tensor logits, ConstTensor x) const {
   const auto n = x.shape[0];
   const auto mine = step.scratch.allocate("my_logits", DType::fp32, {n, columns_});
   my_logits(step, mine, x);
-  const auto all = start_gather(step, mine, tensor_ranks_ * n).wait();
+  const auto all = gather(step, mine);
   pack_pieces(step.compute, logits.view({n, tensor_ranks_, columns_}),
               all.view({tensor_ranks_, n, columns_}), 0);
 }

@@ -30,14 +30,16 @@ void quantize(const StepContext& step, const Fp8Matrix& matrix, const Fp8Matrix&
                      whole ? x.absmax : ConstTensor{});
 }
 
-// Starts to gather x, and its largest magnitude, over tensor ranks.
+// Gathers x, and its largest magnitude, over tensor ranks. The magnitude comes first, because fp8
+// matmuls need it for each chunk.
 struct Gathering {
-  FromRanks values, absmax;
+  FromRanks absmax;
+  SequenceGather values;
+  Gathering(const StepContext& step, const LinearInput& x)
+      : absmax(start_largest(step, x.absmax)), values(step, as_matrix(x.values)) {}
+  LinearInput wait(std::int64_t i) const { return {values.wait(i), absmax.wait()}; }
   LinearInput wait() const { return {values.wait(), absmax.wait()}; }
 };
-Gathering start_gather(const StepContext& step, const LinearInput& x) {
-  return {lockstep::start_gather(step, x.values, step.tokens()), start_largest(step, x.absmax)};
-}
 
 // x of this rank, with the largest magnitude of all ranks.
 LinearInput with_largest(const StepContext& step, const LinearInput& x) {
@@ -75,14 +77,39 @@ bool Linear::is_fp8(const StepContext& step, const ParamStore::Use& use) const {
 void Linear::forward(const StepContext& step, const ParamStore::Use& use, Tensor y,
                      const LinearInput& x, const LinearEpilogue& epilogue) const {
   const Arena::Scope scope(step.scratch);
-  if (split_ == Split::local) return multiply(step, use, as_matrix(y), x, true, epilogue);
-  if (split_ == Split::outputs)
-    return multiply(step, use, as_matrix(y), start_gather(step, x).wait(), true, epilogue);
-  const SequenceSum sum(step, as_matrix(y));
-  if (sum.has_one_rank()) return multiply(step, use, as_matrix(y), x, true, epilogue);
-  LOCKSTEP_CHECK(!epilogue.pre_gelu, "a GELU after a sum over ranks");
-  multiply(step, use, sum.partial(), with_largest(step, x), false, {});
-  sum.finish(bias_ ? use.stacked(*bias_) : ConstTensor{}, epilogue.residual);
+  y = as_matrix(y);
+  if (split_ == Split::inputs && step.comms.tensor->size() > 1) {
+    LOCKSTEP_CHECK(!epilogue.pre_gelu, "a GELU after a sum over ranks");
+    return multiply_and_sum(step, use, y, x, epilogue.residual);
+  }
+  if (split_ == Split::outputs) {
+    const Gathering gathered(step, x);
+    for (std::int64_t i = 0; i < step.chunks(); ++i)
+      multiply(step, use, chunk_of(step, y, i), gathered.wait(i), true,
+               {.pre_gelu = chunk_of(step, epilogue.pre_gelu, i),
+                .residual = chunk_of(step, epilogue.residual, i)});
+  } else {
+    multiply(step, use, y, x, true, epilogue);
+  }
+  if (epilogue.pre_gelu && is_fp8(step, use))  // otherwise the matmul has computed it
+    gelu_forward(step.compute, y, epilogue.pre_gelu, epilogue.absmax);
+}
+
+// y [N/t, O] = scatter_sum(x [N, I/t] W^T) + b + residual. The sum of a chunk runs beside the
+// matmul of the next one.
+void Linear::multiply_and_sum(const StepContext& step, const ParamStore::Use& use, Tensor y,
+                              const LinearInput& x, ConstTensor residual) const {
+  const SequenceSum sum(step, y);
+  const auto whole = with_largest(step, x);
+  const auto start = [&](std::int64_t i) {
+    multiply(step, use, chunk_of(step, sum.partial(), i),
+             {chunk_of(step, as_matrix(whole.values), i), whole.absmax}, false, {});
+    return sum.start_chunk(i, bias_ ? use.stacked(*bias_) : ConstTensor{}, residual);
+  };
+  const auto last = step.chunks() - 1;
+  for (std::int64_t i = 0; i < last; ++i)
+    start(i);
+  start(last).wait();
 }
 
 void Linear::multiply(const StepContext& step, const ParamStore::Use& use, Tensor y,
@@ -103,14 +130,12 @@ void Linear::multiply_fp8(const StepContext& step, const ParamStore::Use& use, T
   const auto q = allocate_fp8(step.scratch, "x_fp8", DType::fp8_e4m3, shape, w.weight.scaling);
   quantize(step, q, {}, x);
   matmul_fp8(step.compute, step.scratch,
-             {.y = epilogue.pre_gelu ? epilogue.pre_gelu : y,
+             {.y = epilogue.pre_gelu ? epilogue.pre_gelu : y,  // without the GELU
               .a = q,
               .b = w.weight,
               .bias = bias,
               .residual = epilogue.residual,
               .fast = w.weight.scaling == Scaling::tensor});
-  if (!epilogue.pre_gelu) return;
-  gelu_forward(step.compute, y, epilogue.pre_gelu, epilogue.absmax);
 }
 
 void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tensor dx,
@@ -123,7 +148,7 @@ void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tenso
     LOCKSTEP_CHECK(!pre_gelu, "a GELU in front of a gathered sequence");
     const SequenceSum sum(step, as_matrix(dx));
     const auto whole_dy = with_largest(step, dy);
-    const auto gathered = start_gather(step, x);
+    const Gathering gathered(step, x);
     meanwhile();
     const auto prepared = prepare(step, use, whole_dy);
     multiply_backward_input(step, use, sum.partial(), prepared, {}, {});
@@ -131,14 +156,19 @@ void Linear::backward(const StepContext& step, const ParamStore::Use& use, Tenso
     multiply_backward_weight(step, use, prepared, gathered.wait(), dbias);
     summed.wait();
   } else if (split_ == Split::inputs && !has_one_rank) {
-    const auto gathered = start_gather(step, dy);
+    const Gathering gathered(step, dy);
     const auto x_absmax = start_largest(step, x.absmax);
     // The bias's gradient covers this rank's tokens: the tensor axis sums it.
     if (dbias) sum_rows(step.compute, step.scratch, dbias, as_matrix(dy.values));
     meanwhile();
-    const auto prepared = prepare(step, use, gathered.wait());
+    dx = as_matrix(dx);
+    if (!is_fp8(step, use))
+      for (std::int64_t i = 0; i < step.chunks(); ++i)
+        multiply_backward_input(step, use, chunk_of(step, dx, i), {gathered.wait(i)},
+                                chunk_of(step, pre_gelu, i), {});
+    const auto prepared = prepare(step, use, gathered.wait());  // in fp8 both orientations at once
+    if (is_fp8(step, use)) multiply_backward_input(step, use, dx, prepared, pre_gelu, dx_absmax);
     multiply_backward_weight(step, use, prepared, {x.values, x_absmax.wait()}, {});
-    multiply_backward_input(step, use, as_matrix(dx), prepared, pre_gelu, dx_absmax);
   } else {
     meanwhile();
     const auto prepared = prepare(step, use, dy);

@@ -83,6 +83,8 @@ class Linear {
   // These multiply matrices of this rank only.
   void multiply(const StepContext& step, const ParamStore::Use& use, Tensor y, const LinearInput& x,
                 bool with_bias, const LinearEpilogue& epilogue) const;
+  void multiply_and_sum(const StepContext& step, const ParamStore::Use& use, Tensor y,
+                        const LinearInput& x, ConstTensor residual) const;
   // dy as both products of backward read it. In fp8 it is quantized in both orientations.
   struct OutputGradient {
     LinearInput whole;

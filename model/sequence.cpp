@@ -13,6 +13,11 @@ Shape with_rows(const Shape& shape, std::int64_t rows) {
   return s;
 }
 
+Tensor allocate_gathered(const StepContext& step, ConstTensor x) {
+  return step.scratch.allocate("gathered", x.dtype,
+                               with_rows(x.shape, step.comms.tensor->size() * x.shape[0]));
+}
+
 // Runs work(stream), which makes `result`, on the stream of the tensor group.
 template <class Work>
 FromRanks start(const StepContext& step, ConstTensor result, Work&& work) {
@@ -31,12 +36,11 @@ ConstTensor FromRanks::wait() const {
   return result_;
 }
 
-FromRanks start_gather(const StepContext& step, ConstTensor x, std::int64_t rows) {
+ConstTensor gather(const StepContext& step, ConstTensor x) {
   Communicator& tensor = *step.comms.tensor;
-  if (tensor.size() == 1) return FromRanks(x);
-  const auto all =
-      step.scratch.allocate("gathered", x.dtype, with_rows(x.shape, tensor.size() * x.shape[0]));
-  return start(step, all.rows(0, rows), [&](Stream& stream) { tensor.all_gather(all, x, stream); });
+  if (tensor.size() == 1) return x;
+  const auto all = allocate_gathered(step, x);
+  return start(step, all, [&](Stream& stream) { tensor.all_gather(all, x, stream); }).wait();
 }
 
 FromRanks start_largest(const StepContext& step, ConstTensor x) {
@@ -51,6 +55,26 @@ FromRanks start_largest(const StepContext& step, ConstTensor x) {
   });
 }
 
+SequenceGather::SequenceGather(const StepContext& step, ConstTensor x) : step_(step), all_(x) {
+  Communicator& tensor = *step.comms.tensor;
+  if (tensor.size() == 1) return;
+  const auto padded = allocate_gathered(step, x);
+  all_ = padded.rows(0, step.tokens());
+  for (std::int64_t i = 0; i < step.chunks(); ++i)
+    chunks_.push_back(start(step, chunk_of(step, all_, i), [&](Stream& stream) {
+      tensor.all_gather(chunk_of(step, padded, i), chunk_of(step, x, i), stream);
+    }));
+}
+
+ConstTensor SequenceGather::wait(std::int64_t i) const {
+  return chunks_.empty() ? all_ : chunks_[static_cast<std::size_t>(i)].wait();
+}
+
+ConstTensor SequenceGather::wait() const {
+  wait(step_.chunks() - 1);
+  return all_;
+}
+
 SequenceSum::SequenceSum(const StepContext& step, Tensor out)
     : step_(step), out_(out), partial_(out) {
   const auto t = step.comms.tensor->size();
@@ -60,22 +84,33 @@ SequenceSum::SequenceSum(const StepContext& step, Tensor out)
 }
 
 FromRanks SequenceSum::start(ConstTensor bias, ConstTensor residual, Tensor absmax) const {
+  const auto k = step_.chunks();
+  if (k == 1) return start_chunk(0, bias, residual, absmax);
+  const auto most = absmax ? step_.scratch.allocate("chunks_absmax", DType::fp32, {k}) : Tensor{};
+  for (std::int64_t i = 0; i + 1 < k; ++i)
+    start_chunk(i, bias, residual, most ? most.rows(i, 1) : Tensor{});
+  auto last = start_chunk(k - 1, bias, residual, most ? most.rows(k - 1, 1) : Tensor{});
+  if (!absmax) return last;
+  return lockstep::start(step_, out_,
+                         [&](Stream& stream) { lockstep::absmax(stream, absmax, most); });
+}
+
+FromRanks SequenceSum::start_chunk(std::int64_t i, ConstTensor bias, ConstTensor residual,
+                                   Tensor absmax) const {
   if (has_one_rank()) return FromRanks(out_);
   const auto N = partial_.shape[0], behind = padded_.shape[0] - N;
   if (behind > 0) fill(step_.compute, padded_.rows(N, behind), 0.0f);
+  const auto out = chunk_of(step_, out_, i);
   const auto t = step_.comms.tensor->size();
-  const auto pieces = step_.scratch.allocate("pieces", out_.dtype, {t, out_.elements()});
-  return lockstep::start(step_, out_, [&](Stream& stream) {
-    step_.comms.tensor->all_to_all(pieces, padded_, stream);
-    sum_pieces(
-        stream,
-        {.out = out_, .pieces = pieces, .bias = bias, .residual = residual, .absmax = absmax});
+  const auto pieces = step_.scratch.allocate("pieces", out.dtype, {t, out.elements()});
+  return lockstep::start(step_, out, [&](Stream& stream) {
+    step_.comms.tensor->all_to_all(pieces, chunk_of(step_, padded_, i), stream);
+    sum_pieces(stream, {.out = out,
+                        .pieces = pieces,
+                        .bias = bias,
+                        .residual = chunk_of(step_, residual, i),
+                        .absmax = absmax});
   });
-}
-
-void SequenceSum::finish(ConstTensor bias, ConstTensor residual) const {
-  const Arena::Scope scope(step_.scratch);
-  start(bias, residual).wait();
 }
 
 }  // namespace lockstep

@@ -1,9 +1,14 @@
 // Sequence parallelism between tensor ranks. Norms and sums of the residual stream have a slice of
 // the tokens on each rank, [n, C] with n = N/t rounded up; matmuls have all tokens, [N, C]. With
 // one tensor rank both are the same, and nothing is done.
+//
+// Gathers and sums of a sequence are split in k chunks (StepContext::chunks), each with a
+// collective of its own. Chunk i is rows [i N/k, (i + 1) N/k) of all tokens. Each rank's slice has
+// 1/t of each chunk: its rows [i n/k, (i + 1) n/k).
 #pragma once
 
 #include <utility>
+#include <vector>
 
 #include "model/step.h"
 
@@ -24,15 +29,33 @@ class FromRanks {
   Event done_;
 };
 
-// The results are in scratch. With one rank they are x itself.
-//   gather    x [n, ...] of each rank, in rank order: [rows, ...], at most t n rows
-//   largest   the maximum of x [1] fp32; x may be absent
-FromRanks start_gather(const StepContext& step, ConstTensor x, std::int64_t rows);
-FromRanks start_largest(const StepContext& step, ConstTensor x);
-// Returns all ranks' slices of x [n, C]: [N, C].
-inline ConstTensor gather_sequence(const StepContext& step, ConstTensor x) {
-  return start_gather(step, x, step.tokens()).wait();
+// Rows of chunk i of `t`, which has the rows of all tokens or of a slice. An absent tensor stays
+// so.
+template <class View>
+View chunk_of(const StepContext& step, View t, std::int64_t i) {
+  if (!t || step.chunks() == 1) return t;
+  const auto rows = t.shape[0] / step.chunks();
+  return t.rows(i * rows, rows);
 }
+
+// The results are in scratch. With one rank they are x itself.
+//   gather    x [n, ...] of each rank, in rank order: [t n, ...]
+//   largest   the maximum of x [1] fp32; x may be absent
+ConstTensor gather(const StepContext& step, ConstTensor x);
+FromRanks start_largest(const StepContext& step, ConstTensor x);
+
+// SequenceGather gathers all ranks' slices of x [n, C] to [N, C] in scratch.
+class SequenceGather {
+ public:
+  SequenceGather(const StepContext& step, ConstTensor x);  // starts all chunks
+  ConstTensor wait(std::int64_t i) const;                  // chunk i; those before it are there too
+  ConstTensor wait() const;                                // all chunks
+
+ private:
+  const StepContext& step_;
+  ConstTensor all_;
+  std::vector<FromRanks> chunks_;
+};
 
 // SequenceSum sums over ranks the partial results that each rank computes for all tokens.
 class SequenceSum {
@@ -47,7 +70,9 @@ class SequenceSum {
   // [n, C]). With one rank it does nothing: the code that made the partial has added them.
   //   absmax [1], if given: set to max |out|
   FromRanks start(ConstTensor bias = {}, ConstTensor residual = {}, Tensor absmax = {}) const;
-  void finish(ConstTensor bias = {}, ConstTensor residual = {}) const;  // start() and wait()
+  // The same for the rows of chunk i. The chunks of one sum end in order.
+  FromRanks start_chunk(std::int64_t i, ConstTensor bias, ConstTensor residual,
+                        Tensor absmax = {}) const;
 
  private:
   const StepContext& step_;

@@ -206,7 +206,7 @@ void Transformer::predict(const StepContext& outer, Tensor logits, ConstTensor i
   const auto B = step.positions.shape[0], n = step.positions.shape[1], m = logits.shape[0] / B;
   LOCKSTEP_CHECK(logits.shape[0] == B * m && 1 <= m && m <= n, "logits of ", logits.shape[0],
                  " tokens of ", B, " sequences of ", n);
-  const auto x = gather_sequence(step, run(step, inputs, cache));
+  const auto x = SequenceGather(step, run(step, inputs, cache)).wait();
   if (m == n) return head_.logits(step, logits, x);
   for (std::int64_t b = 0; b < B; ++b)
     head_.logits(step, logits.rows(b * m, m), x.rows(b * n + n - m, m));

@@ -51,6 +51,7 @@ std::string difference(const Config& config, const Config& other) {
   say(l.tensor != o.tensor, str("tensor ", l.tensor));
   say(l.shard != o.shard, str("shard ", l.shard));
   say(l.sharding != o.sharding && l.shard > 1, str("sharding ", name(l.sharding)));
+  say(l.tensor_chunks != o.tensor_chunks, str("tensor_chunks ", l.tensor_chunks));
   say(l.keep_gathered != o.keep_gathered, str("keep_gathered ", l.keep_gathered));
   const auto &t = config.train, &s = other.train;
   say(t.micro_batch != s.micro_batch, str("micro-batch ", t.micro_batch));
@@ -521,6 +522,7 @@ std::string layout_in_words(const Config& c) {
   const auto& l = c.layout;
   return str("replicate ", l.replicate, " x shard ", l.shard, " x tensor ", l.tensor,
              l.shard > 1 ? str(", sharding ", name(l.sharding)) : "",
+             l.tensor > 1 && l.tensor_chunks > 1 ? str(", tensor_chunks ", l.tensor_chunks) : "",
              l.keep_gathered > 0 ? str(", keep_gathered ", l.keep_gathered) : "", ", micro-batch ",
              c.train.micro_batch, ", ", in_words(c.train.recompute),
              c.train.offloads() ? ", " + offload_in_words(c.train) : "");

@@ -113,6 +113,7 @@ class Engine:
     gathers_beside_optimizer: bool = False  # the first gathers of a step begin while other units are updated
     tensor_beside: bool = False            # tensor calls of backward run beside products (model/linear.cpp)
     tensor_copies: bool = False            # copy engines make them (dist/nccl_world.cpp)
+    tensor_chunks: int = 1                 # of the tokens: a chunk's calls run beside others' matmuls (model/linear.cpp)
     most_channels: int = 16                # of a call across hosts (NCCL's automatic number with 8 NICs)
     head_chunk_bytes: int = 1 << 30        # logits of a chunk of the head (train/step/training.cpp)
     optimizer_bytes: int = 38              # an element: AdamW 30, norm of gradients 4, setting them to 0 4
@@ -122,7 +123,7 @@ class Engine:
 # now: all that the engine does. bf16: the same with layout.reduce = "bf16".
 CHUNKS = Engine(ring_share=4, stages_overlap=True, gathers_embedding_early=True)
 NOW = dataclasses.replace(CHUNKS, reduces_block_later=True, sets_gradients=True, gathers_beside_optimizer=True,
-                          tensor_beside=True, tensor_copies=True)
+                          tensor_beside=True, tensor_copies=True, tensor_chunks=2)
 ENGINES = {"today": Engine(), "chunks": CHUNKS, "now": NOW, "bf16": dataclasses.replace(NOW, rounds_sums=True)}
 
 
@@ -238,24 +239,36 @@ class Costs:
         t, net = self.layout.tensor, self.network
         size = self.layout.tokens * self.model.width * BF16
         latency, moved = net.call + (t - 1) * net.hop, size * (t - 1) / t / net.nvlink
+        latency *= self.engine.tensor_chunks
         share = 1.0 if self.engine.tensor_copies else net.kernel_share
         seconds = gathers * (latency + moved) + sums * (latency + moved / share + self.tensor_sum())
         return seconds if t > 1 else 0.0
 
-    def hide_tensor(self, backward, matmul, recompute):
-        """Moves tensor calls of backward beside products of `matmul` s a weight, and beside `recompute` s."""
-        if not self.engine.tensor_beside or self.layout.tensor == 1:
-            return
+    def products(self, matmul):
+        """Seconds of the matmuls of a layer, which has `matmul` s a weight: q, k, v; out; gate, up; down."""
         m = self.model
-        hidden = min(recompute, self.tensor(1, 0))  # dy of the mlp's last matrix
-        for outputs in ((m.heads + 2 * m.kv_heads) * m.head_size, 2 * m.mlp_width):  # q, k, v and gate, up
-            product = matmul * outputs * m.width / self.layout.tensor
-            hidden += min(product, self.tensor(1, 0))  # of x, beside dx = dy W
-            hidden += min(product, self.tensor(0, 1))  # of dx, beside dW = dy^T x
-        backward["tensor"] -= hidden
-        held = 0 if self.engine.tensor_copies else self.network.nvlink_channels
-        backward["lost beside"] = hidden * held / self.gpu.multiprocessors
-        backward["lost beside"] += 2 * self.tensor_sum()
+        outputs = ((m.heads + 2 * m.kv_heads) * m.head_size, m.heads * m.head_size, 2 * m.mlp_width, m.mlp_width)
+        return [matmul * each * m.width / self.layout.tensor for each in outputs]
+
+    def chunked(self, gathers, sums, product):
+        """Exposed seconds of one tensor call before or after its matmul, both in chunks."""
+        call, chunks = self.tensor(gathers, sums), self.engine.tensor_chunks
+        return (call + product + (chunks - 1) * max(call, product)) / chunks - product
+
+    def tensor_forward(self, matmul):
+        qkv, out, gate_up, down = self.products(matmul)
+        return [self.chunked(1, 0, qkv), self.chunked(0, 1, out), self.chunked(1, 0, gate_up), self.chunked(0, 1, down)]
+
+    def tensor_backward(self, matmul, recompute):
+        """Exposed seconds of a layer, whose recompute takes `recompute` s."""
+        qkv, out, gate_up, down = self.products(matmul)
+        if not self.engine.tensor_beside:
+            return self.tensor(4, 2)
+        exposed = max(0.0, self.chunked(1, 0, down) - recompute) + self.chunked(1, 0, out)  # dy
+        for product in (qkv, gate_up):
+            exposed += max(0.0, self.tensor(1, 0) - product)  # of x, beside dx = dy W
+            exposed += max(0.0, self.tensor(0, 1) - product)  # of dx, beside dW = dy^T x
+        return exposed
 
     def compute(self):
         """Seconds by line of a layer's forward and backward, and of embedding and head."""
@@ -268,21 +281,23 @@ class Costs:
         weights = 2 * FP32 / 2
         saved = FP32 / 2 if self.engine.sets_gradients else 0.0  # by the first matmul, which does not read it
         saved /= 1 if self.reduces_each else self.layout.micro_batches
+        recompute = 0.0 if self.layout.recomputes_blocks else (4 * D + 3 * F) / gpu.memory
+        has_sums = self.engine.tensor_beside and t > 1  # beside matmuls: 2 of backward, and of forward's in chunks
+        sums_beside = 2 * self.tensor_sum() if has_sums else 0.0
+        *gathers_and_sum, last_sum = self.tensor_forward(matmul)
         forward = collections.Counter({
-            "matmuls": matmul * self.layer, "attention": attention / gpu.attention_flops, "tensor": self.tensor(2, 2),
-            "memory-bound": (6 * D + rope + 3 * F) / gpu.memory + gpu.layer_gaps / 3})  # norms, RoPE, SwiGLU
+            "matmuls": matmul * self.layer, "attention": attention / gpu.attention_flops,
+            "tensor": sum(gathers_and_sum) + last_sum,
+            "memory-bound": (6 * D + rope + 3 * F) / gpu.memory + gpu.layer_gaps / 3,  # norms, RoPE, SwiGLU
+            "lost beside": sums_beside * (1 - 1 / self.engine.tensor_chunks)})
         backward = collections.Counter({
             "matmuls": 2 * forward["matmuls"], "attention": 2.5 * attention / gpu.attention_backward_flops,
             "memory-bound": (8 * D + rope + 5 * F + (weights - saved) * self.layer) / gpu.memory
-                            + gpu.layer_gaps * 2 / 3,
-            "tensor": self.tensor(4, 2)})
+                            + gpu.layer_gaps * 2 / 3 + recompute,
+            "tensor": self.tensor_backward(matmul, recompute), "lost beside": sums_beside})
         if self.layout.recomputes_blocks:  # all but the last matrix (model/block.cpp)
             backward.update(forward)
-            backward.subtract({"matmuls": matmul * m.width * m.mlp_width / t, "tensor": self.tensor(0, 1)})
-        else:
-            recompute = (4 * D + 3 * F) / gpu.memory
-            backward["memory-bound"] += recompute
-        self.hide_tensor(backward, matmul, 0.0 if self.layout.recomputes_blocks else recompute)
+            backward.subtract({"matmuls": matmul * m.width * m.mlp_width / t, "tensor": last_sum})
         logits = N * m.vocabulary * BF16 / t
         chunks = math.ceil(logits / self.engine.head_chunk_bytes)
         ends = {"head matmuls": 3 * matmul * self.end, "tensor": self.tensor(2, 2),

@@ -77,6 +77,16 @@ class ClusterCost(unittest.TestCase):
                                    ("70B/512 TP2xFSDP256", "now", 1.05e3)):
             self.assertGreaterEqual(reached[name, engine], goal, name)
 
+    def test_chunks_expose_the_first_or_last_one(self):
+        layout = Layout(shard=256, tensor=2)
+        whole, chunked = (Costs(LLAMA_70B, layout, dataclasses.replace(ENGINES["now"], tensor_chunks=k), Gpu(), Network())
+                          for k in (1, 4))
+        call = chunked.tensor(1, 0)
+        self.assertAlmostEqual(call - whole.tensor(1, 0), 3 * (8.4e-6 + 3.4e-6))  # more latency: call and hop
+        self.assertAlmostEqual(whole.chunked(1, 0, 2e-3), whole.tensor(1, 0))
+        self.assertAlmostEqual(chunked.chunked(1, 0, 2e-3), call / 4)  # the matmul takes longer
+        self.assertAlmostEqual(chunked.chunked(1, 0, call / 2), call / 8 + call - call / 2)  # the call does
+
     def test_the_optimizer_hides_the_first_gathers(self):
         run = RUNS[2]
         today, beside = (cluster_cost.step(run.model, run.layout, dataclasses.replace(TODAY, gathers_beside_optimizer=on))

@@ -46,6 +46,7 @@ struct RanksCase {
   std::int64_t heads = 2;
   Reduce reduce = Reduce::fp32;
   Fp8Matmuls fp8 = Fp8Matmuls::off;
+  std::int64_t chunks = 1;  // of the tokens, of tensor ranks
 };
 
 inline TrainingConfig config_of(const RanksCase& c) {
@@ -63,7 +64,7 @@ inline TrainingConfig config_of(const RanksCase& c) {
   m.init_std = 0.1f;
   config.compute = c.compute;
   config.recompute = c.recompute;
-  config.sequence_length = 11;  // padded for two tensor ranks
+  config.sequence_length = c.chunks > 1 ? 12 : 11;  // padded for two tensor ranks, if one chunk
   config.micro_batch_sequences = 1;
   config.global_batch_sequences = c.sequences;
   config.sample_tokens = 8;
@@ -71,6 +72,7 @@ inline TrainingConfig config_of(const RanksCase& c) {
   config.mesh = c.mesh;
   config.sharding = c.sharding;
   config.reduce = c.reduce;
+  config.tensor_chunks = c.chunks;
   if (c.fp8 == Fp8Matmuls::off) return config;
   m.width = 128;
   m.head_size = 128 / c.heads;

@@ -130,11 +130,30 @@ std::vector<CaseAndWays> cases(bool often) {
                 .compute = DType::bf16,
                 .recompute = kCheap,
                 .sequences = 1,
-                .fp8 = Fp8Matmuls::tensor}};
+                .fp8 = Fp8Matmuls::tensor},
+      RanksCase{.name = "chunks",
+                .family = Family::llama3,
+                .mesh = Mesh{.shard = 2, .tensor = 2},
+                .recompute = kCheap,
+                .chunks = 2},
+      RanksCase{.name = "chunks_block_bf16",
+                .family = Family::gpt2,
+                .mesh = Mesh{.tensor = 2},
+                .compute = DType::bf16,
+                .recompute = kBlock,
+                .chunks = 3},
+      RanksCase{.name = "chunks_fp8",
+                .family = Family::gpt2,
+                .mesh = Mesh{.tensor = 2},
+                .compute = DType::bf16,
+                .recompute = kCheap,
+                .sequences = 1,
+                .fp8 = Fp8Matmuls::tensor,
+                .chunks = 2}};
   const auto is_often = [](const RanksCase& c, Ways ways) {
     const std::string_view name = c.name;
     if (ways == Ways::staged) return name == "shard_block";
-    return name == "shard_tensor" || name == "replicate_shard_bf16";
+    return name == "chunks" || name == "replicate_shard_bf16";
   };
   std::vector<CaseAndWays> chosen;
   for (const auto& c : all)

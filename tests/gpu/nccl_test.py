@@ -59,7 +59,7 @@ compute = "{precision}"
 DOMAINS = {2: ("one",), 3: ("each",), 4: ("one", "pairs", "pairs without NVML"), 8: ("each", "pairs without NVML")}
 MORE = ([], ["train.recompute=block"], ["layout.keep_gathered=1"], ["precision.fp8=tensor"],
         ["precision.fp8=block", "train.micro_batch=4", "train.batch_tokens=2048"], ["train.micro_batch=1"],
-        ["layout.reduce=bf16"], ["layout.reduce=nccl"])
+        ["layout.reduce=bf16"], ["layout.reduce=nccl"], ["layout.tensor_chunks=2"])
 TENSOR_GROUP = "2 "  # the second group that make_comms() makes
 TYPES = {"7": "fp32", "9": "bf16", "2": "int32", "1": "uint8"}  # of ncclDataType_t
 MULTIPROCESSORS = 132  # of the recorder's GPU

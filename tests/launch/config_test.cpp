@@ -237,6 +237,25 @@ TEST(Config, inconsistent_values_are_rejected) {
   }
 }
 
+TEST(Config, tensor_chunks_divide_the_tokens_of_a_micro_batch) {
+  const auto chunks = [](Settings settings) {
+    settings.insert(settings.end(), {"train.micro_batch=3", "layout.tensor=2"});
+    return with(settings).layout.tensor_chunks;
+  };
+  EXPECT_EQ(chunks({}), 1);
+  EXPECT_EQ(chunks({"layout.tensor_chunks=8"}), 8);
+  EXPECT_EQ(with({"layout.tensor_chunks=7"}).layout.tensor_chunks, 7) << "ignored: one tensor rank";
+  refused("", {"train.micro_batch=3", "layout.tensor=2", "layout.tensor_chunks=7"},
+          {"--set: layout.tensor_chunks is 7", "a multiple of 14 tokens", "96"});
+  // An fp8 matmul needs a multiple of 16 tokens.
+  const Settings fp8{"precision.compute=bf16", "precision.fp8=tensor", "model.width=128"};
+  Settings two = fp8, four = fp8;
+  two.emplace_back("layout.tensor_chunks=2");
+  EXPECT_EQ(chunks(two), 2);
+  four.insert(four.end(), {"train.micro_batch=3", "layout.tensor=2", "layout.tensor_chunks=4"});
+  refused("", four, {"layout.tensor_chunks is 4", "a multiple of 64 tokens"});
+}
+
 TEST(Config, keep_gathered_needs_full_sharding_and_enough_layers) {
   EXPECT_EQ(resolve("[layout]\nkeep_gathered = 2").values.layout.keep_gathered, 2);
   refused("", {"layout.keep_gathered=3"}, {"--set: layout.keep_gathered is 3", "model.layers (2)"});

@@ -235,6 +235,64 @@ TEST_F(LayoutsInBf16, train_as_one_rank_does) {
   }
 }
 
+struct ChunksCase {
+  const char* name;
+  Family family;
+  Mesh mesh;
+  Recompute recompute = Recompute::none;
+  DType compute = DType::fp32;
+  Fp8Matmuls fp8 = Fp8Matmuls::off;
+};
+
+class LayoutChunks : public LayoutTestWith<ChunksCase> {};
+
+// In chunks of the tokens (layout.tensor_chunks), each matmul has the same rows and sums. Only
+// sums over a rank's rows, for the gradients of norms and biases, add in another order.
+TEST_P(LayoutChunks, train_as_one_chunk_does_and_resume_bitwise) {
+  const ChunksCase& c = GetParam();
+  auto config = layout_config(c.family);
+  config.recompute = c.recompute;
+  config.compute = c.compute;
+  config.sequence_length = config.model.max_positions = 128;  // matmuls of few rows have other bits
+  config.fp8 = c.fp8;
+  if (c.fp8 != Fp8Matmuls::off) {
+    config.model.width = 128;
+    config.model.head_size = 16;
+    config.model.mlp_width = 256;
+  }
+  const Layout layout{.mesh = c.mesh};
+  const auto one = train_on(layout, config, 3);
+  for (const std::int64_t chunks : {2, 4}) {
+    config.tensor_chunks = chunks;
+    const auto many = train_on(layout, config, 3);
+    EXPECT_EQ(many.initial.values(), one.initial.values());
+    EXPECT_EQ(many.losses[0], one.losses[0]);
+    const auto vectors = [&](const std::string& name) {
+      return name.find("norm") != std::string::npos || name.find("ln") != std::string::npos ||
+             name.find("bias") != std::string::npos;
+    };
+    for (const auto& [name, values] : one.gradients.values())
+      if (!vectors(name)) {
+        EXPECT_TRUE(many.gradients.values().at(name) == values) << name << ", chunks " << chunks;
+      }
+    EXPECT_TRUE(many.gradients.values() != one.gradients.values()) << "rows are in one order";
+    expect_close(many.gradients, one.gradients, 1e-5, "gradient");
+  }
+  expect_a_resume_is_bitwise(layout, config, Against::an_uninterrupted_run);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    all, LayoutChunks,
+    ::testing::Values(
+        ChunksCase{"gpt2", Family::gpt2, {.tensor = 4}},
+        ChunksCase{"gpt2_block", Family::gpt2, {.tensor = 2}, Recompute::block},
+        ChunksCase{"llama3_cheap", Family::llama3, {.shard = 2, .tensor = 2}, Recompute::cheap},
+        ChunksCase{"qwen2", Family::qwen2, {.replicate = 2, .tensor = 2}},
+        ChunksCase{"bf16", Family::llama3, {.tensor = 4}, Recompute::none, DType::bf16},
+        ChunksCase{
+            "fp8", Family::gpt2, {.tensor = 2}, Recompute::cheap, DType::bf16, Fp8Matmuls::tensor}),
+    [](const auto& c) { return c.param.name; });
+
 class LayoutReductions : public LayoutTestWith<Layout> {};
 
 // The first step of both ways to reduce has the same summands. One of them is rounded to bf16, by

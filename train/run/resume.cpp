@@ -110,6 +110,7 @@ Json describe_run(const RunProgress& progress, const RunFacts& facts) {
   numerics.set("threads", facts.threads);
   numerics.set("attention", facts.attention);
   numerics.set("reduce", str(name(config.layout.reduce)));
+  numerics.set("tensor_chunks", config.layout.tensor_chunks);
   if (facts.numerics != nullptr) add_to(numerics, *facts.numerics);
   Json statistics;
   statistics.set("loss", to_json(progress.statistics.loss));
@@ -199,12 +200,20 @@ void log_changes(const Json& about, const RunFacts& facts) {
   if (then != now)
     log_warning("step ", about.at("step").as_integer(), " was computed with ", then, ", now ", now,
                 ": training continues, but is not bit-identical");
-  const Json* reduce = numerics.find("reduce");  // older checkpoints lack it
-  const auto reduced = reduce != nullptr ? reduce->as_string() : str(name(Reduce::fp32));
-  if (const auto now_reduced = name(facts.config.layout.reduce); reduced != now_reduced)
-    log_warning("layout.reduce is ", now_reduced, ", but was ", reduced, " up to step ",
-                about.at("step").as_integer(),
-                ": training continues, but is not bit-identical; set it back to keep the bits");
+  const auto compare = [&](const char* key, std::string_view was, std::string_view is) {
+    if (was != is)
+      log_warning("layout.", key, " is ", is, ", but was ", was, " up to step ",
+                  about.at("step").as_integer(),
+                  ": training continues, but is not bit-identical; set it back to keep the bits");
+  };
+  // Older checkpoints lack both.
+  const auto& layout = facts.config.layout;
+  const Json *reduce = numerics.find("reduce"), *chunks = numerics.find("tensor_chunks");
+  compare("reduce", reduce != nullptr ? reduce->as_string() : name(Reduce::fp32),
+          name(layout.reduce));
+  if (layout.tensor > 1)
+    compare("tensor_chunks", str(chunks != nullptr ? chunks->as_integer() : 1),
+            str(layout.tensor_chunks));
 }
 
 void check_same_model(const ModelConfig& found, const ModelConfig& expected,

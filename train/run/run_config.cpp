@@ -73,6 +73,7 @@ TrainingConfig training_config(const Config& c) {
           .mesh = mesh_of(c.layout, static_cast<int>(c.layout.ranks)),
           .sharding = c.layout.sharding,
           .reduce = c.layout.reduce,
+          .tensor_chunks = c.layout.tensor_chunks,
           .keep_gathered = c.layout.keep_gathered};
 }
 

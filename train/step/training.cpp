@@ -134,7 +134,8 @@ StepContext Training::context(const Batch& batch) {
           .document_start = batch.document_start,
           .rope_table = {},
           .cudnn_attention = config_.cudnn_attention,
-          .fp8 = config_.fp8};
+          .fp8 = config_.fp8,
+          .tensor_chunks = config_.tensor_chunks};
 }
 
 Targets Training::targets(const Batch& batch) const {

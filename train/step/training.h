@@ -46,6 +46,7 @@ struct TrainingConfig {
   Mesh mesh = {};                           // mesh of all ranks
   Sharding sharding = Sharding::full;       // along the shard axis
   Reduce reduce = Reduce::fp32;             // see ReduceRing
+  std::int64_t tensor_chunks = 1;           // see StepContext
   std::int64_t keep_gathered = 0;           // number of blocks, see ParamStore
 
   std::int64_t step_tokens() const { return global_batch_sequences * sequence_length; }

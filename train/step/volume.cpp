@@ -27,6 +27,8 @@ StepShape step_shape(Training& training) {
       .layers = config.model.layers,
       .width = config.model.width,
       .recomputes_blocks = config.recompute == Recompute::block,
+      .tensor_chunks =
+          chunks_of(tokens, comms.mesh.size(Axis::tensor), config.tensor_chunks, config.fp8),
       .loss_chunks = training.transformer().loss_chunks(tokens)};
   const auto keeps = training.params().weight_keeps();
   for (int unit = 0; unit < layout.units(); ++unit)

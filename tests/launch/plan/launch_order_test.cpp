@@ -4,6 +4,7 @@
 
 #include "dist/volume.h"
 #include "launch/plan/step_program.h"
+#include "launch/plan/step_time.h"
 #include "launch/plan/time_model.h"
 #include "tests/support/order_model.h"
 #include "tests/train/layout_rig.h"
@@ -29,9 +30,11 @@ TrainingConfig config_of(const Layout& layout) {
 }
 
 // The step that each rank of a layout records on a GPU. A kernel needs one slot.
-OrderProgram recorded(const Layout& layout, Reduce reduce = Reduce::fp32) {
+OrderProgram recorded(const Layout& layout, Reduce reduce = Reduce::fp32, std::int64_t chunks = 1) {
   auto config = config_of(layout);
   config.reduce = reduce;
+  config.tensor_chunks = chunks;
+  config.sequence_length = config.model.max_positions = 32;
   const auto topology = topology_of(layout);
   OrderProgram program;
   std::map<std::pair<Group, std::vector<int>>, int> groups;
@@ -120,8 +123,10 @@ std::vector<std::pair<std::size_t, std::size_t>> successive(const OrderProgram& 
 TEST(LaunchOrder, no_recorded_layout_deadlocks_with_one_slot) {
   for (const auto& layout : layouts())
     for (const auto reduce : {Reduce::fp32, Reduce::nccl})
-      EXPECT_EQ(find_deadlock(recorded(layout, reduce), {.slots = 1}), "")
-          << name_of(layout) << ", " << layout.per_domain << " per domain, " << name(reduce);
+      for (const std::int64_t chunks : {1, 2})
+        EXPECT_EQ(find_deadlock(recorded(layout, reduce, chunks), {.slots = 1}), "")
+            << name_of(layout) << ", " << layout.per_domain << " per domain, " << name(reduce)
+            << ", chunks " << chunks;
 }
 
 // Groups run on at most four streams. Fewer slots need launch order: this is why a run sets
@@ -210,6 +215,30 @@ TEST(LaunchOrder, tensor_ranks_wait_for_a_reduction_across_domains) {
     } else {
       EXPECT_EQ(end, path.back().end) << in_words(program, times);
     }
+  }
+}
+
+// With k chunks, compute waits for the first gathered chunk and the last summed one, and else for
+// what the other chunks' matmuls do not cover.
+TEST(LaunchOrder, chunks_of_the_tokens_run_beside_matmuls) {
+  const Layout layout{.mesh = {.tensor = 2}};
+  const auto waits = [&](std::int64_t chunks, Recompute recompute) {
+    auto config = config_of(layout);
+    config.recompute = recompute;
+    config.tensor_chunks = chunks;
+    config.sequence_length = config.model.max_positions = 4096;
+    const auto step = record_step(config, {Device::Kind::cuda}, 1, 0);
+    const auto seconds = [](const Op& op) {  // a matmul takes longer than its collective
+      return op.kind == Op::Kind::collective ? 1e-9 * static_cast<double>(op.bytes)
+                                             : 1e-10 * op.flops;
+    };
+    const auto time = step_time(step, {.seconds = seconds});
+    return time.seconds[static_cast<std::size_t>(Component::communication_tensor)];
+  };
+  for (const auto recompute : {Recompute::none, Recompute::block}) {
+    const double one = waits(1, recompute);
+    EXPECT_LT(waits(2, recompute), 0.6 * one);
+    EXPECT_LT(waits(4, recompute), 0.4 * one);
   }
 }
 

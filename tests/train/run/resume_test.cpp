@@ -143,6 +143,20 @@ TEST_F(Resume, a_checkpoint_without_a_reduction_has_reduced_in_fp32) {
   EXPECT_NE(log_of_changes(before).find("layout.reduce is nccl, but was fp32"), std::string::npos);
 }
 
+// Checkpoints of earlier versions do not name the number of chunks, which was 1.
+TEST_F(Resume, another_number_of_chunks_is_a_warning_with_several_tensor_ranks) {
+  Json before = describe_run({}, facts), numerics = Json::Object{};
+  EXPECT_EQ(before.at("numerics").at("tensor_chunks").as_integer(), 1);
+  for (const auto& [key, value] : before.at("numerics").as_object())
+    if (key != "tensor_chunks") numerics.set(key, value);
+  before.set("numerics", numerics);
+  config.layout.tensor_chunks = 2;
+  EXPECT_EQ(log_of_changes(before), "") << "one tensor rank";
+  config.layout.tensor = 2;
+  EXPECT_NE(log_of_changes(before).find("layout.tensor_chunks is 2, but was 1"), std::string::npos);
+  EXPECT_EQ(log_of_changes(describe_run({}, facts)), "");
+}
+
 TEST_F(Resume, a_longer_schedule_that_raises_the_learning_rate_again_is_a_warning) {
   config.schedule.kind = Config::Decay::cosine;
   config.schedule.decay_fraction = 1;
