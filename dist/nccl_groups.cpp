@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <utility>
 
@@ -165,6 +166,7 @@ std::unique_ptr<Communicator> NcclGroups::add(const GroupConfig& config, ncclCom
         Group{.name = config.name,
               .comm = comm,
               .wants_windows = config.carries != Carries::numbers,
+              .domains = config.domains,
               .most_bytes = nccl_group_bytes(config.group, ranks, config.domains),
               .costs = spent});
   }
@@ -185,6 +187,21 @@ void NcclGroups::add_window(Group& group, Block& block) {
   group.has_windows = true;
 }
 
+// What should move the group's data. NCCL does not tell what does; it follows from its sources
+// (enqueue.cc and ce_coll.cc of 2.28.9 and 2.30.7).
+std::string NcclGroups::path_in_words(const Group& group) {
+  const char* set = std::getenv("NCCL_CTA_POLICY");
+  const std::string_view policy = set == nullptr ? "ZERO" : set;
+  const bool is_zero = policy == "2" || policy.find("ZERO") != std::string_view::npos;
+  const bool adds = group.called.contains("ncclReduceScatter");
+  if (!group.wants_windows || !is_zero || adds) return "kernels";
+  if (!group.has_windows) return "kernels without windows";
+  if (group.domains == 1) return "copy engines";
+  int version = 0;
+  ncclGetVersion(&version);
+  return version < 23000 ? "kernels" : "kernels, or hierarchical copy engines if the NICs allow";
+}
+
 std::string NcclGroups::costs_in_words() {
   const auto memory = [](std::int64_t bytes) { return human_memory(static_cast<double>(bytes)); };
   const std::lock_guard lock(calls_);
@@ -196,8 +213,8 @@ std::string NcclGroups::costs_in_words() {
     all.seconds += group.costs.seconds;
     most_bytes += group.most_bytes;
     text += str(text.empty() ? "" : "; ", group.name, " ", memory(group.costs.bytes), " of ",
-                memory(group.most_bytes), ", ", human_seconds(group.costs.seconds),
-                group.has_windows ? "" : ", without windows");
+                memory(group.most_bytes), ", ", human_seconds(group.costs.seconds), ", by ",
+                path_in_words(group));
   }
   if (text.empty()) return "";
   return str("NCCL took ", memory(all.bytes), " of GPU memory, ",

@@ -72,6 +72,7 @@ class NcclGroups {
     std::string name;
     ncclComm* comm;
     bool wants_windows;
+    int domains;              // NVLink domains of its ranks
     std::int64_t most_bytes;  // its memory, by dist/nccl_memory.h
     NcclCosts costs;
     bool has_windows = false;
@@ -87,6 +88,7 @@ class NcclGroups {
   void call(Group& group, const char* name, Act&& act);
   void add_window(Group& group, Block& block);
   void release(std::byte* base) noexcept;
+  static std::string path_in_words(const Group& group);
   void watch();
   std::optional<std::string> found();
 

@@ -182,13 +182,23 @@ def check_targets(lines, held):
     assert kernels == ({(f"{held},1,1", "1,1,1", str(227 << 10))} if held else set()), (kernels, held)
 
 
+def check_paths(said, domains, library_reduces):
+    """The log says by what the data of each group moves: by copy engines inside a domain, else by kernels."""
+    took = re.search(pattern("launch.nccl_took") + r".*\((.*)\)", said)
+    assert took, said[-3000:]
+    paths = dict(re.findall(r"(\S[^;(]*?) \S+ \S+ of [^;]*, by ([^;)]+)", took[took.lastindex]))
+    assert paths.pop("all ranks") == "kernels", paths
+    if "pairs" not in domains and not library_reduces:
+        assert set(paths.values()) <= {"copy engines" if domains == "one" else "kernels"}, (domains, paths)
+
+
 def check_layout(tools, work, ranks, domains, settings):
     code, said = train(tools, work, ranks, domains, settings)
     what = f"{ranks} ranks, domains: {domains}, {settings}"
     assert code == 0, f"{what}: ends with {code}: {said[-3000:]}"
     assert says("launch.by_nccl", version="2.") in said, said[-3000:]
-    assert re.search(pattern("launch.nccl_took"), said), said[-3000:]
     per_domain = {"one": ranks, "each": 1}.get(domains, 2)
+    check_paths(said, domains, "layout.reduce=nccl" in settings)
     expected = subprocess.run([tools.rank_calls, "tiny.toml", str(ranks), str(per_domain), *settings],
                               cwd=work, check=True, stdout=subprocess.PIPE, text=True).stdout
     by_rank = collections.defaultdict(list)
