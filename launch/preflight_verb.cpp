@@ -10,7 +10,6 @@
 #include "core/file.h"
 #include "core/system/machine.h"
 #include "core/thread_pool.h"
-#include "dist/nccl_world.h"
 #include "launch/device.h"
 #include "launch/plan/cluster_file.h"
 #include "launch/preflight/preflight.h"
@@ -123,24 +122,23 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
     check_scratch(options.scratch, host, placed.topology);
     const auto cluster =
         named_cluster(config ? config->values.plan.cluster : "", options.cluster_out, host);
-    const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
-    const auto nccl = by_nccl ? make_nccl_world(host, device) : nullptr;
-    World& world = nccl ? *nccl : host;
-    const int threads = options.threads > 0 ? options.threads
-                        : config            ? threads_of(config->values)
-                                            : processors_allowed();
-    const auto found = preflight({.config = config ? &config->values : nullptr,
-                                  .cluster = cluster ? &*cluster : nullptr,
-                                  .mesh = mesh,
-                                  .device = device,
-                                  .threads = threads,
-                                  .scratch = options.scratch},
-                                 world, placed.topology, [&](const auto& findings) {
-                                   auto by_rank = findings_of_ranks(world, findings);
-                                   if (report) report->hear(std::move(by_rank));
-                                 });
-    const int code = report ? report->conclude(found.cluster, cluster ? &*cluster : nullptr) : 0;
-    return std::stoi(world.exchange(std::to_string(code)).front());
+    return with_collectives(host, device, [&](World& world) {
+      const int threads = options.threads > 0 ? options.threads
+                          : config            ? threads_of(config->values)
+                                              : processors_allowed();
+      const auto found = preflight({.config = config ? &config->values : nullptr,
+                                    .cluster = cluster ? &*cluster : nullptr,
+                                    .mesh = mesh,
+                                    .device = device,
+                                    .threads = threads,
+                                    .scratch = options.scratch},
+                                   world, placed.topology, [&](const auto& findings) {
+                                     auto by_rank = findings_of_ranks(world, findings);
+                                     if (report) report->hear(std::move(by_rank));
+                                   });
+      const int code = report ? report->conclude(found.cluster, cluster ? &*cluster : nullptr) : 0;
+      return std::stoi(world.exchange(std::to_string(code)).front());
+    });
   });
 }
 

@@ -131,6 +131,12 @@ Mesh mesh_of(const ModelRanksOptions& options, int ranks) {
 
 }  // namespace
 
+int with_collectives(World& host, Device device, FunctionRef<int(World&)> act) {
+  if (device.kind != Device::Kind::cuda || host.size() == 1) return act(host);
+  const auto nccl = make_nccl_world(host, device);
+  return nccl->ends_all([&] { return act(*nccl); });
+}
+
 int on_model_ranks(const ModelRanksOptions& options, const Fields& settings,
                    FunctionRef<int(const ModelRanks&, Stream&)> act) {
   const auto launched = meet_ranks(device_of(options.device));
@@ -141,11 +147,11 @@ int on_model_ranks(const ModelRanksOptions& options, const Fields& settings,
     const auto watched = watch_ranks(*placed.world, Config().train.stall_seconds);
     World& host = watched ? *watched : *placed.world;
     return host.ends_all([&] {
-      const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
-      const auto nccl = by_nccl ? make_nccl_world(host, device) : nullptr;
-      const int threads = options.threads > 0 ? options.threads : processors_allowed();
-      Stream stream(device, "compute", Stream::Mode::immediate, threads);
-      return act({nccl ? *nccl : host, mesh, &placed.topology}, stream);
+      return with_collectives(host, device, [&](World& world) {
+        const int threads = options.threads > 0 ? options.threads : processors_allowed();
+        Stream stream(device, "compute", Stream::Mode::immediate, threads);
+        return act({world, mesh, &placed.topology}, stream);
+      });
     });
   });
 }

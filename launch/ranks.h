@@ -40,6 +40,11 @@ PlacedRanks place_ranks(World& launched, const Fields& settings, const Mesh& mes
 std::unique_ptr<World> watch_ranks(World& placed, std::int64_t stall_seconds,
                                    const std::filesystem::path& run = {});
 
+// Returns act(world), where the collectives of `world` are NCCL's if there are several GPUs, and
+// those of `host` otherwise. The other ranks get an error of act() before NCCL's groups are
+// aborted, because an abort of NCCL may hang.
+int with_collectives(World& host, Device device, FunctionRef<int(World& world)> act);
+
 // Options of eval and generate for the ranks that share a model.
 struct ModelRanksOptions {
   std::int64_t tensor = 1, shard = 1;  // sizes of these axes; replicate uses the remaining ranks

@@ -8,7 +8,6 @@
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "core/toml.h"
-#include "dist/nccl_world.h"
 #include "launch/config.h"
 #include "launch/device.h"
 #include "launch/plan/cluster_file.h"
@@ -78,28 +77,29 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
   const auto watched = watch_ranks(*ranks.world, config.values.train.stall_seconds, directory);
   World& host = watched ? *watched : *ranks.world;
   return host.ends_all([&] {
-    const bool by_nccl = device.kind == Device::Kind::cuda && host.size() > 1;
     const auto& cluster_file = config.values.plan.cluster;
     const auto cluster = host.rank() == 0 && !cluster_file.empty()
                              ? std::optional(load_cluster(cluster_file))
                              : std::nullopt;
-    const auto nccl = by_nccl ? make_nccl_world(host, device) : nullptr;
-    return train({.config = config.values,
-                  .resolved_config = to_toml(config),
-                  .settings = json,
-                  .run = directory,
-                  .device = device,
-                  .make_observer =
-                      [&](Run& run) {
-                        return std::make_unique<PlanMonitor>(run.host, run.config, run.compute,
-                                                             cluster, across);
-                      },
-                  .allow_dataset_change = options.allow_dataset_change,
-                  .version = version_and_commit(),
-                  .verify_steps = options.verify_steps,
-                  .trace_steps = options.trace_steps,
-                  .began = began},
-                 {.world = nccl ? *nccl : host, .topology = &ranks.topology});
+    const auto train_over = [&](World& world) {
+      return train({.config = config.values,
+                    .resolved_config = to_toml(config),
+                    .settings = json,
+                    .run = directory,
+                    .device = device,
+                    .make_observer =
+                        [&](Run& run) {
+                          return std::make_unique<PlanMonitor>(run.host, run.config, run.compute,
+                                                               cluster, across);
+                        },
+                    .allow_dataset_change = options.allow_dataset_change,
+                    .version = version_and_commit(),
+                    .verify_steps = options.verify_steps,
+                    .trace_steps = options.trace_steps,
+                    .began = began},
+                   {.world = world, .topology = &ranks.topology});
+    };
+    return with_collectives(host, device, train_over);
   });
 }
 
