@@ -10,7 +10,7 @@
 #include "core/nearest.h"
 #include "data/tokenizer/tokenizer.h"
 #include "launch/options.h"
-#include "model/step.h"
+#include "model/token_chunks.h"
 #include "train/fp8_sizes.h"
 
 namespace lockstep {

@@ -188,8 +188,9 @@ const Option kOptions[] = {
      "library sums, in the compute type and in its own order (docs/parallelism.md)."},
     {KEY(layout.tensor_chunks), {1, 8}, "chunks",
      "Chunks in which tensor ranks gather and sum a micro-batch, so that the collectives of a chunk "
-     "run beside the matmuls of another. Another value changes bits. A micro-batch must be a "
-     "multiple of layout.tensor x layout.tensor_chunks tokens (docs/parallelism.md)."},
+     "run beside the matmuls of another. Another value changes bits. layout.tensor x "
+     "layout.tensor_chunks must divide the tokens of a micro-batch; fp8 needs a larger multiple "
+     "(docs/parallelism.md)."},
     {KEY(layout.keep_gathered), {0, kMostLayers}, "blocks",
      "With layout.sharding = \"full\" or \"weights\": number of blocks whose weights stay "
      "all-gathered until the next update. Each needs more memory, and saves its all-gathers in the "

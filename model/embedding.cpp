@@ -34,7 +34,7 @@ Embedding::Embedding(ParamStore& params, const ModelConfig& config)
                                        .init_std = config.init_std});
 }
 
-// Each tensor rank adds the positions of its own slice of the tokens.
+// Each tensor rank looks up its rows of the table, and adds the positions of 1/t of the tokens.
 EmbeddingPart Embedding::part(const StepContext& step) const {
   const Communicator& tensor = *step.comms.tensor;
   const auto n = step.stream_tokens(), first = std::min(tensor.rank() * n, step.tokens());

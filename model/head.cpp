@@ -91,7 +91,7 @@ void Head::loss_and_gradient(const StepContext& step, const Gradient& gradient, 
   const auto all = SequenceGather(step, y).wait();
   const SequenceSum sum(step, y);  // y is overwritten by its gradient
   for_each_chunk(N, x.dtype, [&](std::int64_t first, std::int64_t rows) {
-    const Arena::Scope chunk_of(step.scratch);
+    const Arena::Scope chunk(step.scratch);
     const auto logits = allocate_logits(step, x.dtype, rows);
     matrix_.forward(step, matrix_use, logits, all.rows(first, rows));
     auto args =
@@ -122,7 +122,7 @@ void Head::losses(const StepContext& step, Tensor losses, ConstTensor x,
   const Arena::Scope scope(step.scratch);
   const auto all = SequenceGather(step, x).wait();
   for_each_chunk(targets.elements(), DType::fp32, [&](std::int64_t first, std::int64_t rows) {
-    const Arena::Scope chunk_of(step.scratch);
+    const Arena::Scope chunk(step.scratch);
     const auto logits = allocate_logits(step, DType::fp32, rows);
     my_logits(step, logits, all.rows(first, rows));
     const auto args =

@@ -2,11 +2,9 @@
 // makes it and passes it by reference.
 #pragma once
 
-#include <numeric>
-
 #include "core/integer.h"
 #include "dist/param_store.h"
-#include "kernels/quantize.h"
+#include "model/token_chunks.h"
 
 namespace lockstep {
 
@@ -15,15 +13,6 @@ struct Gradient {
   Tensor values;  // [N/t, D]
   Tensor absmax;  // [1] fp32: max |values|, if fp8 matmuls read it, else absent
 };
-
-// k chunks of a sequence need a multiple of this number of tokens: each of t ranks has the same
-// part of each chunk, and fp8 matmuls have the rows of a chunk.
-inline std::int64_t chunk_multiple(std::int64_t t, std::int64_t k, Fp8Matmuls fp8) {
-  return k * (fp8 == Fp8Matmuls::off ? t : std::lcm(t, size_multiple(weight_scaling(fp8))));
-}
-inline std::int64_t chunks_of(std::int64_t tokens, std::int64_t t, std::int64_t k, Fp8Matmuls fp8) {
-  return t > 1 && tokens % chunk_multiple(t, k, fp8) == 0 ? k : 1;
-}
 
 struct StepContext {
   Stream& compute;
@@ -44,10 +33,10 @@ struct StepContext {
   // share the sequence, and the last of them may have rows of padding at the end.
   std::int64_t stream_tokens() const { return divide_up(tokens(), comms.tensor->size()); }
 
-  // Number of chunks of the sequence. Each has its own collectives over tensor ranks, so that they
-  // run beside the matmuls of other chunks (model/sequence.h).
+  // Number of chunks of the tokens. Each has its own collectives over tensor ranks, which run
+  // beside the matmuls of other chunks (model/sequence.h).
   std::int64_t chunks() const {
-    return chunks_of(tokens(), comms.tensor->size(), tensor_chunks, fp8);
+    return token_chunks(tokens(), comms.tensor->size(), tensor_chunks, fp8);
   }
 };
 

@@ -50,7 +50,7 @@ struct Config {
     std::int64_t replicate = 1, tensor = 1, shard = 1;
     Sharding sharding = Sharding::full;
     Reduce reduce = Reduce::fp32;
-    std::int64_t tensor_chunks = 1;  // of a sequence, see model/sequence.h
+    std::int64_t tensor_chunks = 1;  // of a micro-batch, see model/sequence.h
     std::int64_t keep_gathered = 0;  // blocks whose weights stay gathered between micro-batches
   } layout;
 

@@ -9,6 +9,7 @@ Json layout_json(const Config& c) {
                       {"shard", c.layout.shard},
                       {"tensor", c.layout.tensor},
                       {"sharding", str(name(c.layout.sharding))},
+                      {"reduce", str(name(c.layout.reduce))},
                       {"tensor_chunks", c.layout.tensor_chunks},
                       {"keep_gathered", c.layout.keep_gathered},
                       {"micro_batch", c.train.micro_batch},

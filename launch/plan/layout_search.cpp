@@ -14,6 +14,7 @@
 #include "data/loader.h"
 #include "launch/plan/cluster_step.h"
 #include "launch/plan/cluster_topology.h"
+#include "model/token_chunks.h"
 #include "train/fp8_sizes.h"
 #include "train/layout.h"
 #include "train/run/batch_split.h"
@@ -124,6 +125,7 @@ class Search {
         launched_(launched_on(cluster, static_cast<int>(config.layout.ranks))) {
     base_.train.attention = config.train.attention;  // chosen again for each layout
     base_.layout.keep_gathered = 0;
+    base_.layout.tensor_chunks = 1;
     base_.train.offload_activations = base_.train.offload_optimizer = false;
   }
 
@@ -139,8 +141,7 @@ class Search {
     found.best.resize(priced_.size());
     pool.run(std::ssize(priced_), [&](std::int64_t i, int /*thread*/) {
       auto& one = found.best[static_cast<std::size_t>(i)];
-      one.config = with_attention(priced_[static_cast<std::size_t>(i)].config);
-      one.estimate = estimate(one.config, cluster_);
+      one = with_best_chunks(priced_[static_cast<std::size_t>(i)].config);
     });
     std::erase_if(found.best, [](const FoundLayout& one) { return !one.estimate.fits(); });
     std::ranges::stable_sort(found.best, {}, [](const FoundLayout& one) {
@@ -189,6 +190,26 @@ class Search {
 
   // The attention engine depends on the micro-batch.
   Config with_attention(const Config& c) const { return planned_on(cluster_, c); }
+
+  static bool may_split(const Config& c) {
+    const auto k = c.layout.tensor_chunks, tokens = c.train.micro_batch * c.train.sequence_length;
+    return token_chunks(tokens, c.layout.tensor, k, c.precision.fp8) == k;
+  }
+
+  // Estimates a layout with each number of chunks of its tokens, and returns the fastest.
+  FoundLayout with_best_chunks(Config c) const {
+    FoundLayout best;
+    for (const std::int64_t chunks : {1, 2, 4}) {
+      c.layout.tensor_chunks = chunks;
+      if (!may_split(c)) break;
+      FoundLayout one;
+      one.config = with_attention(c);
+      one.estimate = estimate(one.config, cluster_);
+      if (chunks == 1 || one.estimate.time.total() < best.estimate.time.total())
+        best = std::move(one);
+    }
+    return best;
+  }
 
   // Extrapolates act(configuration) from two small numbers of layers to all layers. Either all
   // blocks or none stay gathered.
@@ -427,6 +448,7 @@ class Search {
     const auto add = [&](auto&& change) {
       Config c = best;
       change(c);
+      if (!may_split(c)) c.layout.tensor_chunks = 1;
       if (has_fp8_matmuls(c, c.train.micro_batch)) all.push_back(with_attention(c));
     };
     const auto sizes = micro_batches(base_, best.layout.tensor);

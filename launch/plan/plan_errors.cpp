@@ -93,7 +93,7 @@ std::string plan_error_key(const Config& c) {
       c.train.batch_tokens, " tokens, ", precision_in_words(c.precision), attention_in_words(c),
       ", replicate ", l.replicate, " x shard ", l.shard, " x tensor ", l.tensor, ", sharding ",
       name(l.sharding), l.reduce == Reduce::fp32 ? "" : str(", reduce ", name(l.reduce)),
-      l.tensor_chunks > 1 ? str(" in ", l.tensor_chunks, " chunks") : "",
+      l.tensor > 1 && l.tensor_chunks > 1 ? str(", tensor chunks ", l.tensor_chunks) : "",
       l.keep_gathered > 0 ? str(", ", l.keep_gathered, " kept gathered") : "", ", ",
       in_words(c.train.recompute), c.train.offload_activations ? ", activations offloaded" : "",
       c.train.offload_optimizer ? ", optimizer offloaded" : "",

@@ -372,6 +372,18 @@ def check_kept():
     expect(found[0]["mfu"] > 0.4, f"{found[0]}")
 
 
+def check_chunks():
+    """The search splits the tokens of tensor ranks where that is faster and possible, so its layouts are accepted."""
+    arguments = (CONFIGS / "llama3_70b.toml", "--cluster", DGX, "--nodes", 32, "--set", "train.sequence_length=4098",
+                 "--set", "train.batch_tokens=4196352", "--set", "layout.tensor_chunks=1")
+    best = plan(*arguments)["search"]["best"]
+    expect(best[0]["tensor"] > 1 and best[0]["tensor_chunks"] > 1, f"{best[0]}")
+    for layout in best[:2]:
+        keys = ("replicate", "shard", "tensor", "tensor_chunks", "keep_gathered")
+        plan(*arguments, "--check", "--set", f"train.micro_batch={layout['micro_batch']}",
+             *(word for key in keys for word in ("--set", f"layout.{key}={layout[key]}")))
+
+
 def check_cost_model():
     """The other model of many GPUs, tests/bench/cluster_cost.py, predicts throughputs within 10 % of plans."""
     sys.path.insert(0, str(CONFIGS.parent / "tests" / "bench"))
@@ -593,6 +605,7 @@ def main():
         check_models()
         check_intervals()
         check_kept()
+        check_chunks()
         check_cost_model()
         check_what_if()
         check_other_ranks(folder)

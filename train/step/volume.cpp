@@ -1,6 +1,7 @@
 #include "train/step/volume.h"
 
 #include "data/loader.h"
+#include "model/token_chunks.h"
 #include "train/layout.h"
 
 namespace lockstep {
@@ -28,7 +29,7 @@ StepShape step_shape(Training& training) {
       .width = config.model.width,
       .recomputes_blocks = config.recompute == Recompute::block,
       .tensor_chunks =
-          chunks_of(tokens, comms.mesh.size(Axis::tensor), config.tensor_chunks, config.fp8),
+          token_chunks(tokens, comms.mesh.size(Axis::tensor), config.tensor_chunks, config.fp8),
       .loss_chunks = training.transformer().loss_chunks(tokens)};
   const auto keeps = training.params().weight_keeps();
   for (int unit = 0; unit < layout.units(); ++unit)

@@ -99,7 +99,10 @@ TEST(PlanErrors, keys_differ_if_a_setting_changes_the_step) {
   differs([](Config& c) { c.precision.compute = DType::bf16; });
   differs([](Config& c) { c.layout.sharding = Sharding::optimizer; });
   differs([](Config& c) { c.layout.tensor = 2; });
-  differs([](Config& c) { c.layout.tensor_chunks = 2; });
+  differs([](Config& c) {
+    c.layout.tensor = 2;
+    c.layout.tensor_chunks = 2;
+  });
   differs([](Config& c) { c.layout.keep_gathered = 2; });
   differs([](Config& c) { c.train.batch_tokens *= 2; });
   differs([](Config& c) { c.train.offload_activations = true; });
