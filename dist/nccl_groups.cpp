@@ -1,8 +1,8 @@
-// Weights and gradients move while compute runs. Inside an NVLink domain NCCL then leaves them to
-// the copy engines (NCCL_CTA_POLICY_ZERO). This requires send and receive buffers in memory of
-// ncclMemAlloc that all ranks registered as a window, at the same offset in it. Between domains the
-// window is memory registered with the NIC. If NCCL supports neither, its calls copy through memory
-// of their own.
+// Weights, gradients and activations move while compute runs. Inside an NVLink domain NCCL leaves
+// them to the copy engines (NCCL_CTA_POLICY_ZERO). This requires send and receive buffers in memory
+// of ncclMemAlloc that all ranks registered as a window, at the same offset in it. Between domains
+// the window is memory registered with the NIC. If NCCL supports neither, its calls copy through
+// memory of their own.
 #include "dist/nccl_groups.h"
 
 #include <algorithm>
@@ -187,19 +187,24 @@ void NcclGroups::add_window(Group& group, Block& block) {
   group.has_windows = true;
 }
 
-// What should move the group's data. NCCL does not tell what does; it follows from its sources
-// (enqueue.cc and ce_coll.cc of 2.28.9 and 2.30.7).
+// Returns what NCCL should use for the group's calls. NCCL's API does not report what it uses;
+// these rules follow from its sources (enqueue.cc and ce_coll.cc of 2.28.9 and 2.30.7).
 std::string NcclGroups::path_in_words(const Group& group) {
   const char* set = std::getenv("NCCL_CTA_POLICY");
   const std::string_view policy = set == nullptr ? "ZERO" : set;
   const bool is_zero = policy == "2" || policy.find("ZERO") != std::string_view::npos;
-  const bool adds = group.called.contains("ncclReduceScatter");
-  if (!group.wants_windows || !is_zero || adds) return "kernels";
+  const auto calls = [&](const char* name) { return group.called.contains(name); };
+  const bool moves = calls("ncclAllGather") || calls("ncclAlltoAll");
+  const bool adds = calls("ncclReduceScatter") || calls("ncclAllReduce");
+  if (!group.wants_windows || !is_zero || !moves) return "kernels";
   if (!group.has_windows) return "kernels without windows";
-  if (group.domains == 1) return "copy engines";
   int version = 0;
   ncclGetVersion(&version);
-  return version < 23000 ? "kernels" : "kernels, or hierarchical copy engines if the NICs allow";
+  constexpr int kHierarchical = 23000;  // copy engines and RMA of the NICs
+  if (group.domains > 1 && version < kHierarchical) return "kernels";
+  return str(group.domains > 1 ? "hierarchical copy engines if the NICs allow, else kernels"
+                               : "copy engines",
+             adds ? ", sums by kernels" : "");
 }
 
 std::string NcclGroups::costs_in_words() {

@@ -60,8 +60,8 @@ class NcclGroups {
   std::shared_ptr<std::byte> allocate(std::int64_t bytes);
   std::string costs_in_words();
 
-  // Ends what the GPUs wait for in the groups and in `all`, which may be null. Does nothing if a
-  // call of NCCL hangs.
+  // Aborts the communicators of all groups, and `all` if it is not null, so that no GPU waits for a
+  // collective any more. Does nothing if another call of NCCL does not return within two seconds.
   void abort(ncclComm* all) noexcept;
   // All ranks call it. Enqueued work is done first. Returns false if abort() was called.
   bool destroy() noexcept;
@@ -94,7 +94,8 @@ class NcclGroups {
 
   Device device_;
   OnError on_error_;
-  std::timed_mutex calls_;  // guards the next three and NCCL calls; abort() finds none in progress
+  std::timed_mutex calls_;  // held during calls of NCCL, and while another thread reads or writes
+                            // the next three; abort() therefore runs beside no call
   std::deque<Group> groups_;
   std::vector<Block> blocks_;
   bool aborted_ = false;

@@ -13,14 +13,14 @@ namespace lockstep {
 // collective, and memory from the start on.
 int nccl_channels(Carries carries);
 
-// Most multiprocessors that collectives of the shard and replicate axes hold beside compute. Inside
-// one domain copy engines move the data, and hold none. Reduce::nccl always adds by kernels, which
-// hold some.
+// Most multiprocessors that a collective of the shard or replicate axis holds beside compute.
+// Inside one domain copy engines move the data, and hold none. Reduce::nccl always adds by kernels,
+// which hold some. Tensor ranks in several domains are not counted.
 int held_multiprocessors(const Comms& comms);
 
 // Bytes of a group whose ranks are in `domains` NVLink domains; 0 if it has one rank. Group::other:
-// the communicator from which the groups are split. In one domain NCCL reads and writes the windows
-// of the run's memory, and needs no buffers.
+// the communicator from which the groups are split. In one domain groups other than Group::all need
+// no buffers, because NCCL reads and writes the windows of the run's memory.
 std::int64_t nccl_group_bytes(Group group, int ranks, int domains);
 
 // Bytes of all groups of a rank of `mesh`, whose NVLink domains have `domain_ranks` ranks each.

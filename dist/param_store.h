@@ -216,7 +216,7 @@ class ParamStore {
   std::vector<Buffer> weight_buffers_, grad_buffers_;
   ReduceRing ring_;
   // NCCL begins collectives in the order of the program, over all streams. The tensor collectives
-  // of a block would thus wait until the reduction of the block before has sent its last chunk.
+  // of a block would thus wait until the reduction of the block before has begun its last call.
   // That reduction is therefore enqueued after the block, and waits here until then.
   struct Reduction {
     int unit;

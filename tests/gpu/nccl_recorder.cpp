@@ -57,7 +57,8 @@ void record_call(const char* call, cudaStream_t stream, ncclComm_t comm, const v
 }  // namespace
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  const char* other = std::getenv("LOCKSTEP_RECORD_NCCL");
+  *version = other == nullptr ? 22809 : std::atoi(other);
   return ncclSuccess;
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -128,6 +129,8 @@ ncclResult_t ncclMemFree(void* p) {
 }
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* p, std::size_t bytes,
                                     ncclWindow_t* window, int flags) {
+  const char* enabled = std::getenv("NCCL_WIN_ENABLE");
+  if (enabled != nullptr && std::strcmp(enabled, "0") == 0) return ncclSuccess;
   *window = next_handle<ncclWindow_t>();
   record("ncclCommWindowRegister %d %p %zu %d", comm->number, p, bytes, flags);
   return ncclSuccess;

@@ -75,8 +75,8 @@ def environment(nvml, **more):
                 LD_LIBRARY_PATH=f"{nvml}:{os.environ.get('LD_LIBRARY_PATH', '')}", **more)
 
 
-def train(tools, work, ranks, domains, settings, gpus=None, odd_rank=None):
-    """Returns the exit code and the output; the records are in work/record.RANK."""
+def train(tools, work, ranks, domains, settings, gpus=None, odd_rank=None, **variables):
+    """Returns the exit code and the output; the records are in work/record.RANK. Ranks get the variables too."""
     for old in work.glob("record.*"):
         old.unlink()
     shutil.rmtree(work / "run", ignore_errors=True)
@@ -88,6 +88,8 @@ def train(tools, work, ranks, domains, settings, gpus=None, odd_rank=None):
         preload += ["-x", "LOCKSTEP_NVML=bridges"]
     elif domains == "pairs without NVML":
         preload += ["-x", "LOCKSTEP_RECORD_PAIRS=1"]
+    for name, value in variables.items():
+        preload += ["-x", f"{name}={value}"]
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *preload,
                tools.lockstep, "train", "tiny.toml", "--run", "run", "--device", "cuda",
                "--allow-tensor-across-nodes"]
@@ -182,14 +184,30 @@ def check_targets(lines, held):
     assert kernels == ({(f"{held},1,1", "1,1,1", str(227 << 10))} if held else set()), (kernels, held)
 
 
-def check_paths(said, domains, library_reduces):
-    """The log says by what the data of each group moves: by copy engines inside a domain, else by kernels."""
+def paths_in(said):
+    """Returns by what the calls of each group should move data, as the log says."""
     took = re.search(pattern("launch.nccl_took") + r".*\((.*)\)", said)
     assert took, said[-3000:]
-    paths = dict(re.findall(r"(\S[^;(]*?) \S+ \S+ of [^;]*, by ([^;)]+)", took[took.lastindex]))
-    assert paths.pop("all ranks") == "kernels", paths
-    if "pairs" not in domains and not library_reduces:
-        assert set(paths.values()) <= {"copy engines" if domains == "one" else "kernels"}, (domains, paths)
+    return dict(re.findall(r"([^;( ][^;(]*?) \S+ \S+ of [^;]*, by ([^;)]+)", took[took.lastindex]))
+
+
+def check_paths(tools, work):
+    """Copy engines move data inside a domain. They need windows and the policy of the groups, and do not add."""
+    engines, kernels, no_windows = "copy engines", "kernels", "kernels without windows"
+    hierarchical = "hierarchical copy engines if the NICs allow, else kernels"
+    whole, halves = ["layout.shard=2"], ["layout.replicate=2", "layout.shard=1", "layout.reduce=nccl"]
+    cases = (("one", whole, {}, {"shard gathers": engines, "shard scatters inside": engines}),
+             ("one", whole, {"NCCL_CTA_POLICY": 0}, {"shard gathers": kernels, "shard scatters inside": kernels}),
+             ("one", whole, {"NCCL_WIN_ENABLE": 0}, {"shard gathers": no_windows, "shard scatters inside": no_windows}),
+             ("each", whole, {}, {"shard gathers": kernels, "shard scatters across": kernels}),
+             ("each", whole, {"LOCKSTEP_RECORD_NCCL": 23007},
+              {"shard gathers": hierarchical, "shard scatters across": hierarchical}),
+             ("one", halves, {}, {"replicate sums": f"{engines}, sums by kernels"}),
+             ("one", [*whole, "layout.reduce=nccl"], {}, {"shard gathers": engines, "shard scatters": kernels}))
+    for domains, settings, variables, expected in cases:
+        code, said = train(tools, work, 2, domains, settings, **variables)
+        assert code == 0, said[-3000:]
+        assert paths_in(said) == {"all ranks": kernels, **expected}, (domains, settings, variables, paths_in(said))
 
 
 def check_layout(tools, work, ranks, domains, settings):
@@ -197,8 +215,8 @@ def check_layout(tools, work, ranks, domains, settings):
     what = f"{ranks} ranks, domains: {domains}, {settings}"
     assert code == 0, f"{what}: ends with {code}: {said[-3000:]}"
     assert says("launch.by_nccl", version="2.") in said, said[-3000:]
+    assert "all ranks" in paths_in(said), said[-3000:]
     per_domain = {"one": ranks, "each": 1}.get(domains, 2)
-    check_paths(said, domains, "layout.reduce=nccl" in settings)
     expected = subprocess.run([tools.rank_calls, "tiny.toml", str(ranks), str(per_domain), *settings],
                               cwd=work, check=True, stdout=subprocess.PIPE, text=True).stdout
     by_rank = collections.defaultdict(list)
@@ -358,6 +376,7 @@ def main():
                 count += 1
                 print(f"{ranks} ranks, domains: {where}, {family} {precision}, {' '.join(settings)}: "
                       f"{calls} calls a step", flush=True)
+        check_paths(tools, work)
         check_refusals(tools, work)
         check_torchrun(tools, work)
         check_deaths(tools, work)
