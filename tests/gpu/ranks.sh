@@ -8,6 +8,7 @@
 #     overlap   nsys: gaps between pack, collective and sum on the streams of communication, and how long
 #               matmuls run in these gaps (ranks.py)
 #     path      whether groups use copy engines or kernels: lines of NCCL, and streams in nsys
+#     chunks    steps with tensor ranks and layout.tensor_chunks = 1, 2 and 4
 #     kill      a rank is killed in a step: seconds until the last one is gone (most: 10), and the words
 #     across    all-to-all of one rank per host, by message size; FILE is a host file of mpirun
 #               (launch/cluster/mpirun.sh)
@@ -25,7 +26,7 @@ while [[ ${1:-} == --* ]]; do
   esac
   shift
 done
-all_parts=(memory overlap path kill across)
+all_parts=(memory overlap path chunks kill across)
 parts=("$@")
 ((${#parts[@]})) || parts=("${all_parts[@]}")
 for part in "${parts[@]}"; do
@@ -153,6 +154,17 @@ analyzed() {  # WHAT
 lines_of_nccl() {
   trace || return
   grep -o 'NCCL INFO .* Bytes -> .*' "$work/traced.log" | sort | uniq -c | sort -rn | grep .
+}
+
+part_chunks() {
+  pack || return
+  for chunks in 1 2 4; do check "chunks_$chunks" chunked "$chunks"; done
+}
+chunked() {
+  local most=$((ranks < 8 ? ranks : 8))
+  train "chunks_$1" 6 --set layout.tensor="$most" --set layout.shard=$((ranks / most)) \
+    --set layout.tensor_chunks="$1" || { tail -n 20 "$work/chunks_$1.log"; return 1; }
+  grep -E '^step [456]/' "$work/chunks_$1.log"
 }
 
 part_kill() { check a_killed_rank_ends_all killed; }
