@@ -205,7 +205,7 @@ def check(lockstep, folder):
     cases = [  # family, ranks, settings
         ("llama3", 2, []),
         ("llama3", 4, ["layout.tensor=2"]),
-        ("gpt2", 4, ["layout.tensor=4"]),
+        ("gpt2", 4, ["layout.tensor=4", "layout.tensor_chunks=2"]),
         ("gpt2", 4, ["layout.replicate=2", "layout.sharding=optimizer", "layout.reduce=nccl"]),
         ("llama3", 3, ["layout.sharding=gradients"]),
         ("gpt2", 2, ["layout.sharding=none"]),
@@ -230,7 +230,7 @@ def check(lockstep, folder):
     check_length(folder, job, configs["llama3"])
 
     # A run that is stopped by a signal and resumed has the losses of an uninterrupted run.
-    settings = ["layout.tensor=2", "layout.keep_gathered=1", "precision.compute=bf16",
+    settings = ["layout.tensor=2", "layout.tensor_chunks=2", "layout.keep_gathered=1", "precision.compute=bf16",
                 "layout.reduce=bf16", "precision.fp8=tensor", "train.steps=400", "eval.every_steps=0"]
     run = folder / "stopped"
     process = subprocess.Popen(job.command(configs["llama3"], run, 4, settings) +

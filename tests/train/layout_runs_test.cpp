@@ -35,17 +35,16 @@ TEST_P(LayoutRuns, full_resume_bitwise_with_every_type) {
 }
 
 // Losses, tokens and the next step equal those of one rank.
-TEST_P(LayoutRuns, evaluate_and_sample_as_one_rank_does) {
+void expect_evaluated_as_by_one_rank(const Layout& layout, TrainingConfig config) {
   struct Seen {
     LossSum evaluated;
     std::vector<std::int32_t> likeliest, drawn;
     Training::Numbers behind;
   };
-  auto config = layout_config(family_of(GetParam()));
   config.model.init_std = 0.5f;  // likeliest tokens that differ
   config.sample_tokens = 24;
-  const auto run = [&](const Layout& layout) {
-    std::vector<Seen> seen(static_cast<std::size_t>(layout.mesh.world()));
+  const auto run = [&](const Layout& on) {
+    std::vector<Seen> seen(static_cast<std::size_t>(on.mesh.world()));
     const auto see = [&](LayoutRank& rank) {
       auto& [evaluated, likeliest, drawn, behind] =
           seen[static_cast<std::size_t>(rank.world().rank())];
@@ -55,19 +54,30 @@ TEST_P(LayoutRuns, evaluate_and_sample_as_one_rank_does) {
       drawn = rank.training().sample(prompt, 21, {.seed = 3});
       behind = rank.step();
     };
-    train_on(layout, config, 2, {.behind = see});
+    train_on(on, config, 2, {.behind = see});
     return seen;
   };
   const Seen one = run({}).front();
   ASSERT_EQ(one.likeliest.size(), 21u);
   ASSERT_NE(one.likeliest, one.drawn);
-  for (const Seen& seen : run(GetParam())) {
+  for (const Seen& seen : run(layout)) {
     EXPECT_EQ(seen.evaluated.tokens, one.evaluated.tokens);
     EXPECT_NEAR(seen.evaluated.loss, one.evaluated.loss, 1e-5 * one.evaluated.loss);
     EXPECT_EQ(seen.likeliest, one.likeliest);
     EXPECT_EQ(seen.drawn, one.drawn);
     EXPECT_NEAR(seen.behind.loss, one.behind.loss, 1e-5 * one.behind.loss);
   }
+}
+
+TEST_P(LayoutRuns, evaluate_and_sample_as_one_rank_does) {
+  expect_evaluated_as_by_one_rank(GetParam(), layout_config(family_of(GetParam())));
+}
+// Samples have numbers of tokens that chunks divide, and others.
+TEST_P(LayoutRuns, full_evaluate_and_sample_in_chunks_as_one_rank_does) {
+  if (GetParam().mesh.tensor == 1) return;
+  auto config = layout_config(family_of(GetParam()));
+  config.tensor_chunks = 2;
+  expect_evaluated_as_by_one_rank(GetParam(), config);
 }
 
 INSTANTIATE_TEST_SUITE_P(all, LayoutRuns, ::testing::ValuesIn(all_layouts()),

@@ -85,8 +85,9 @@ Layout fsdp_with_tensor_ranks(Sharding sharding = Sharding::full) {
   return {Mesh{.shard = 4, .tensor = 2}, sharding, 4, {}};
 }
 
-// A rank's host that enqueues collective `second` before `first`, both places in the program. What
-// depends on `first` moves with it. Returns nothing if that includes `second`.
+// Returns the program in which a rank enqueues collective `second` before `first` (indices in
+// `entries`). Entries that depend on `first` move behind `second`. Returns nothing if `second`
+// itself depends on `first`.
 std::optional<OrderProgram> swapped(OrderProgram program, std::size_t first, std::size_t second) {
   std::vector<OrderEntry> early, late;
   std::set<int> late_streams{program.entries[first].stream};
@@ -106,7 +107,7 @@ std::optional<OrderProgram> swapped(OrderProgram program, std::size_t first, std
   return program;
 }
 
-// The pairs of successive collectives of a rank, which are places in the program.
+// Returns the pairs of successive collectives of a rank, as indices in `entries`.
 std::vector<std::pair<std::size_t, std::size_t>> successive(const OrderProgram& program) {
   std::vector<std::pair<std::size_t, std::size_t>> pairs;
   std::optional<std::size_t> last;
@@ -129,9 +130,9 @@ TEST(LaunchOrder, no_recorded_layout_deadlocks_with_one_slot) {
             << ", chunks " << chunks;
 }
 
-// Groups run on at most four streams. Fewer slots need launch order: this is why a run sets
-// NCCL_LAUNCH_ORDER_IMPLICIT (dist/nccl_world.cpp). If NCCL refuses windows, copy engines move
-// nothing, and more layouts need it.
+// In these layouts collectives run on four streams, so four slots suffice without launch order.
+// With fewer slots a run needs it, and sets NCCL_LAUNCH_ORDER_IMPLICIT (dist/nccl_world.cpp). If
+// NCCL refuses windows, copy engines move nothing, and more layouts need it.
 TEST(LaunchOrder, without_it_weights_and_tensor_ranks_deadlock) {
   for (const auto sharding :
        {Sharding::optimizer, Sharding::gradients, Sharding::weights, Sharding::full}) {
@@ -158,8 +159,8 @@ bool share_another_rank(const OrderProgram& program, const OrderEntry& a, const 
   });
 }
 
-// If no group has both ranks, other ranks still enter the two calls in either order. Copies hold no
-// slot.
+// A wrong order is harmless if no other rank is in both groups. It is also harmless if copy engines
+// run one of the calls, because they hold no slot.
 TEST(LaunchOrder, a_wrong_order_on_one_rank_deadlocks_if_another_rank_is_in_both_groups) {
   const auto program = recorded(fsdp_with_tensor_ranks());
   const auto pairs = successive(program);
@@ -192,8 +193,8 @@ TEST(LaunchOrder, another_order_of_two_calls_of_a_group_is_a_mismatch) {
   EXPECT_GT(mismatches, 100);
 }
 
-// In the first backward, a tensor collective of the next block waits until the reduction has begun
-// its transfer across domains. Inside a domain copy engines reduce, and nothing waits.
+// A tensor collective that is enqueued after a reduction waits until the reduction has begun its
+// transfer across domains. Inside one domain copy engines move the pieces, and nothing waits.
 TEST(LaunchOrder, tensor_ranks_wait_for_a_reduction_across_domains) {
   for (const int per_domain : {4, 8}) {
     auto layout = fsdp_with_tensor_ranks();
@@ -218,8 +219,8 @@ TEST(LaunchOrder, tensor_ranks_wait_for_a_reduction_across_domains) {
   }
 }
 
-// With k chunks, compute waits for the first gathered chunk and the last summed one, and else for
-// what the other chunks' matmuls do not cover.
+// With k chunks, compute waits for the all-gather of the first chunk and for the sum of the last.
+// The others run beside matmuls, which take longer here.
 TEST(LaunchOrder, chunks_of_the_tokens_run_beside_matmuls) {
   const Layout layout{.mesh = {.tensor = 2}};
   const auto waits = [&](std::int64_t chunks, Recompute recompute) {

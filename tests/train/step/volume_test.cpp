@@ -173,19 +173,22 @@ TEST(Volume, of_fp8_matmuls_equals_the_traffic_of_a_step) {
 }
 
 TEST(Volume, of_chunks_of_the_tokens_equals_the_traffic_of_a_step) {
-  for (const auto fp8 : {Fp8Matmuls::off, Fp8Matmuls::tensor}) {
+  for (const auto& [fp8, recompute] :
+       {std::pair{Fp8Matmuls::off, Recompute::cheap}, std::pair{Fp8Matmuls::off, Recompute::block},
+        std::pair{Fp8Matmuls::tensor, Recompute::block}}) {
     auto config = tiny(DType::bf16);
     config.model.width = config.model.mlp_width = 128;
     config.model.heads = config.model.kv_heads = 8;
     config.model.head_size = 16;
     config.fp8 = fp8;
+    config.recompute = recompute;
     config.sequence_length = config.model.max_positions = 64;
     config.micro_batch_sequences = 1;
     config.tensor_chunks = 4;
     config.mesh = Mesh{.shard = 2, .tensor = 4};
     check(config, 3, 0, " in four chunks");
-    config.sequence_length = 24;  // which four chunks of four ranks do not divide: one chunk
-    if (fp8 == Fp8Matmuls::off) check(config, 3, 0, " in one chunk");
+    config.sequence_length = fp8 == Fp8Matmuls::off ? 24 : 48;  // four chunks would be uneven
+    check(config, 3, 0, " in one chunk");
   }
 }
 
