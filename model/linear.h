@@ -3,9 +3,9 @@
 // file do not know either, with one exception: code that makes the input of a matmul may be asked
 // for its largest magnitude.
 //
-// In fp8, forward multiplies x and W as E4M3; backward multiplies x, W and dy as ParamStore's
-// options say. Each matrix is quantized once per orientation that a matmul reads: x in forward, its
-// transpose in backward, dy both ways in one pass, W both ways once a step.
+// In fp8, x and W are E4M3, and dy has the type ParamStore::fp8_gradients(). Each matrix is
+// quantized once per orientation that a matmul reads: x in forward, its transpose in backward, dy
+// both ways in one pass, W both ways once a step.
 #pragma once
 
 #include <optional>
@@ -68,7 +68,8 @@ class Linear {
                const LinearEpilogue& epilogue = {}) const;
 
   // Adds the gradients of W and b, and sets dx = dy W. If pre_gelu is given, dx is multiplied by
-  // gelu'(pre_gelu), and dx_absmax [1] is then set to max |dx|. dx may be x if Split is local.
+  // gelu'(pre_gelu), and in fp8 dx_absmax [1] is then set to max |dx|. dx may be x if Split is
+  // local.
   // Collectives run beside matmuls that do not need their results (docs/parallelism.md).
   //   meanwhile: work before the matmuls, beside the all-gather of dy. It may write x, except if
   //              the tokens of x are gathered (Split::outputs).
@@ -80,11 +81,12 @@ class Linear {
   int unit() const { return weight_.unit; }
 
  private:
+  // Multiplies in chunks, and sums each over tensor ranks.
+  void multiply_and_sum(const StepContext& step, const ParamStore::Use& use, Tensor y,
+                        const LinearInput& x, ConstTensor residual) const;
   // These multiply matrices of this rank only.
   void multiply(const StepContext& step, const ParamStore::Use& use, Tensor y, const LinearInput& x,
                 bool with_bias, const LinearEpilogue& epilogue) const;
-  void multiply_and_sum(const StepContext& step, const ParamStore::Use& use, Tensor y,
-                        const LinearInput& x, ConstTensor residual) const;
   // dy as both products of backward read it. In fp8 it is quantized in both orientations.
   struct OutputGradient {
     LinearInput whole;

@@ -2,9 +2,9 @@
 // the tokens on each rank, [n, C] with n = N/t rounded up; matmuls have all tokens, [N, C]. With
 // one tensor rank both are the same, and nothing is done.
 //
-// Gathers and sums of a sequence are split in k chunks (StepContext::chunks), each with a
-// collective of its own. Chunk i is rows [i N/k, (i + 1) N/k) of all tokens. Each rank's slice has
-// 1/t of each chunk: its rows [i n/k, (i + 1) n/k).
+// Gathers and sums of the tokens of a micro-batch are split in k chunks (StepContext::chunks), each
+// with a collective of its own. Chunk i is rows [i N/k, (i + 1) N/k) of all tokens. Each rank's
+// slice has 1/t of each chunk: its rows [i n/k, (i + 1) n/k).
 #pragma once
 
 #include <utility>
@@ -39,8 +39,8 @@ View chunk_of(const StepContext& step, View t, std::int64_t i) {
 }
 
 // The results are in scratch. With one rank they are x itself.
-//   gather    x [n, ...] of each rank, in rank order: [t n, ...]
-//   largest   the maximum of x [1] fp32; x may be absent
+//   gather          x [n, ...] of each rank, in rank order: [t n, ...]
+//   start_largest   the maximum of x [1] fp32 over ranks; x may be absent
 ConstTensor gather(const StepContext& step, ConstTensor x);
 FromRanks start_largest(const StepContext& step, ConstTensor x);
 
@@ -67,7 +67,7 @@ class SequenceSum {
   bool has_one_rank() const { return partial_.data == out_.data; }
 
   // out [n, C] = this rank's rows of the sum, in fp32 and in rank order, (+ bias [C]) (+ residual
-  // [n, C]). With one rank it does nothing: the code that made the partial has added them.
+  // [n, C]). With one rank it does nothing: the code that wrote partial() has added them.
   //   absmax [1], if given: set to max |out|
   FromRanks start(ConstTensor bias = {}, ConstTensor residual = {}, Tensor absmax = {}) const;
   // The same for the rows of chunk i. The chunks of one sum end in order.

@@ -8,12 +8,14 @@ optimizer step, in the order in which model/transformer.cpp and dist/param_store
 call follows from its bytes and ranks. An Engine holds what an implementation may change.
 
 All results are predictions. No run has used several GPUs yet, so nothing here was measured. Compute may be off by 8 %
-and communication by 30 %. Three inputs are the least certain:
+and communication by 30 %. Further uncertainties:
 
   - Network.proxy, the time of NCCL's proxy for each peer of an all-to-all across hosts. It decides the reductions of
     1,024 ranks.
   - Waits for free multiprocessors, which the model leaves out. A kernel of a reduction that starts beside a matmul
     waits until blocks of the matmul end. With these waits a run may take up to twice the time.
+  - Copy engines, which are assumed to move all that stays inside an NVLink domain.
+  - Partly empty waves of smaller matmuls, which the model leaves out and `lockstep plan` has.
   - One queue for gathers and reductions (Engine.launch_order): they share the NIC, but their latencies may overlap.
 
 Sources are files of this repository (published/ is in tests/bench), data sheets and NCCL. A change of Gpu or Network
@@ -109,7 +111,7 @@ class Engine:
     reduces_block_later: bool = False      # tensor calls of the next block do not wait for a reduction
     reduces_each_micro_batch: bool = True  # sharding = "full" (dist/param_store.cpp); else only the last one
     sets_gradients: bool = False           # the first matmul of a sum sets it; else gradients begin at zero
-    gathers_embedding_early: bool = False  # in the backward before, ahead of its reduction; today in the next forward
+    gathers_embedding_early: bool = False  # in the backward before, ahead of its reduction; else in the next forward
     gathers_beside_optimizer: bool = False  # the first gathers of a step begin while other units are updated
     tensor_beside: bool = False            # tensor calls of backward run beside products (model/linear.cpp)
     tensor_copies: bool = False            # copy engines make them (dist/nccl_world.cpp)
@@ -119,12 +121,12 @@ class Engine:
     optimizer_bytes: int = 38              # an element: AdamW 30, norm of gradients 4, setting them to 0 4
 
 
-# today: commit b2ef912. chunks: few large chunks that overlap, and the embedding is gathered early.
+# b2ef912: that commit. chunks: few large chunks that overlap, and the embedding is gathered early.
 # now: all that the engine does. bf16: the same with layout.reduce = "bf16".
 CHUNKS = Engine(ring_share=4, stages_overlap=True, gathers_embedding_early=True)
 NOW = dataclasses.replace(CHUNKS, reduces_block_later=True, sets_gradients=True, gathers_beside_optimizer=True,
                           tensor_beside=True, tensor_copies=True, tensor_chunks=2)
-ENGINES = {"today": Engine(), "chunks": CHUNKS, "now": NOW, "bf16": dataclasses.replace(NOW, rounds_sums=True)}
+ENGINES = {"b2ef912": Engine(), "chunks": CHUNKS, "now": NOW, "bf16": dataclasses.replace(NOW, rounds_sums=True)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -459,7 +461,7 @@ def table(engine):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=ENGINES, default="today", help="implementation (default: today)")
+    parser.add_argument("--engine", choices=ENGINES, default="now", help="implementation (default: now)")
     for name, texts in table(ENGINES[parser.parse_args().engine]):
         print(f"{name:22}" + "".join(f"{text:>24}" for text in texts))
 

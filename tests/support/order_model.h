@@ -6,8 +6,8 @@
 //   - it is the next entry of its stream, and the call before it in its group has ended there;
 //   - its slots (multiprocessor blocks) are free;
 //   - with launch order (NCCL_LAUNCH_ORDER_IMPLICIT=1), the collective enqueued before it on the
-//     rank, in any group, has begun. Calls of copy engines wait for this order but do not extend
-//     it: the next call waits for the kernel before them.
+//     rank, in any group, has begun. A call of copy engines waits in this order too, but later
+//     calls do not wait for it: they wait for the last call by kernels.
 // It holds its slots until it ends, `seconds` after the last rank of its group has begun it.
 // Compute holds none, because it always ends.
 #pragma once
@@ -30,7 +30,7 @@ struct OrderEntry {
   double seconds = 0;              // collective, compute
   int slots = 1;                   // collective
   bool uses_copy_engines = false;  // collective: it holds no slots
-  std::int64_t event = 0;          // record, wait: of the rank; without a record it is done
+  std::int64_t event = 0;          // record, wait: number; a wait without a record ends at once
 };
 
 struct OrderProgram {
