@@ -97,6 +97,7 @@ class Layout:
     tokens: int = 8192               # of a micro-batch, which is one sequence
     recomputes_blocks: bool = False  # recompute = "block"; else "cheap": norms and SwiGLU
     whole_gradients: bool = False    # sharding = "weights": gradients are reduced in the last micro-batch only
+    whole_weights: bool = False      # sharding = "gradients": weights are gathered once a step, which has one micro-batch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -392,7 +393,8 @@ class Walk:
         self.run("ends")
         reduction = self.reduce(L, costs.end, last)
         for layer in reversed(range(L)):
-            gather = self.gather(layer - 1, costs.layer) if 0 < layer < L - 1 else Call()
+            is_gathered = 0 < layer < L - 1 and not costs.layout.whole_weights
+            gather = self.gather(layer - 1, costs.layer) if is_gathered else Call()
             self.wait("reductions", self.gathered[layer])
             if costs.reduces_each and layer + 2 < L:  # two buffers for gradients
                 self.wait("reductions", self.reduced[layer + 2])
@@ -434,6 +436,7 @@ RUNS = (
         "0.60-0.65k, 500 W"),
     Run("70B/512 TP2xFSDP256", LLAMA_70B, Layout(shard=256, tensor=2, micro_batches=2), "1.05k", "0.96k FSDP2, 1.12k NeMo"),
     Run("70B/512 FSDP block", LLAMA_70B, Layout(shard=512, micro_batches=1, recomputes_blocks=True), "-", "0.96k FSDP2"),
+    Run("8B/1024 HSDP 16x64", LLAMA_8B, Layout(shard=64, replicate=16, whole_weights=True), "10.3k", "-"),
 )
 
 

@@ -394,7 +394,8 @@ def check_cost_model():
                (*large, "layout.tensor=8", "layout.shard=64"),
                (*large, "layout.tensor=8", "layout.shard=64", "layout.sharding=weights"),
                (*large, "layout.shard=256"),  # with tensor=2
-               (*large, "layout.tensor=1", "layout.shard=512", "train.recompute=block"))
+               (*large, "layout.tensor=1", "layout.shard=512", "train.recompute=block"),
+               ("llama3_8b_1024", "train.recompute=cheap"))
     for run_of, (model, *settings) in zip(cluster_cost.RUNS, layouts, strict=True):
         ranks = run_of.layout.shard * run_of.layout.replicate * run_of.layout.tensor
         found = plan(CONFIGS / f"{model}.toml", "--cluster", DGX, "--nodes", ranks // 8, "--check", "--set",
