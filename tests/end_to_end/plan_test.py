@@ -602,11 +602,11 @@ def main():
             check_misfits()
         if not sys.argv[2:]:
             check_page()
+            check_chunks()
         check_hosts(folder)
         check_models()
         check_intervals()
         check_kept()
-        check_chunks()
         check_cost_model()
         check_what_if()
         check_other_ranks(folder)
