@@ -13,7 +13,7 @@ namespace {
 
 // Rows of `ranks`, one per domain, which together are `ranks` in order: a reduction finds the piece
 // of a rank by its place.
-TwoLevels levels_of(const Topology* topology, const std::vector<int>& ranks) {
+TwoLevels levels_of(const DomainMap* topology, const std::vector<int>& ranks) {
   if (topology == nullptr) return {{ranks}};
   auto levels = two_levels(*topology, ranks);
   std::vector<int> all;
@@ -34,7 +34,7 @@ struct LevelGroups {
 // Connects the groups of a rank.
 struct Connector {
   World& world;
-  const Topology* topology;
+  const DomainMap* topology;
 
   std::unique_ptr<Communicator> connect(Group group, const std::string& name,
                                         const std::vector<int>& ranks) const {
@@ -147,7 +147,7 @@ bool runs_beside(Group group, Device device) {
   return group != Group::all && group != Group::other;
 }
 
-Comms make_comms(World& world, const Mesh& mesh, const Topology* topology, Reduce reduce) {
+Comms make_comms(World& world, const Mesh& mesh, const DomainMap* topology, Reduce reduce) {
   LOCKSTEP_CHECK(mesh.world() == world.size(), "a mesh of ", mesh.world(), " ranks, but there are ",
                  world.size());
   const int rank = world.rank();

@@ -186,7 +186,7 @@ bool runs_beside(Group group, Device device);
 
 // `topology` describes the ranks as the mesh numbers them; without it all ranks are in one domain.
 // `world` outlives the result.
-Comms make_comms(World& world, const Mesh& mesh, const Topology* topology = nullptr,
+Comms make_comms(World& world, const Mesh& mesh, const DomainMap* topology = nullptr,
                  Reduce reduce = Reduce::fp32);
 // Makes the groups of a single rank.
 Comms make_comms();

@@ -200,7 +200,7 @@ Communicator& group_of(const Comms& comms, Group group) {
   LOCKSTEP_FAIL("group ", static_cast<int>(group));
 }
 
-GroupPlace place_of(const Comms& comms, Group group, const Topology* topology) {
+GroupPlace place_of(const Comms& comms, Group group, const DomainMap* topology) {
   const auto& ranks = group_of(comms, group).ranks();
   return {.ranks = static_cast<int>(ranks.size()),
           .domains = topology == nullptr ? 1 : number_of_domains(*topology, ranks)};

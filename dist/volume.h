@@ -41,7 +41,7 @@ struct GroupPlace {
   int ranks = 1, domains = 1;
   int inside() const { return (ranks + domains - 1) / domains; }  // maximum in one domain
 };
-GroupPlace place_of(const Comms& comms, Group group, const Topology* topology);
+GroupPlace place_of(const Comms& comms, Group group, const DomainMap* topology);
 
 struct VolumeTerm {
   const char* name;  // name in docs/parallelism.md

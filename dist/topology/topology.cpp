@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "core/affinity.h"
@@ -80,15 +79,13 @@ std::vector<Domain> find_domains(const std::vector<RankPlace>& places) {
 }
 
 // `domains` have any order; the ranks of each are ascending.
-Topology with_domains(std::vector<RankPlace> places, std::vector<Domain> domains) {
-  std::sort(domains.begin(), domains.end(),
-            [](const Domain& a, const Domain& b) { return a.ranks.front() < b.ranks.front(); });
-  Topology topology{std::move(places), std::move(domains), {}};
-  topology.domain_of.resize(topology.places.size());
-  for (std::size_t i = 0; i < topology.domains.size(); ++i)
-    for (const int rank : topology.domains[i].ranks)
-      topology.domain_of[at(rank)] = static_cast<int>(i);
-  return topology;
+DomainMap map_of(std::vector<Domain> domains, std::size_t ranks, bool has_gpus) {
+  std::ranges::sort(domains, {}, [](const Domain& domain) { return domain.ranks.front(); });
+  DomainMap map{std::move(domains), std::vector<int>(ranks), has_gpus};
+  for (std::size_t i = 0; i < map.domains.size(); ++i)
+    for (const int rank : map.domains[i].ranks)
+      map.domain_of[at(rank)] = static_cast<int>(i);
+  return map;
 }
 
 // Shortens a UUID with many digits: "8f00.../32766".
@@ -172,29 +169,31 @@ Topology topology_of(std::vector<RankPlace> places, SharedGpus shared) {
     domain.links_unknown = first.gpu >= 0 && first.fabric_clique.empty() && !first.nvlink_peers &&
                            domain.ranks.size() < ranks_on.at(first.machine);
   }
-  return with_domains(std::move(places), std::move(domains));
+  const bool has_gpus = places.front().gpu >= 0;
+  return {map_of(std::move(domains), places.size(), has_gpus), std::move(places)};
 }
 
-Topology renumbered(const Topology& topology, const std::vector<int>& order) {
-  std::vector<int> ranks(topology.places.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  auto sorted = order;
-  std::ranges::sort(sorted);
-  LOCKSTEP_CHECK(sorted == ranks, "expected each of ", ranks.size(), " ranks once, got ",
-                 order.size(), " other values");
-  std::vector<RankPlace> places;
-  std::vector<int> number(order.size());  // new number of each rank of `topology`
-  for (const int rank : order) {
-    number[at(rank)] = static_cast<int>(places.size());
-    places.push_back(topology.places[at(rank)]);
-  }
-  auto domains = topology.domains;
+DomainMap renumbered_domains(const DomainMap& map, const std::vector<int>& order) {
+  std::vector<int> number(map.domain_of.size(), -1);  // new number of each rank
+  int next = 0;
+  for (const int rank : order)
+    if (0 <= rank && at(rank) < number.size() && number[at(rank)] < 0) number[at(rank)] = next++;
+  LOCKSTEP_CHECK(at(next) == number.size() && order.size() == number.size(), "expected each of ",
+                 number.size(), " ranks once, got ", order.size(), " other values");
+  auto domains = map.domains;
   for (auto& domain : domains) {
     for (int& rank : domain.ranks)
       rank = number[at(rank)];
-    std::sort(domain.ranks.begin(), domain.ranks.end());
+    std::ranges::sort(domain.ranks);
   }
-  return with_domains(std::move(places), std::move(domains));
+  return map_of(std::move(domains), order.size(), map.has_gpus);
+}
+
+Topology renumbered(const Topology& topology, const std::vector<int>& order) {
+  Topology result{renumbered_domains(topology, order), {}};
+  for (const int rank : order)
+    result.places.push_back(topology.places[at(rank)]);
+  return result;
 }
 
 std::vector<std::vector<int>> machines(const Topology& topology) {
@@ -208,17 +207,19 @@ std::vector<std::vector<int>> machines(const Topology& topology) {
   return all;
 }
 
-int smallest_domain(const Topology& topology) {
-  return static_cast<int>(std::ranges::min(topology.domains, {}, [](const Domain& domain) {
-                            return domain.ranks.size();
-                          }).ranks.size());
+int smallest_domain(const DomainMap& map) {
+  const auto size = [](const Domain& domain) { return domain.ranks.size(); };
+  return static_cast<int>(std::ranges::min(map.domains, {}, size).ranks.size());
 }
 
-int number_of_domains(const Topology& topology, const std::vector<int>& ranks) {
-  std::set<int> domains;
-  for (const int rank : ranks)
-    domains.insert(topology.domain_of[at(rank)]);
-  return static_cast<int>(domains.size());
+int number_of_domains(const DomainMap& map, const std::vector<int>& ranks) {
+  std::vector<char> seen;
+  for (const int rank : ranks) {
+    const auto domain = at(map.domain_of[at(rank)]);
+    if (domain >= seen.size()) seen.resize(domain + 1);
+    seen[domain] = 1;
+  }
+  return static_cast<int>(std::ranges::count(seen, 1));
 }
 
 std::vector<int> host_ranks(const Topology& topology, int rank) {
@@ -249,10 +250,10 @@ std::string in_words(const Topology& topology) {
     ++sizes[domain.ranks.size()];
     unknown += domain.links_unknown ? 1 : 0;
   }
-  const bool on_gpus = topology.places.front().gpu >= 0;
   auto text = str(topology.places.size(), topology.places.size() == 1 ? " rank on " : " ranks on ",
                   hosts, hosts == 1 ? " host" : " hosts");
-  const char* separator = on_gpus ? "; NVLink domains: " : "; no GPUs, so each host is a domain: ";
+  const char* separator =
+      topology.has_gpus ? "; NVLink domains: " : "; no GPUs, so each host is a domain: ";
   for (const auto& [size, count] : sizes) {
     text += str(separator, count, " x ", size, size == 1 ? " rank" : " ranks");
     separator = ", ";

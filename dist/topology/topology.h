@@ -38,10 +38,13 @@ struct Domain {
   bool links_unknown = false;
 };
 
-struct Topology {
+struct DomainMap {
+  std::vector<Domain> domains;  // sorted by their first ranks
+  std::vector<int> domain_of;   // index into domains, of each rank
+  bool has_gpus = false;        // else ranks are on CPU cores, and a domain is a host
+};
+struct Topology : DomainMap {
   std::vector<RankPlace> places;  // of each rank
-  std::vector<Domain> domains;    // sorted by their first ranks
-  std::vector<int> domain_of;     // index into domains, of each rank
 };
 
 // Whether several ranks may share one GPU. It is usually a mistake, but lets one GPU test many
@@ -56,6 +59,7 @@ Topology topology_of(std::vector<RankPlace> places, SharedGpus shared = SharedGp
 // Returns the topology with renumbered ranks: rank r of the result is rank order[r] of `topology`.
 // `order` has each rank once.
 Topology renumbered(const Topology& topology, const std::vector<int>& order);
+DomainMap renumbered_domains(const DomainMap& map, const std::vector<int>& order);
 
 // Ranks of each host, ascending; hosts are sorted by their first ranks.
 std::vector<std::vector<int>> machines(const Topology& topology);
@@ -65,9 +69,9 @@ std::vector<int> host_ranks(const Topology& topology, int rank);
 // Host names of the ranks: "host n1", "hosts n1, n2".
 std::string hosts_in_words(const Topology& topology, const std::vector<int>& ranks);
 
-int smallest_domain(const Topology& topology);  // its number of ranks
+int smallest_domain(const DomainMap& map);  // its number of ranks
 // Number of domains that hold `ranks`.
-int number_of_domains(const Topology& topology, const std::vector<int>& ranks);
+int number_of_domains(const DomainMap& map, const std::vector<int>& ranks);
 
 // Log line: "16 ranks on 2 hosts; NVLink domains: 2 x 8 ranks", with a note on unknown links.
 std::string in_words(const Topology& topology);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "core/affinity.h"
@@ -96,10 +97,9 @@ class Cutter {
   std::vector<Seats> rest_;    // domains that no group was cut from
 };
 
-std::string in_words(const Topology& topology, const Domain& domain) {
+std::string in_words(const Domain& domain, bool has_gpus) {
   const auto count = domain.ranks.size();
-  const bool on_gpus = place_of(topology, domain.ranks.front()).gpu >= 0;
-  return str(domain.name, " has ", count, on_gpus ? " GPU" : " rank", count == 1 ? " (" : "s (",
+  return str(domain.name, " has ", count, has_gpus ? " GPU" : " rank", count == 1 ? " (" : "s (",
              count == 1 ? "rank " : "ranks ", cpu_list(domain.ranks),
              domain.links_unknown ? "; it sees no other GPU)" : ")");
 }
@@ -112,57 +112,80 @@ std::string divisors(std::size_t n) {
   return text;
 }
 
-[[noreturn]] void refuse(const Topology& topology, std::size_t tensor) {
+[[noreturn]] void refuse(const DomainMap& map, std::size_t tensor) {
   constexpr std::size_t kNamed = 4;
   std::vector<std::string> named;
   std::size_t common = 0, unfit = 0;
-  for (const auto& domain : topology.domains) {
+  for (const auto& domain : map.domains) {
     common = std::gcd(common, domain.ranks.size());
     if (domain.ranks.size() % tensor == 0 || unfit++ >= kNamed) continue;
-    named.push_back(in_words(topology, domain));
+    named.push_back(in_words(domain, map.has_gpus));
   }
   std::string text;
   for (const auto& domain : named)
     text += (text.empty() ? "" : ", ") + domain;
   if (unfit > kNamed) text += str(", and ", unfit - kNamed, " more domains");
   throw ConfigError(str("layout.tensor = ", tensor, " does not fit into the ",
-                        topology.places.front().gpu >= 0 ? "NVLink domains: " : "hosts: ", text,
-                        "; use ", divisors(common), ", or --allow-tensor-across-nodes"));
+                        map.has_gpus ? "NVLink domains: " : "hosts: ", text, "; use ",
+                        divisors(common), ", or --allow-tensor-across-nodes"));
 }
 
-}  // namespace
-
-std::vector<int> placement(const Mesh& mesh, const Topology& topology, TensorAcross across) {
-  if (mesh.world() != static_cast<int>(topology.places.size())) {
+// seats: ranks of each domain in the order in which they take places
+std::vector<int> place(const Mesh& mesh, const DomainMap& map, const std::vector<Ranks>& seats,
+                       TensorAcross across) {
+  if (mesh.world() != static_cast<int>(map.domain_of.size())) {
     std::string sizes;
     for (int i = 0; i < kAxes; ++i)
       sizes += str(i == 0 ? "" : " x ", name(static_cast<Axis>(i)), " ",
                    mesh.size(static_cast<Axis>(i)));
     throw ConfigError(str("the layout ", sizes, " needs ", mesh.world(), " ranks, but ",
-                          topology.places.size(), " were launched"));
+                          map.domain_of.size(), " were launched"));
   }
   const auto tensor = static_cast<std::size_t>(mesh.size(Axis::tensor));
-  // The rank on each seat, domain by domain, and the seats of the domains of each size.
-  const bool as_launched = rails_agree(topology);
-  Ranks seats;
-  std::map<std::size_t, std::vector<Seats>> by_size;
-  for (const auto& domain : topology.domains) {
-    const auto ranks = seated(topology, domain, as_launched);
-    auto& its = by_size[ranks.size()].emplace_back(ranks.size());
-    std::iota(its.begin(), its.end(), static_cast<int>(seats.size()));
-    append(seats, ranks, 0, ranks.size());
+  const auto shard = static_cast<std::size_t>(mesh.size(Axis::shard));
+  Ranks by_seat;
+  std::set<std::size_t> sizes;
+  for (const auto& ranks : seats) {
+    append(by_seat, ranks, 0, ranks.size());
+    sizes.insert(ranks.size());
   }
-  const bool fits = std::all_of(by_size.begin(), by_size.end(),
-                                [&](const auto& alike) { return alike.first % tensor == 0; });
-  if (!fits && across == TensorAcross::refused) refuse(topology, tensor);
-  if (!fits) return seats;
-  Cutter cutter(static_cast<std::size_t>(mesh.size(Axis::shard)), tensor);
-  for (const auto& [size, domains] : by_size)
+  const bool fits = std::ranges::all_of(sizes, [&](auto size) { return size % tensor == 0; });
+  if (!fits && across == TensorAcross::refused) refuse(map, tensor);
+  // Groups that divide a domain, or whole domains that divide a group, take seats in order.
+  const auto group = shard * tensor, size = *sizes.begin();
+  if (!fits || (sizes.size() == 1 && (size % group == 0 || group % size == 0))) return by_seat;
+  std::map<std::size_t, std::vector<Seats>> by_size;
+  int seat = 0;
+  for (const auto& ranks : seats) {
+    auto& its = by_size[ranks.size()].emplace_back(ranks.size());
+    std::iota(its.begin(), its.end(), seat);
+    seat += static_cast<int>(ranks.size());
+  }
+  Cutter cutter(shard, tensor);
+  for (const auto& [of, domains] : by_size)
     cutter.cut_alike(domains);
   auto order = std::move(cutter).order();
-  for (int& place : order)
-    place = seats[static_cast<std::size_t>(place)];
+  for (int& at : order)
+    at = by_seat[static_cast<std::size_t>(at)];
   return order;
+}
+
+}  // namespace
+
+std::vector<int> placement(const Mesh& mesh, const Topology& topology, TensorAcross across) {
+  const bool as_launched = rails_agree(topology);
+  std::vector<Ranks> seats;
+  for (const auto& domain : topology.domains)
+    seats.push_back(seated(topology, domain, as_launched));
+  return place(mesh, topology, seats, across);
+}
+
+std::vector<int> placement_as_launched(const Mesh& mesh, const DomainMap& map,
+                                       TensorAcross across) {
+  std::vector<Ranks> seats;
+  for (const auto& domain : map.domains)
+    seats.push_back(domain.ranks);
+  return place(mesh, map, seats, across);
 }
 
 std::vector<int> TwoLevels::inside(int rank) const {
@@ -181,14 +204,18 @@ std::vector<int> TwoLevels::across(int rank) const {
   return column;
 }
 
-TwoLevels two_levels(const Topology& topology, std::span<const int> group) {
-  std::map<int, std::size_t> row_of;
+TwoLevels two_levels(const DomainMap& map, std::span<const int> group) {
+  std::vector<int> row_of;  // of each domain
   TwoLevels levels;
   for (const int rank : group) {
-    const auto domain = topology.domain_of[static_cast<std::size_t>(rank)];
-    const auto [row, is_new] = row_of.emplace(domain, levels.domains.size());
-    if (is_new) levels.domains.emplace_back();
-    levels.domains[row->second].push_back(rank);
+    const auto domain = static_cast<std::size_t>(map.domain_of[static_cast<std::size_t>(rank)]);
+    if (domain >= row_of.size()) row_of.resize(domain + 1, -1);
+    int& row = row_of[domain];
+    if (row < 0) {
+      row = static_cast<int>(levels.domains.size());
+      levels.domains.emplace_back();
+    }
+    levels.domains[static_cast<std::size_t>(row)].push_back(rank);
   }
   const auto even = [&](const Ranks& row) { return row.size() == levels.domains.front().size(); };
   if (std::all_of(levels.domains.begin(), levels.domains.end(), even)) return levels;

@@ -26,6 +26,8 @@ enum class TensorAcross : unsigned char { refused, allowed };
 // domains and the sizes that fit.
 std::vector<int> placement(const Mesh& mesh, const Topology& topology,
                            TensorAcross across = TensorAcross::refused);
+// The same if the ranks of each domain take places in the launched order.
+std::vector<int> placement_as_launched(const Mesh& mesh, const DomainMap& map, TensorAcross across);
 
 // Ranks of a group (the peers along an axis, or along all data axes) as a table [domain][place]
 // with rows of equal length. Rows and their ranks follow the order of the group. If domains hold
@@ -39,7 +41,7 @@ struct TwoLevels {
   std::vector<int> across(int rank) const;  // column of the rank: its place in each domain
 };
 
-// `topology` and `group` have the numbers of the mesh, those after renumbered(topology, order).
-TwoLevels two_levels(const Topology& topology, std::span<const int> group);
+// `map` and `group` have the numbers of the mesh, those after renumbered(topology, order).
+TwoLevels two_levels(const DomainMap& map, std::span<const int> group);
 
 }  // namespace lockstep

@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-// The topology of `ranks` ranks as launched. Throws ConfigError if the cluster has fewer.
-Topology launched_on(const Cluster& cluster, int ranks);
+// The domains of `ranks` ranks as launched. Throws ConfigError if the cluster has fewer.
+DomainMap launched_on(const Cluster& cluster, int ranks);
 
-// The topology with ranks renumbered for the mesh. Throws ConfigError if tensor-parallel groups do
+// The domains with ranks renumbered for the mesh. Throws ConfigError if tensor-parallel groups do
 // not fit in the NVLink domains.
-Topology placed_in(const Mesh& mesh, const Topology& launched,
-                   TensorAcross across = TensorAcross::refused);
+DomainMap placed_in(const Mesh& mesh, const DomainMap& launched,
+                    TensorAcross across = TensorAcross::refused);
 
 }  // namespace lockstep

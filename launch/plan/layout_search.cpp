@@ -77,7 +77,7 @@ struct Axes {
   std::int64_t tensor = 1, shard = 1;
 };
 
-std::vector<Axes> axes_of(const Config& c, const Topology& launched) {
+std::vector<Axes> axes_of(const Config& c, const DomainMap& launched) {
   const auto& m = c.model;
   std::set<std::int64_t> domains;  // sizes of the NVLink domains
   for (const Domain& domain : launched.domains)
@@ -263,26 +263,25 @@ class Search {
     return Loader::micro_steps_of(sequences, micro_batch, data_ranks(c.layout)) == 1;
   }
 
-  double seconds_of(const Config& c, const Topology& topology) const {
+  double seconds_of(const Config& c, const DomainMap& domains) const {
     return of_all_layers(c, [&](const Config& few) {
-      const auto program =
-          record_step(training_config(few), device_, threads_of(few), 0, &topology);
+      const auto program = record_step(training_config(few), device_, threads_of(few), 0, &domains);
       return step_time_on(cluster_, program).total();
     });
   }
 
   void price(const Axes& axes) {
     Config c = with(axes);
-    const auto topology = placed_in(training_config(c).mesh, launched_);
+    const auto domains = placed_in(training_config(c).mesh, launched_);
     for (const auto sharding :
          {Sharding::full, Sharding::weights, Sharding::gradients, Sharding::optimizer}) {
       c.layout.sharding = sharding;
-      price(c, topology);
+      price(c, domains);
       if (axes.shard == 1) return;  // sharding makes no difference
     }
   }
 
-  void price(const Config& layout, const Topology& topology) {
+  void price(const Config& layout, const DomainMap& domains) {
     bool has_any = false;
     for (const auto micro_batch : micro_batches(base_, layout.layout.tensor)) {
       // With one micro-batch, whole gradients only take more memory than with `full`.
@@ -296,8 +295,8 @@ class Search {
       if (all.empty()) return;
       has_any = true;
       for (const auto& c : all) {
-        Priced priced{c, seconds_of(c, topology)};
-        if (may_keep(c)) priced = with_kept(priced, topology);
+        Priced priced{c, seconds_of(c, domains)};
+        if (may_keep(c)) priced = with_kept(priced, domains);
         const std::lock_guard lock(mutex_);
         priced_.push_back(std::move(priced));
       }
@@ -356,7 +355,7 @@ class Search {
 
   // Keeps as many blocks gathered as fit, if that is faster. If all weights fit, it changes
   // nothing: another sharding has them whole.
-  Priced with_kept(const Priced& none, const Topology& topology) const {
+  Priced with_kept(const Priced& none, const DomainMap& domains) const {
     const Config& c = none.config;
     Config whole = c;
     whole.layout.sharding =
@@ -364,15 +363,15 @@ class Search {
     if (device_bytes(whole) <= device_room()) return none;
     const auto blocks = most_kept(c);
     if (blocks == 0) return none;
-    const double seconds = seconds_keeping(none, blocks, topology);
+    const double seconds = seconds_keeping(none, blocks, domains);
     return seconds < none.seconds ? Priced{keeping(c, blocks), seconds} : none;
   }
 
   // Interpolates, because each kept block saves the same time.
-  double seconds_keeping(const Priced& none, std::int64_t blocks, const Topology& topology) const {
+  double seconds_keeping(const Priced& none, std::int64_t blocks, const DomainMap& domains) const {
     const auto layers = none.config.model.layers;
-    if (layers <= kMore + 1) return seconds_of(keeping(none.config, blocks), topology);
-    const double with_all = seconds_of(keeping(none.config, layers), topology);
+    if (layers <= kMore + 1) return seconds_of(keeping(none.config, blocks), domains);
+    const double with_all = seconds_of(keeping(none.config, layers), domains);
     const double share = static_cast<double>(blocks) / static_cast<double>(layers);
     return none.seconds + (with_all - none.seconds) * share;
   }
@@ -516,7 +515,7 @@ class Search {
   const Cluster& cluster_;
   Device device_;
   MemoryRoom room_;
-  Topology launched_;
+  DomainMap launched_;
   std::mutex mutex_;
   std::vector<Priced> priced_;
   std::vector<Config> too_large_;

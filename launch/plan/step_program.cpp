@@ -8,7 +8,7 @@
 namespace lockstep {
 
 StepProgram record_step(const TrainingConfig& config, Device device, int threads, int rank,
-                        const Topology* topology) {
+                        const DomainMap* topology) {
   StepProgram program;
   program.log = std::make_unique<OpLog>();
   Stream compute(device, "compute", Stream::Mode::measuring, threads);

@@ -38,6 +38,6 @@ struct StepProgram {
 // `threads` CPU threads. `topology` is passed to make_comms. Throws ConfigError for an impossible
 // layout.
 StepProgram record_step(const TrainingConfig& config, Device device, int threads, int rank = 0,
-                        const Topology* topology = nullptr);
+                        const DomainMap* topology = nullptr);
 
 }  // namespace lockstep

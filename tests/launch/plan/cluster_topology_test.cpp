@@ -36,7 +36,7 @@ TEST(ClusterTopology, a_domain_does_not_extend_beyond_its_host) {
   expect_refusal<ConfigError>("launch/cluster_topology", "a domain of one",
                               {"layout.tensor = 2", "NVLink domain 1", "1 GPU"},
                               [&] { placed_in(pairs, launched); });
-  EXPECT_EQ(placed_in(pairs, launched, TensorAcross::allowed).places.size(), 6u);
+  EXPECT_EQ(placed_in(pairs, launched, TensorAcross::allowed).domain_of.size(), 6u);
   Cluster two = processors(3);
   two.nodes = 2;
   EXPECT_EQ(launched_on(two, 6).domains[1].name, "node 1");
