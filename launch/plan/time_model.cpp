@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <utility>
 
 namespace lockstep {
 namespace {
 
-// Matmuls: prologue and epilogue of a tile, in steps of K, and the lost share of the idle
-// multiprocessors of the last wave (split-K recovers the rest).
-constexpr double kTileSteps = 196, kQuantised = 0.5, kLaunchSeconds = 3e-6;
+// Matmuls: the lost share of the idle multiprocessors of the last wave (split-K recovers the rest),
+// and a launch.
+constexpr double kQuantised = 0.5, kLaunchSeconds = 3e-6;
 struct Tile {
   double rows, columns, rate;
 };
@@ -22,7 +23,6 @@ struct Kernel {
   double share, half_sequence;
 };
 constexpr Kernel kForward{0.72, 969}, kBackward{0.637, 1439};
-constexpr double kHeadExponent = 0.0819;  // exponent of (head size / 128), below 128
 
 // Collectives: NCCL's tuner.
 constexpr double kCallSeconds = 8.4e-6, kHopSeconds = 3.4e-6, kTreeHopSeconds = 4e-6;
@@ -40,8 +40,8 @@ double element_bytes(Arithmetic arithmetic) {
 }
 
 // Steps of K of a tile, with prologue and epilogue, which are no faster in fp8.
-double steps_of(const MatmulCall& call) {
-  return call.K + kTileSteps * (element_bytes(call.arithmetic) == 1 ? kFp8Gain : 1);
+double steps_of(const MatmulCall& call, const EngineEfficiency& engine) {
+  return call.K + engine.tile_steps * (element_bytes(call.arithmetic) == 1 ? engine.fp8_gain : 1);
 }
 
 // The fastest tiling of a matmul.
@@ -49,14 +49,14 @@ struct Tiling {
   Tile tile;
   double waves = 0, work = std::numeric_limits<double>::infinity();  // FLOPs, idle ones included
 };
-Tiling tiling_of(const MatmulCall& call, double multiprocessors) {
+Tiling tiling_of(const MatmulCall& call, double multiprocessors, const EngineEfficiency& engine) {
   Tiling best{};
   for (const Tile& tile : kTiles) {
     double waves =
         std::ceil(call.M / tile.rows) * std::ceil(call.N / tile.columns) / multiprocessors;
     waves += kQuantised * (std::ceil(waves) - waves);
     const double work =
-        waves * multiprocessors * 2 * tile.rows * tile.columns * steps_of(call) / tile.rate;
+        waves * multiprocessors * 2 * tile.rows * tile.columns * steps_of(call, engine) / tile.rate;
     if (work < best.work) best = {tile, waves, work};
   }
   return best;
@@ -77,6 +77,13 @@ AttentionCall attention_of(const Op& op) {
 }
 
 }  // namespace
+
+double expected_maximum(double n) {
+  if (n < 2) return 0;
+  const double root = std::sqrt(2 * std::log(n));
+  return std::max(0.0,
+                  root - (std::log(std::log(n)) + std::log(4 * std::numbers::pi)) / (2 * root));
+}
 
 Collective collective_of(const Op& op) {
   for (std::size_t i = 0; i < kCollectives; ++i)
@@ -127,15 +134,15 @@ double TimeModel::seconds(const Op& op, int inside) const {
 double TimeModel::matmul_rate(Arithmetic arithmetic) const {
   const double reached = hardware_.sustained * engine_.products;
   if (arithmetic == Arithmetic::fp32) return hardware_.fp32_flops * reached;
-  const double gain = arithmetic == Arithmetic::fp8           ? kFp8Gain
-                      : arithmetic == Arithmetic::fp8_rowwise ? kRowwiseGain
+  const double gain = arithmetic == Arithmetic::fp8           ? engine_.fp8_gain
+                      : arithmetic == Arithmetic::fp8_rowwise ? engine_.rowwise_gain
                                                               : 1.0;
   return hardware_.bf16_flops * reached * gain;
 }
 
 double TimeModel::matmul_seconds(const MatmulCall& call) const {
   const double compute =
-      tiling_of(call, hardware_.multiprocessors).work / matmul_rate(call.arithmetic);
+      tiling_of(call, hardware_.multiprocessors, engine_).work / matmul_rate(call.arithmetic);
   const double traffic = call.bytes / hbm_bytes_per_second();
   return std::pow(std::pow(compute, 4) + std::pow(traffic, 4), 0.25) + kLaunchSeconds;
 }
@@ -149,7 +156,7 @@ double TimeModel::attention_rate(const AttentionCall& call) const {
   const double backward = is_own ? engine_.own_attention_backward : engine_.attention_backward;
   const double engine =
       rates[static_cast<std::size_t>(hardware_.architecture)] * (call.is_backward ? backward : 1);
-  const double heads = std::pow(std::min(1.0, call.head_size / 128), kHeadExponent);
+  const double heads = std::pow(std::min(1.0, call.head_size / 128), engine_.head_exponent);
   return peak * std::sqrt(hardware_.power) * engine * kernel.share * heads;
 }
 
@@ -193,7 +200,7 @@ double TimeModel::all_reduce_seconds(double bytes, int ranks, int inside,
   inside = std::clamp(inside, 1, ranks);
   const double nodes = static_cast<double>(ranks) / inside;
   const double tree = kCallSeconds + 2 * ((inside - 1) * kTreeHopSeconds +
-                                          std::log2(nodes) * engine_.node_hop_seconds);
+                                          std::log2(nodes) * engine_.node_level_seconds);
   const double calls = std::ceil(bytes / bucket_bytes);
   return calls * std::min(2 * r.latency_seconds, tree) +
          2 * bytes * (ranks - 1) / ranks / r.bytes_per_second;
@@ -258,7 +265,7 @@ Formula TimeModel::explain(const Op& op, int inside) const {
 
 Formula TimeModel::explain_matmul(const Op& op) const {
   const auto call = product_of(op);
-  const auto tiling = tiling_of(call, hardware_.multiprocessors);
+  const auto tiling = tiling_of(call, hardware_.multiprocessors, engine_);
   return {.text =
               "((waves * multiprocessors * 2 * tile_rows * tile_columns * (K + tile_steps) / "
               "tile_rate / flops_per_second) ** 4 + (bytes / memory_per_second) ** 4) ** 0.25 "
@@ -270,7 +277,7 @@ Formula TimeModel::explain_matmul(const Op& op) const {
                      {"multiprocessors", static_cast<double>(hardware_.multiprocessors)},
                      {"tile_rows", tiling.tile.rows},
                      {"tile_columns", tiling.tile.columns},
-                     {"tile_steps", steps_of(call) - call.K},
+                     {"tile_steps", steps_of(call, engine_) - call.K},
                      {"tile_rate", tiling.tile.rate},
                      {"flops_per_second", matmul_rate(call.arithmetic)},
                      {"bytes", call.bytes},

@@ -14,9 +14,13 @@
 namespace lockstep {
 
 // Constants that do not depend on the engine. "fitted": fitted to published throughputs.
-inline constexpr double kHbmShare = 0.85;     // share of the HBM peak of memory-bound kernels
-inline constexpr double kFp8Gain = 1.84;      // fp8 rate / bf16 rate under one power cap; fitted
-inline constexpr double kRowwiseGain = 1.07;  // the same with a scale per row; fitted
+inline constexpr double kHbmShare = 0.85;  // share of the HBM peak of memory-bound kernels
+
+// Standard deviation of the speed of GPUs of one kind, relative to its mean; fitted.
+inline constexpr double kSpeedSpread = 0.009;
+// Expected maximum of n standard normal numbers, by its asymptotic expansion (Cramer 1946, section
+// 28.6): r - (ln ln n + ln 4 pi) / 2 r with r = sqrt(2 ln n); 0 for n below 2.
+double expected_maximum(double n);
 
 // Efficiency of an engine's kernels and collectives. The defaults are those of this engine.
 struct EngineEfficiency {
@@ -30,10 +34,17 @@ struct EngineEfficiency {
   // The same for the engine's own kernels, which support document masks. They follow
   // FlashAttention-2, whose rate comes from the fit of torchtitan (docs/planning.md). Blackwell
   // is assumed to be no faster than Hopper. Backward has seven matmuls instead of five.
-  std::array<double, 3> own_attention{0.9, 0.492, 0.216};
+  std::array<double, 3> own_attention{0.9, 0.469, 0.206};
   double own_attention_backward = 5.0 / 7;
   double network = 0.9;             // share of the NIC payload that collectives reach
-  double node_hop_seconds = 14e-6;  // hop of a ring or tree between NVLink domains: NCCL's tuner
+  double node_hop_seconds = 14e-6;  // hop of a ring between NVLink domains: NCCL's tuner
+  // Level of a tree between NVLink domains, with the time to fill it (docs/planning.md).
+  double node_level_seconds = 40e-6;
+  // Constants of kernels, which do not depend on the engine; fitted.
+  double fp8_gain = 1.83;        // fp8 rate / bf16 rate under one power cap
+  double rowwise_gain = 1.06;    // the same with a scale per row
+  double tile_steps = 151;       // prologue and epilogue of a matmul's tile, in steps of K
+  double head_exponent = 0.077;  // attention's rate, of (head size / 128) below 128
 };
 
 // Arithmetic of a matmul. fp8_rowwise has a scale per row, as in torchao.

@@ -5,9 +5,13 @@
 //   layout: stated by the source, or searched for what it leaves open
 //   a row that states too little for a price: the reason
 //   then mean absolute errors, and Megatron's steps of 2022 on A100, to which nothing was fitted
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <iostream>
+#include <sstream>
 
 #include "tests/bench/published_rows.h"
 
@@ -73,11 +77,29 @@ void print_korthikanti() {
       const double published =
           recompute == PublishedRecompute::full ? one.full_seconds : one.selective_seconds;
       const auto price = price_run(one.model, one.layout, *find_hardware("NVIDIA A100"),
-                                   published_engine("selene"));
+                                   published_engine("megatron22"));
       std::printf("  %-10s %-9s %7.2f %7.2f %+5.1f %% ", one.name, name(recompute),
                   price.step_seconds, published, 100 * (price.step_seconds / published - 1));
       print_parts(price);
     }
+}
+
+PublishedConstants constants_of(const std::string& line) {
+  PublishedConstants constants;
+  std::istringstream words(line);
+  std::string name;
+  for (double value = 0; words >> name >> value;) {
+    const auto all = published_constants();
+    const auto found = std::ranges::find(all, name, &PublishedConstant::name);
+    if (found == all.end()) throw Error(str("'", name, "' is no constant"));
+    constants.*(found->value) = value;
+  }
+  return constants;
+}
+
+RunPrice price(const PublishedRow& row, const PublishedConstants& constants) {
+  return price_run(row.model, resolved_layout(row, constants), row.hardware(),
+                   published_engine(row.engine), constants);
 }
 
 void run(const char* csv) {
@@ -99,12 +121,31 @@ void run(const char* csv) {
   std::printf("mean absolute error of tokens/s, a GPU:\n");
   print_error("layout stated", results, [](const auto& row) { return row.is_stated; });
   print_error("elsewhere", results, [](const auto& row) { return !row.is_stated; });
-  print_error("elsewhere, dense", results,
-              [](const auto& row) { return !row.is_stated && !row.model.experts; });
   for (const auto& engine : published_engines())
     print_error(str(engine.name).c_str(), results,
                 [&](const auto& row) { return row.engine == engine.name; });
   print_korthikanti();
+}
+
+// For fit.py. A line of stdin has names and values of constants; the answer is a line with three
+// numbers for each row, by kind: predicted tokens/s (0: it has no price), published tokens/s, and
+// 1 if the layout is stated.
+void serve(const char* csv) {
+  const auto rows = read_published_rows(csv);
+  for (std::string line; std::getline(std::cin, line);) {
+    const PublishedConstants constants = constants_of(line);
+    const auto print_all = [&](const std::function<double(const PublishedRow&)>& number) {
+      for (const auto& row : rows)
+        std::printf("%.12g ", number(row));
+    };
+    print_all([&](const auto& row) {
+      return row.problem.empty() ? price(row, constants).tokens_per_second : 0;
+    });
+    print_all([](const auto& row) { return row.tokens_per_second; });
+    print_all([](const auto& row) { return row.is_stated ? 1 : 0; });
+    std::printf("\n");
+    std::fflush(stdout);
+  }
 }
 
 }  // namespace
@@ -112,7 +153,10 @@ void run(const char* csv) {
 
 int main(int argc, char** argv) {
   try {
-    lockstep::run(argc > 1 ? argv[1] : "tests/bench/published/throughput.csv");
+    const bool is_server = argc > 1 && std::string_view(argv[1]) == "--serve";
+    const int at = is_server ? 2 : 1;
+    const char* csv = argc > at ? argv[at] : "tests/bench/published/throughput.csv";
+    is_server ? lockstep::serve(csv) : lockstep::run(csv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

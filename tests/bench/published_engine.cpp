@@ -1,68 +1,140 @@
 #include "tests/bench/published_engine.h"
 
 #include <array>
+#include <cmath>
 
 namespace lockstep {
 namespace {
 
-// attention: of Ampere, Hopper, Blackwell. Each says what its numbers were fitted on, and which
-// defaults of the engine are its source's.
+using Execution = PublishedExecution;
+using Attention = PublishedAttention;
+
+// Read in each engine's sources (docs/planning.md).
 constexpr std::array kEngines{
-    // llm-foundry 0.2 to 0.3 (2023): torch 1.13 and 2.0, FSDP, Triton's attention, whose backward
-    // its tutorial shows at 0.55 of forward's rate (cuDNN: 0.885), fp32 reduction; 66 rows
+    // llm-foundry 0.2 to 0.3 and composer 0.15 (2023): FSDP of torch 1.13 and 2.0, Triton's
+    // attention, fp32 reduction. Two more cross entropies of each micro-batch are metrics. AdamW is
+    // a loop over parameters with six kernels and a wait each
     PublishedEngine{.name = "foundry",
-                    .numbers = {.products = 1.02,
-                                .memory_bound = 1.22,
-                                .attention = {0.711, 0.377, 0.377},
-                                .attention_backward = 0.62},
-                    .step_seconds = 0.0226,
-                    .reduced_bytes = 4},
-    // NeMo 24.03 to 24.07, Megatron core 0.8; 10 rows
+                    .execution = Execution::eager,
+                    .attention = Attention::triton,
+                    .logit_bytes = 24,
+                    .reduced_bytes = 4,
+                    .optimizer_kernels = 120},
+    // NeMo 24.03 to 24.07, Megatron core 0.8
     PublishedEngine{.name = "nemo24",
-                    .numbers = {.memory_bound = 1.12, .attention = {0.9, 0.614, 0.614}},
-                    .overlap = 0.453,
+                    .attention = Attention::cudnn8,
+                    .beside_forward = 4,
+                    .beside_backward = 6,
                     .gathers_fp8 = true},
-    // NeMo 25, Megatron-Bridge; 44 rows
-    PublishedEngine{.name = "nemo25",
-                    .numbers = {.memory_bound = 1.12, .attention = {0.9, 1.02, 1.02}},
-                    .overlap = 0.714,
-                    .step_seconds = 0.0402,
-                    .gathers_fp8 = true},
-    // torchtitan 2024-12 to 2025-06: torch.compile, FSDP2, flash attention 2, fp32 reduction; 21
+    // NeMo 25, Megatron-Bridge
     PublishedEngine{
-        .name = "torchtitan",
-        .numbers = {.products = 0.98, .memory_bound = 1.16, .attention = {0.9, 0.492, 0.492}},
-        .overlap = 0.424,
-        .context_imbalance = 0.539,
-        .reduced_bytes = 4},
-    // nanotron 0.5 (the ultra-scale playbook): flash attention 2, fp32 gradients; 10 rows
+        .name = "nemo25", .beside_forward = 4, .beside_backward = 6, .gathers_fp8 = true},
+    // torchtitan 2024-12 to 2025-06: torch.compile, FSDP2, flash attention 2, fp32 reduction
+    PublishedEngine{.name = "torchtitan",
+                    .execution = Execution::compiled,
+                    .attention = Attention::flash2,
+                    .tensor_backward = 4,
+                    .reduced_bytes = 4,
+                    .gradient_bytes = 4,
+                    .balances_context = false},
+    // nanotron 0.5 (the ultra-scale playbook): flash attention 2, fp32 gradients. With ZeRO-1 one
+    // all-reduce after backward, and copies of each parameter
     PublishedEngine{.name = "nanotron",
-                    .numbers = {.products = 0.965,
-                                .memory_bound = 1.81,
-                                .attention = {0.9, 0.6, 0.6},
-                                .network = 0.607},
-                    .overlap = 0.382,
-                    .data_overlap = 0.422,
-                    .gradient_bytes = 4},
-    // MaxText 2024-12; 4 rows
-    PublishedEngine{.name = "maxtext",
-                    .numbers = {.products = 1.05, .memory_bound = 1.11, .network = 0.888}},
-    // PaxML 2024-03; 5 rows
-    PublishedEngine{.name = "paxml",
-                    .numbers = {.products = 0.958, .memory_bound = 1.2, .network = 0.92},
-                    .step_seconds = 0.107},
-    // fms-fsdp: flash attention 2 on A100, bf16 reduction; one number, 2 rows
-    PublishedEngine{.name = "fms", .numbers = {.products = 0.963, .memory_bound = 1.5}},
-    // llm.c, May 2024, nothing overlapped, a gradient tensor a layer; 2 rows, which two numbers
-    // (NCCL over sockets?) fit whatever the form is
+                    .execution = Execution::eager,
+                    .attention = Attention::flash2,
+                    .fabric = PublishedFabric::efa,
+                    .logit_bytes = 45,
+                    .beside_backward = 4,
+                    .gradient_bytes = 4,
+                    .bucket_bytes = 50e6,
+                    .scatters = false,
+                    .send_messages = 9,
+                    .optimizer_kernels = 18},
+    // picotron of February 2025: no sequence parallelism, one all-reduce for each of five products
+    // in backward, a wait for the loss in each micro-batch
+    PublishedEngine{.name = "picotron",
+                    .execution = Execution::eager,
+                    .attention = Attention::flash2,
+                    .fabric = PublishedFabric::efa,
+                    .logit_bytes = 24,
+                    .tensor_backward = 10,
+                    .is_sequence_parallel = false,
+                    .gradient_bytes = 4,
+                    .send_messages = 2,
+                    .optimizer_kernels = 9},
+    PublishedEngine{.name = "maxtext", .execution = Execution::compiled},  // 2024-12
+    PublishedEngine{                                                       // 2024-03
+                    .name = "paxml",
+                    .execution = Execution::compiled,
+                    .attention = Attention::cudnn8},
+    // fms-fsdp of 2024 without torch.compile: flash attention 2 on A100, bf16 reduction, norms and
+    // positions by PyTorch operators
+    PublishedEngine{.name = "fms",
+                    .execution = Execution::eager,
+                    .attention = Attention::flash2,
+                    .fuses_norms = false,
+                    .logit_bytes = 24},
+    // llm.c, May 2024: nothing overlapped, a gradient tensor a layer
+    PublishedEngine{.name = "llmc", .is_python = false, .overlaps_data = false, .calls = 1},
+    PublishedEngine{.name = "llmc_unfused",
+                    .attention = Attention::unfused,
+                    .is_python = false,
+                    .overlaps_data = false,
+                    .calls = 1,
+                    .read_seconds = 4.3e-3},
+    // Llama 3 (arXiv 2407.21783)
+    PublishedEngine{.name = "llama3",
+                    .attention = Attention::cudnn8,
+                    .reduced_bytes = 4,
+                    .gradient_bytes = 4,
+                    .overlaps_context = false},
+    PublishedEngine{.name = "internevo",
+                    .execution = Execution::eager,
+                    .attention = Attention::flash2,
+                    .logit_bytes = 24,
+                    .tensor_backward = 4,
+                    .is_sequence_parallel = false,
+                    .scatters = false,
+                    .broadcasts = true},
+    PublishedEngine{.name = "megatron21",
+                    .attention = Attention::unfused,
+                    .tensor_backward = 4,
+                    .is_sequence_parallel = false,
+                    .overlaps_data = false},
+    // Of sources that name no engine here
     PublishedEngine{
-        .name = "llmc",
-        .numbers = {.memory_bound = 1.0, .network = 0.00254, .node_hop_seconds = 8.21e-5},
-        .data_overlap = 0,
-        .calls = 148},
-    // Megatron of 2022 (arXiv 2205.05198): attention not fused, nothing overlapped. Not fitted
-    PublishedEngine{
-        .name = "selene", .numbers = {.memory_bound = 1.2}, .overlap = 0, .fuses_attention = false},
+        .name = "other", .execution = Execution::compiled, .attention = Attention::flash2},
+    // Megatron of 2022 (arXiv 2205.05198): attention not fused, nothing overlapped
+    PublishedEngine{.name = "megatron22", .attention = Attention::unfused, .overlaps_data = false},
+};
+
+constexpr std::array kConstants{
+    PublishedConstant{"sustained_ampere", &PublishedConstants::sustained_ampere},
+    PublishedConstant{"sustained_hopper", &PublishedConstants::sustained_hopper},
+    PublishedConstant{"power_exponent", &PublishedConstants::power_exponent},
+    PublishedConstant{"slowdown_ampere", &PublishedConstants::slowdown_ampere},
+    PublishedConstant{"slowdown_hopper", &PublishedConstants::slowdown_hopper},
+    PublishedConstant{"fp8_gain", &PublishedConstants::fp8_gain},
+    PublishedConstant{"rowwise_gain", &PublishedConstants::rowwise_gain},
+    PublishedConstant{"tile_steps", &PublishedConstants::tile_steps},
+    PublishedConstant{"head_exponent", &PublishedConstants::head_exponent},
+    PublishedConstant{"cast_delayed", &PublishedConstants::cast_delayed},
+    PublishedConstant{"cast_current", &PublishedConstants::cast_current},
+    PublishedConstant{"memory_eager", &PublishedConstants::memory_eager},
+    PublishedConstant{"memory_compiled", &PublishedConstants::memory_compiled},
+    PublishedConstant{"memory_fused", &PublishedConstants::memory_fused},
+    PublishedConstant{"triton_ampere", &PublishedConstants::triton_ampere},
+    PublishedConstant{"triton_hopper", &PublishedConstants::triton_hopper},
+    PublishedConstant{"flash2_hopper", &PublishedConstants::flash2_hopper},
+    PublishedConstant{"cudnn8_hopper", &PublishedConstants::cudnn8_hopper},
+    PublishedConstant{"context_imbalance", &PublishedConstants::context_imbalance},
+    PublishedConstant{"tensor_overlap", &PublishedConstants::tensor_overlap},
+    PublishedConstant{"data_overlap", &PublishedConstants::data_overlap},
+    PublishedConstant{"network_rdma", &PublishedConstants::network_rdma},
+    PublishedConstant{"network_efa", &PublishedConstants::network_efa},
+    PublishedConstant{"spread", &PublishedConstants::spread},
+    PublishedConstant{"step_python", &PublishedConstants::step_python},
+    PublishedConstant{"jitter", &PublishedConstants::jitter},
 };
 
 }  // namespace
@@ -71,10 +143,50 @@ std::span<const PublishedEngine> published_engines() {
   return kEngines;
 }
 
+std::span<const PublishedConstant> published_constants() {
+  return kConstants;
+}
+
 const PublishedEngine& published_engine(std::string_view name) {
   for (const PublishedEngine& engine : kEngines)
     if (engine.name == name) return engine;
-  LOCKSTEP_FAIL("'", name, "' is no engine whose numbers are known");
+  LOCKSTEP_FAIL("'", name, "' is not a known engine");
+}
+
+EngineEfficiency efficiency(const PublishedEngine& engine, const PublishedConstants& c) {
+  EngineEfficiency numbers{.fp8_gain = c.fp8_gain,
+                           .rowwise_gain = c.rowwise_gain,
+                           .tile_steps = c.tile_steps,
+                           .head_exponent = c.head_exponent};
+  numbers.memory_bound = engine.execution == Execution::eager      ? c.memory_eager
+                         : engine.execution == Execution::compiled ? c.memory_compiled
+                                                                   : c.memory_fused;
+  switch (engine.attention) {
+    case Attention::unfused:
+    case Attention::cudnn9: break;
+    case Attention::triton:
+      numbers.attention = {c.triton_ampere, c.triton_hopper, c.triton_hopper};
+      numbers.attention_backward = 0.62;
+      break;
+    case Attention::flash2: numbers.attention = {0.9, c.flash2_hopper, c.flash2_hopper}; break;
+    case Attention::cudnn8: numbers.attention = {0.9, c.cudnn8_hopper, c.cudnn8_hopper}; break;
+  }
+  numbers.network = c.network_rdma;
+  if (engine.fabric == PublishedFabric::efa) {
+    numbers.network = c.network_efa;
+    numbers.node_hop_seconds = numbers.node_level_seconds = c.hop_efa;
+  }
+  return numbers;
+}
+
+Hardware hardware_with(Hardware hardware, const PublishedConstants& c) {
+  if (hardware.architecture == GpuArchitecture::blackwell || hardware.domain_ranks < 8)
+    return hardware;  // not fitted
+  const bool is_hopper = hardware.architecture == GpuArchitecture::hopper;
+  if (hardware.power < 1) hardware.power = std::pow(500.0 / 700, c.power_exponent);
+  hardware.sustained = (is_hopper ? c.sustained_hopper : c.sustained_ampere) * hardware.power;
+  hardware.slowdown = is_hopper ? c.slowdown_hopper : c.slowdown_ampere;
+  return hardware;
 }
 
 }  // namespace lockstep

@@ -95,56 +95,55 @@ const char* engine_of(std::string_view source) {
   struct Word {
     const char *word, *engine;
   };
-  constexpr std::array kWords{Word{"torchtitan", "torchtitan"}, Word{"pytorch.org", "torchtitan"},
-                              Word{"llm-foundry", "foundry"},   Word{"nanotron", "nanotron"},
-                              Word{"tzafon", "nanotron"},       Word{"llm.c", "llmc"},
-                              Word{"maxtext", "maxtext"},       Word{"paxml", "paxml"},
-                              Word{"fms-fsdp", "fms"}};
+  constexpr std::array kWords{Word{"torchtitan", "torchtitan"},
+                              Word{"pytorch.org", "torchtitan"},
+                              Word{"llm-foundry", "foundry"},
+                              Word{"picotron", "picotron"},
+                              Word{"nanotron", "nanotron"},
+                              Word{"tzafon", "nanotron"},
+                              Word{"llm.c", "llmc"},
+                              Word{"maxtext", "maxtext"},
+                              Word{"paxml", "paxml"},
+                              Word{"fms-fsdp", "fms"},
+                              Word{"InternEvo", "internevo"},
+                              Word{"Narayanan", "megatron21"},
+                              Word{"MT-NLG", "megatron21"},
+                              Word{"bigscience", "megatron21"},
+                              Word{"Korthikanti", "megatron22"},
+                              Word{"MegaScale", "megatron22"},
+                              Word{"24.0", "nemo24"},
+                              Word{"Megatron-LM README", "nemo24"},
+                              Word{"Nemotron-4", "nemo24"},
+                              Word{"NVIDIA", "nemo25"},
+                              Word{"NeMo", "nemo25"},
+                              Word{"Megatron", "nemo25"},
+                              Word{"Llama 3", "llama3"},
+                              Word{"2407.21783", "llama3"}};
   for (const auto& [word, engine] : kWords)
     if (contains(source, word)) return engine;
-  const bool is_2024 = contains(source, "24.0") || contains(source, "Megatron-LM README");
-  return is_2024 ? "nemo24" : "nemo25";
+  return "other";
 }
 
 PublishedModel model_of(const PublishedRow& row) {
   const std::string_view name = row.model_name;
+  if (contains(row.says.at("notes"), "MoE"))
+    throw Error("is a mixture of experts; expected a dense model");
   PublishedModel m;
-  if (name == "Llama-3-1.8B" && !row.has("layers")) {
-    m = {24, 2048, 7168, 16, 8, 128, 128256};
-  } else if (name == "Llama-2-34B" && !row.has("layers")) {
-    m = {48, 8192, 22016, 64, 8, 128, 32000};
-  } else if (name == "GPT-OSS-120B") {
-    m = {36, 2880, 4 * 2880, 64, 8, 64, 201088};
-    m.experts = {.a_token = 4,
-                 .sent = 4,
-                 .mlp = 2880,
-                 .a_rank = 16,
-                 .ranks = 8,
-                 .parameters = 116.8e9,
-                 .has_window = true};
-  } else if (name == "DeepSeek-V3") {
-    m = {61, 7168, 9 * 2048, 128, 128, 128, 129280};
-    m.experts = {.a_token = 9,
-                 .sent = 4,
-                 .mlp = 2048,
-                 .a_rank = 4,
-                 .ranks = 64,
-                 .parameters = 671e9};  // sent once to each of four nodes
-    m.qkv = 9765;                       // latent attention
-  } else {
-    for (const char* column : {"layers", "hidden", "ffn", "heads", "kv_heads", "vocab"})
-      require_size(row, column);
-    m = {integer(row, "layers", 0), integer(row, "hidden", 0),   integer(row, "ffn", 0),
-         integer(row, "heads", 0),  integer(row, "kv_heads", 0), 0,
-         integer(row, "vocab", 0)};
-    m.head_size = m.width / m.heads;
-    if (m.head_size < 1)
-      throw Error(str("column hidden is '", row.says.at("hidden"), "'; expected at least heads, ",
-                      m.heads));
-  }
+  for (const char* column : {"layers", "hidden", "ffn", "heads", "kv_heads", "vocab"})
+    require_size(row, column);
+  m = {integer(row, "layers", 0), integer(row, "hidden", 0),   integer(row, "ffn", 0),
+       integer(row, "heads", 0),  integer(row, "kv_heads", 0), 0,
+       integer(row, "vocab", 0)};
+  // The pull request names no model. Its largest micro-batches, 12 without and 24 with cuDNN, are
+  // those of GPT-2 XL in 80 GB; of smaller models far more fit.
+  if (contains(row.says.at("source"), "llm.c PR #426")) m = {48, 1600, 6400, 25, 25, 64, 50257};
+  m.head_size = m.width / m.heads;
+  if (m.head_size < 1)
+    throw Error(
+        str("column hidden is '", row.says.at("hidden"), "'; expected at least heads, ", m.heads));
   m.sequence = integer(row, "seq", 8192);
   m.is_gated = !starts_with_any(name, {"GPT", "MPT", "Nemotron"});
-  m.has_learned_positions = starts_with_any(name, {"MPT", "GPT"}) && !contains(name, "OSS");
+  m.has_learned_positions = starts_with_any(name, {"MPT", "GPT"});
   m.is_tied = starts_with_any(name, {"MPT", "GPT-2", "GPT3", "GPT-177", "SmolLM3"}) ||
               (row.engine == "nanotron" && m.mlp < 10000);
   return m;
@@ -159,7 +158,9 @@ PublishedPrecision precision_of(const PublishedRow& row) {
 
 PublishedSharding sharding_of(const PublishedRow& row) {
   const std::string& notes = row.says.at("notes");
-  if (contains(notes, "ZeRO-0")) return PublishedSharding::none;
+  const bool is_replicated = row.engine == "nanotron" || row.engine == "picotron";
+  if (contains(notes, "ZeRO-0") || (is_replicated && !contains(notes, "ZeRO-1")))
+    return PublishedSharding::none;
   if (contains(notes, "FSDP=8")) return PublishedSharding::full;
   if (contains(notes, "SHARD_GRAD_OP")) return PublishedSharding::optimizer;
   constexpr std::array kFull{"torchtitan", "foundry", "fms", "maxtext", "paxml"};
@@ -181,6 +182,15 @@ Recompute recompute_of(const PublishedRow& row) {
                   "'; expected none, attention, selective, half, save_qkv or full"));
 }
 
+// Ranks that divide a weight, in runs of dgxc-benchmarking (its configure.sh); 0: all data ranks.
+int shard_group(const PublishedRow& row, int gpus) {
+  if (row.engine == "maxtext") return gpus >= 512 ? 128 : 0;
+  if (row.engine == "paxml") return row.model.width > 4096 ? 128 : 8;
+  const std::string& notes = row.says.at("notes");
+  const auto at = notes.find("shard group = ");
+  return at == std::string::npos ? 0 : std::max(0, std::atoi(notes.c_str() + at + 14));
+}
+
 PublishedLayout layout_of(const PublishedRow& row) {
   const auto at_least_1 = [&](const char* column) { return std::max(1, integer(row, column, 0)); };
   const std::string& notes = row.says.at("notes");
@@ -191,11 +201,13 @@ PublishedLayout layout_of(const PublishedRow& row) {
   l.data = std::max(1, l.gpus / (l.tensor * l.pipeline * l.context));
   if (const auto at = notes.find("VP="); at != std::string::npos)  // or "VP=n/a"
     l.chunks = std::max(1, std::atoi(notes.c_str() + at + 3));
+  else if (row.engine == "llama3" && l.pipeline > 1)  // a layer a chunk
+    l.chunks = static_cast<int>(row.model.layers + 2) / l.pipeline;
   l.micro_batch = integer(row, "micro_batch", 0);
   // torchtitan's pipeline cuts the local batch in micro-batches of one sequence
   if (row.engine == "torchtitan" && l.pipeline > 1) l.micro_batch = 1;
   l.global_batch = integer(row, "global_batch_seqs", 0);
-  l.shard_group = row.engine == "maxtext" && l.gpus >= 512 ? 128 : 0;
+  l.shard_group = shard_group(row, l.gpus);
   l.recompute = recompute_of(row);
   l.sharding = sharding_of(row);
   l.precision = precision_of(row);
@@ -211,6 +223,16 @@ double published(const PublishedRow& row) {
     throw Error(
         "columns tokens_per_s_per_gpu, tflops_per_gpu and mfu_pct are empty; expected one of them");
   return tflops * 1e12 / row.model.flops_a_token();
+}
+
+// "... 400 Gbit/s a node ..." of the notes; fms-fsdp's README states its networks in headings.
+double host_gbit_per_second(const PublishedRow& row) {
+  if (row.engine == "fms") return row.gpu == "NVIDIA A100" ? 400 : 800;
+  const std::string& notes = row.says.at("notes");
+  const auto at = notes.find(" Gbit/s a node");
+  if (at == std::string::npos) return 0;
+  const auto begin = notes.find_last_not_of("0123456789", at - 1);
+  return std::atof(notes.c_str() + begin + 1);
 }
 
 bool states_all(const PublishedRow& row) {
@@ -229,8 +251,10 @@ std::vector<Recompute> recomputes(const PublishedRow& row) {
   if (row.says_recompute) return {row.layout.recompute};
   if (row.engine == "torchtitan") return {Recompute::half, Recompute::full};
   if (row.engine == "llmc") return {Recompute::none};
-  if (row.engine == "maxtext" || row.engine == "paxml")
-    return {Recompute::none, Recompute::save_qkv, Recompute::full};
+  if (row.engine == "megatron22") return {Recompute::attention, Recompute::full};
+  // remat_policy of dgxc-benchmarking; SAVE_DOT_ONLY keeps products, and attention is none
+  if (row.engine == "paxml" && row.model.width <= 4096) return {Recompute::attention};
+  if (row.engine == "maxtext" || row.engine == "paxml") return {Recompute::save_qkv};
   return {Recompute::none, Recompute::full};
 }
 
@@ -309,18 +333,23 @@ void read_row(PublishedRow& row) {
     if (row.has(column)) require_size(row, column);
   row.model_name = row.says["model"];
   row.engine = engine_of(row.says["source"]);
+  if (row.engine == "llmc" && contains(row.says["notes"], "no cuDNN")) row.engine = "llmc_unfused";
   row.gpu = hardware_name(row.says["gpu"]);
   row.model = model_of(row);
   row.layout = layout_of(row);
   row.tokens_per_second = published(row);
+  row.host_gbit_per_second = host_gbit_per_second(row);
   row.is_stated = states_all(row);
   row.says_recompute = row.has("recompute");
 }
 
 }  // namespace
 
-const Hardware& PublishedRow::hardware() const {
-  return *find_hardware(gpu);
+Hardware PublishedRow::hardware() const {
+  Hardware hardware = *find_hardware(gpu);
+  constexpr double kPayload = 46e9 / 400;  // bytes of a Gbit, see core/system/hardware.cpp
+  if (host_gbit_per_second > 0) hardware.nic_bytes_per_second = host_gbit_per_second / 8 * kPayload;
+  return hardware;
 }
 
 std::vector<PublishedRow> read_published_rows(const std::filesystem::path& csv) {
@@ -376,7 +405,7 @@ double memory_bytes(const PublishedModel& m, const PublishedLayout& l) {
   return state_bytes(m, l) + tokens * kept * under_way + logits + 4e9 + again;
 }
 
-PublishedLayout resolved_layout(const PublishedRow& row) {
+PublishedLayout resolved_layout(const PublishedRow& row, const PublishedConstants& constants) {
   if (!row.problem.empty()) throw Error(row.problem);
   const auto all = candidates(row);
   const double room = 0.97 * static_cast<double>(row.hardware().hbm_bytes);
@@ -389,8 +418,9 @@ PublishedLayout resolved_layout(const PublishedRow& row) {
       least = bytes;
     }
     if (bytes > room || all.size() == 1) continue;
-    const double rate = price_run(row.model, layout, row.hardware(), published_engine(row.engine))
-                            .tokens_per_second;
+    const double rate =
+        price_run(row.model, layout, row.hardware(), published_engine(row.engine), constants)
+            .tokens_per_second;
     if (rate > most) {
       fastest = &layout;
       most = rate;

@@ -23,7 +23,8 @@ struct PublishedRow {
   std::string problem;                      // why the row has no price; empty: it has one
 
   bool has(const std::string& column) const { return !says.at(column).empty(); }
-  const Hardware& hardware() const;
+  double host_gbit_per_second = 0;  // of all NICs of a host; 0: the GPU's usual one
+  Hardware hardware() const;
 };
 
 // A row that states too little for a price comes with its problem. Throws Error if the file cannot
@@ -36,7 +37,7 @@ double memory_bytes(const PublishedModel& model, const PublishedLayout& layout);
 
 // What the source states; of what it leaves open the fastest that fits in 0.97 of the memory, or,
 // where none does, what needs least. Throws Error with the problem of a row that has no price.
-PublishedLayout resolved_layout(const PublishedRow& row);
+PublishedLayout resolved_layout(const PublishedRow& row, const PublishedConstants& constants = {});
 
 // Korthikanti et al. 2022 (arXiv 2205.05198), tables 3 and 5: seconds of a batch on A100, with all
 // recomputed, and with attention alone and sequence parallelism.

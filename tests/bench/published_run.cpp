@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 namespace lockstep {
 namespace {
 
-// Share of the cast's traffic that no neighbour does, with delayed and current scaling; fitted.
-constexpr double kCastDelayed = 0.463, kCastCurrent = 1.04;
-constexpr double kAsyncTensorOverlap = 0.75, kSendOverlap = 0.7;
-constexpr double kBucketBytes = 25e6;  // torch's DistributedDataParallel
+constexpr double kSendOverlap = 0.7;
 
 struct Product {
   double M, N, K, times;
@@ -27,19 +25,20 @@ double elements(const Products& products, bool with_output) {
 
 // Of one layer and one micro-batch on one rank.
 struct LayerSeconds {
-  double products = 0, attention = 0, memory = 0, tensor = 0, context = 0, experts = 0;
-  double total() const { return products + attention + memory + tensor + context + experts; }
+  double products = 0, attention = 0, memory = 0, tensor = 0, context = 0;
+  double total() const { return products + attention + memory + tensor + context; }
 };
 
 class Pricer {
  public:
   Pricer(const PublishedModel& model, const PublishedLayout& layout, const Hardware& hardware,
-         const PublishedEngine& engine)
+         const PublishedEngine& engine, const PublishedConstants& constants)
       : model_(model),
         layout_(layout),
-        hardware_(hardware),
+        hardware_(hardware_with(hardware, constants)),
         engine_(engine),
-        time_model_(hardware, engine.numbers),
+        constants_(constants),
+        time_model_(hardware_, efficiency(engine, constants)),
         tokens_(static_cast<double>(layout.micro_batch) * real(model.sequence) / layout.context) {
     set_products();
     forward_ = forward();
@@ -60,16 +59,17 @@ class Pricer {
   double parameters() const;
 
   double seconds(const Products& products, Arithmetic arithmetic) const;
+  Products in_pieces(Products products) const;
   double raw_bytes_seconds(double bytes) const {  // of an optimizer, a cast: no engine's factor
-    return time_model_.memory_seconds(bytes) / engine_.numbers.memory_bound;
+    return time_model_.memory_seconds(bytes) / time_model_.engine().memory_bound;
   }
   double attention_flops() const;
   double attention_seconds(bool is_backward) const;
   double fused_bytes(bool is_backward) const;
   double cast_seconds() const;
-  double tensor_collective() const;
+  double tensor_seconds(double calls, double beside, double window) const;
   double context_turn() const;
-  double experts_seconds() const;
+  double context_seconds(double turns, double attention) const;
   double send_seconds() const;
 
   struct DataSeconds {
@@ -82,11 +82,13 @@ class Pricer {
   double optimizer_seconds() const;
   double cast_weights_seconds() const;
   double accumulate_seconds() const;
+  double host_seconds() const;
 
   const PublishedModel& model_;
   const PublishedLayout& layout_;
-  const Hardware& hardware_;
+  Hardware hardware_;
   const PublishedEngine& engine_;
+  const PublishedConstants& constants_;
   TimeModel time_model_;
   double tokens_;  // of a rank's micro-batch
   Products products_, again_;
@@ -108,14 +110,8 @@ void Pricer::set_products() {
   const double up = model_.is_gated ? 2 : 1;
   products_ = {{n, model_.qkv_columns() / t, D, 1},
                {n, D, real(model_.heads * model_.head_size) / t, 1}};
-  if (const auto& e = model_.experts) {
-    const double each = n * e->a_token / e->a_rank;  // tokens of an expert, balanced
-    products_.push_back({each, up * e->mlp, D, e->a_rank});
-    products_.push_back({each, D, e->mlp, e->a_rank});
-  } else {
-    products_.push_back({n, up * F / t, D, 1});
-    products_.push_back({n, D, F / t, 1});
-  }
+  products_.push_back({n, up * F / t, D, 1});
+  products_.push_back({n, D, F / t, 1});
   switch (layout_.recompute) {
     case PublishedRecompute::none:
     case PublishedRecompute::attention: break;
@@ -138,19 +134,20 @@ double Pricer::seconds(const Products& products, Arithmetic arithmetic) const {
 
 double Pricer::attention_flops() const {  // forward, below the diagonal
   const double s = real(model_.sequence);
-  const double window = model_.experts && model_.experts->has_window ? 0.5 : 1.0;
   return 2.0 * layout_.micro_batch * s * s * real(model_.heads * model_.head_size) /
-         (layout_.tensor * layout_.context) * window;
+         (layout_.tensor * layout_.context);
 }
 
 double Pricer::attention_seconds(bool is_backward) const {
   const double flops = attention_flops(), s = real(model_.sequence), c = layout_.context;
-  if (!engine_.fuses_attention) {  // the full square, and passes over the scores
+  if (engine_.attention ==
+      PublishedAttention::unfused) {  // the full square, and passes over the scores
     const double scores = layout_.micro_batch * s * s * real(model_.heads) / (layout_.tensor * c);
     return (is_backward ? 4 : 2) * flops / (0.7 * time_model_.matmul_rate(Arithmetic::bf16)) +
            time_model_.memory_seconds((is_backward ? 17 : 13) * scores);
   }
-  const double uneven = 1 + engine_.context_imbalance * (c - 1) / c;
+  const double imbalance = engine_.balances_context ? 0 : constants_.context_imbalance;
+  const double uneven = 1 + imbalance * (c - 1) / c;
   return uneven * time_model_.attention_seconds({
                       .flops = (is_backward ? 2.5 : 1) * flops,
                       .sequence = c > 1 ? s / (2 * c) : s,  // of one step of the ring
@@ -159,35 +156,40 @@ double Pricer::attention_seconds(bool is_backward) const {
                   });
 }
 
-// Of fused kernels in bf16: norms and residual additions, positions, activation.
+// In bf16: norms and residual additions, positions, activation.
 double Pricer::fused_bytes(bool is_backward) const {
   const double t = layout_.tensor, D = real(model_.width);
-  const auto& e = model_.experts;
-  const double active = e ? e->a_token * e->mlp * t : real(model_.mlp);
-  const double moved = e ? 8 * D * e->a_token * t : 0;  // to the experts' order, and back
   const bool is_rotary = model_.is_gated || !model_.has_learned_positions;
-  const double rotary =
-      is_rotary ? 4.0 * real((model_.heads + model_.kv_heads) * model_.head_size) : 0;
+  const double heads = is_rotary ? real((model_.heads + model_.kv_heads) * model_.head_size) : 0;
+  // as PyTorch operators a norm moves 36 bytes of an element in forward, and positions 40
+  double norms = is_backward ? 18 : 8, rotary = 4;
+  if (!engine_.fuses_norms) {
+    norms = is_backward ? 144 : 72;
+    rotary = 40;
+  }
   const double activation = is_backward ? (model_.is_gated ? 10 : 6) : (model_.is_gated ? 6 : 4);
-  return tokens_ / t * ((is_backward ? 30 : 20) * D + rotary + activation * active + moved);
+  const double divided = engine_.is_sequence_parallel ? t : 1;
+  return tokens_ *
+         ((norms + 12) * D / divided + (rotary * heads + activation * real(model_.mlp)) / t);
 }
 
 // Inputs and gradients of products: two bytes read, one written twice.
 double Pricer::cast_seconds() const {
   if (layout_.precision == PublishedPrecision::bf16) return 0;
   const double bytes = 4 * elements(products_, true) + 4 * elements(again_, false);
-  return raw_bytes_seconds(bytes) *
-         (layout_.precision == PublishedPrecision::fp8 ? kCastDelayed : kCastCurrent);
+  return raw_bytes_seconds(bytes) * (layout_.precision == PublishedPrecision::fp8
+                                         ? constants_.cast_delayed
+                                         : constants_.cast_current);
 }
 
-// Exposed of one gather or scatter of a layer's activations.
-double Pricer::tensor_collective() const {
+// `calls` gathers and scatters of a layer's activations, of which `beside` run beside matmuls that
+// take `window` in all.
+double Pricer::tensor_seconds(double calls, double beside, double window) const {
   const int t = layout_.tensor;
-  double hidden = engine_.overlap;
-  if (layout_.has_async_tensor) hidden = std::max(hidden, kAsyncTensorOverlap);
-  if (t > hardware_.domain_ranks) hidden = 0;
-  return time_model_.gather_seconds(2 * tokens_ * real(model_.width), t, hardware_.domain_ranks) *
-         (1 - hidden);
+  if (t == 1) return 0;
+  const double one =
+      time_model_.gather_seconds(2 * tokens_ * real(model_.width), t, hardware_.domain_ranks);
+  return calls * one - beside * constants_.tensor_overlap * std::min(one, window / calls);
 }
 
 // Keys and values go round the ranks of a context once.
@@ -195,33 +197,41 @@ double Pricer::context_turn() const {
   const int c = layout_.context, t = layout_.tensor;
   const double rate = c * t <= hardware_.domain_ranks
                           ? hardware_.nvlink_bytes_per_second
-                          : hardware_.nic_bytes_per_second * engine_.numbers.network;
+                          : hardware_.nic_bytes_per_second * time_model_.engine().network;
   const double bytes = 4 * tokens_ * real(model_.kv_heads * model_.head_size) / t;
   return (c - 1) * (bytes / rate + 20e-6);
 }
 
-// There and back, 30 % hidden.
-double Pricer::experts_seconds() const {
-  if (!model_.experts) return 0;
-  const auto& e = *model_.experts;
-  const double rate = e.ranks * layout_.tensor <= hardware_.domain_ranks
-                          ? 0.8 * hardware_.nvlink_bytes_per_second
-                          : hardware_.nic_bytes_per_second;
-  return 0.7 * 2 * 2 * tokens_ / layout_.tensor * real(model_.width) * e.sent / rate;
+// Exposed of turns beside attention.
+double Pricer::context_seconds(double turns, double attention) const {
+  if (!engine_.overlaps_context) return turns;
+  return std::max(0.0, turns - 0.8 * attention) + 0.15 * turns;
+}
+
+// Products whose rows arrive in pieces, one from each tensor-parallel rank: fewer tiles a call, and
+// so more idle multiprocessors.
+Products Pricer::in_pieces(Products products) const {
+  if (!layout_.has_async_tensor) return products;
+  for (auto& p : products) {
+    p.M /= layout_.tensor;
+    p.times *= layout_.tensor;
+  }
+  return products;
 }
 
 LayerSeconds Pricer::forward() const {
   const double attention = attention_seconds(false), turn = context_turn();
-  return {.products = seconds(products_, arithmetic_of(layout_.precision)),
+  const double products = seconds(in_pieces(products_), arithmetic_of(layout_.precision));
+  const double beside = layout_.has_async_tensor ? 4 : engine_.beside_forward;
+  return {.products = products,
           .attention = attention,
           .memory = time_model_.memory_seconds(fused_bytes(false)) + 0.4 * cast_seconds(),
-          .tensor = 4 * tensor_collective(),
-          .context = std::max(0.0, turn - 0.8 * attention) + 0.15 * turn,
-          .experts = experts_seconds()};
+          .tensor = tensor_seconds(engine_.tensor_forward, beside, products),
+          .context = context_seconds(turn, attention)};
 }
 
 LayerSeconds Pricer::backward() const {
-  Products products = again_;
+  Products products = in_pieces(again_);
   for (const auto& p : products_) {
     products.push_back({p.M, p.K, p.N, p.times});
     products.push_back({p.K, p.N, p.M, p.times});
@@ -235,12 +245,14 @@ LayerSeconds Pricer::backward() const {
   const Again& again = kAgain[static_cast<std::size_t>(layout_.recompute)];
   const double attention = attention_seconds(true), turn = context_turn();
   const double bytes = fused_bytes(true) + again.memory * fused_bytes(false);
-  return {.products = seconds(products, arithmetic_of(layout_.precision)),
+  const double matmuls = seconds(products, arithmetic_of(layout_.precision));
+  // what runs in pieces of torch: all of forward, and the gathers of backward
+  const double beside = layout_.has_async_tensor ? 2 + again.collectives : engine_.beside_backward;
+  return {.products = matmuls,
           .attention = attention + again.attention * forward_.attention,
           .memory = time_model_.memory_seconds(bytes) + 0.6 * cast_seconds(),
-          .tensor = (6 + again.collectives) * tensor_collective(),
-          .context = std::max(0.0, 2 * turn - 0.8 * attention) + 0.3 * turn,
-          .experts = 2 * experts_seconds()};
+          .tensor = tensor_seconds(engine_.tensor_backward + again.collectives, beside, matmuls),
+          .context = context_seconds(2 * turn, attention)};
 }
 
 // -------------------------------------------------------------------------------- a micro-batch
@@ -251,7 +263,7 @@ void Pricer::set_stages() {
   const double t = layout_.tensor, layer = forward_.total() + backward_.total();
   const std::int64_t p = layout_.pipeline, stages = p * layout_.chunks;
   head_ = seconds({{n, V / t, D, 1}, {n, D, V / t, 1}, {D, V / t, n, 1}}, Arithmetic::bf16) +
-          time_model_.memory_seconds(16 * n * V / t + 12 * n * D);
+          time_model_.memory_seconds(engine_.logit_bytes * n * V / t + 12 * n * D);
   const double table = time_model_.memory_seconds(14 * n * D / t);
   mean_ = (real(model_.layers) * layer + head_ + table) / real(p);
   if (p > 1 && model_.layers % stages != 0 && (model_.layers + 2) % stages == 0) {
@@ -267,7 +279,6 @@ void Pricer::set_stages() {
 
 double Pricer::parameters() const {
   const double p = layout_.pipeline;
-  if (model_.experts) return model_.experts->parameters / p / model_.experts->ranks;
   const double tables = layout_.pipeline > 1 || model_.is_tied ? 1 : 2;
   return (real(model_.layers) / p * model_.layer_parameters() +
           tables * real(model_.vocabulary * model_.width)) /
@@ -288,14 +299,15 @@ double Pricer::send_seconds() const {
                                                      .bytes = 2 * tokens_ * real(model_.width) / t,
                                                      .ranks = 2,
                                                      .inside = is_inside ? 2 : 1});
-  return 2 * v * one * (v == 1 ? 1 : 1 - kSendOverlap);
+  return 2 * v * one * (v == 1 ? 1 : 1 - kSendOverlap) + engine_.send_messages * constants_.message;
 }
 
 // ----------------------------------------------------------------------------- of the data ranks
 
 // What `alone` takes beside `window` of compute, which it slows.
 double Pricer::beside(double alone, double window, double slow) const {
-  const double hidden = engine_.data_overlap * std::min(alone, window);
+  const double share = engine_.overlaps_data ? constants_.data_overlap : 0;
+  const double hidden = share * std::min(alone, window);
   return alone - hidden + slow * hidden;
 }
 
@@ -311,8 +323,8 @@ Pricer::DataSeconds Pricer::data_ranks(double compute) const {
   if (d == 1) return {};
   if (layout_.sharding != PublishedSharding::none)
     return {.micro_batch = 0, .step = reduced_once(compute, slow, inside)};
-  const double alone =
-      time_model_.all_reduce_seconds(engine_.gradient_bytes * parameters_, d, inside, kBucketBytes);
+  const double alone = time_model_.all_reduce_seconds(engine_.gradient_bytes * parameters_, d,
+                                                      inside, engine_.bucket_bytes);
   return {.micro_batch = 0, .step = beside(alone, compute - slowest_forward_, slow)};
 }
 
@@ -324,10 +336,14 @@ Pricer::DataSeconds Pricer::fully_sharded(double compute, double slow, int insid
   const double one = units * time_model_.gather_seconds(2 * parameters_ / units, group, inside);
   const double gather = one * (layout_.precision == PublishedPrecision::fp8_current ? 0.6 : 1.0);
   const double reduce = one * engine_.reduced_bytes / 2;
-  const double all = 2 * gather + reduce;
-  const double more = std::max(compute + slow * std::min(all, compute), all) - compute;
+  const double backward = compute - slowest_forward_;
+  const auto longer = [&](double alone, double window) {
+    return std::max(window + slow * std::min(alone, window), alone) - window;
+  };
+  const double more = longer(gather, slowest_forward_) + longer(gather + reduce, backward);
   return {.micro_batch = more + (gather + reduce) / units,
-          .step = time_model_.gather_seconds(2 * parameters_ / group, copies, 1)};
+          .step = 2 * time_model_.gather_seconds(engine_.reduced_bytes * parameters_ / group,
+                                                 copies, 1)};
 }
 
 // Gradients are scattered beside the last backward, weights gathered beside the first forward.
@@ -337,10 +353,22 @@ double Pricer::reduced_once(double compute, double slow, int inside) const {
                            ? engine_.calls
                            : std::ceil(parameters_ / std::max(40e6, 1e6 * d));  // Megatron's
   const bool is_fp8 = engine_.gathers_fp8 && layout_.precision != PublishedPrecision::bf16;
-  const double scatter =
-      time_model_.gather_seconds(engine_.gradient_bytes * parameters_, d, inside, calls);
+  const double gradients = engine_.gradient_bytes * parameters_;
+  const double scatter = engine_.scatters
+                             ? time_model_.gather_seconds(gradients, d, inside, calls)
+                             : time_model_.all_reduce_seconds(gradients, d, inside, gradients);
   const double gather =
       time_model_.gather_seconds((is_fp8 ? 1 : 2) * parameters_, d, inside, calls);
+  // a pipeline of fully sharded ranks scatters after its last backward
+  if (layout_.sharding == PublishedSharding::full)
+    return scatter + beside(gather, slowest_forward_, slow);
+  if (engine_.broadcasts)
+    return beside(scatter, compute - slowest_forward_, slow) +
+           time_model_.gather_seconds(2 * parameters_, layout_.group(), inside, layout_.group());
+  if (!engine_.scatters) {  // after backward; then a copy of each parameter of each rank
+    const double copies = 3 * d * real(model_.layers) / layout_.pipeline * constants_.launch_eager;
+    return scatter + gather + std::max(copies, raw_bytes_seconds(12 * parameters_));
+  }
   return beside(scatter, compute - slowest_forward_, slow) + beside(gather, slowest_forward_, slow);
 }
 
@@ -362,6 +390,20 @@ double Pricer::cast_weights_seconds() const {  // once a step, or as often as th
   return time_model_.memory_seconds(4 * parameters_) * (is_each ? layout_.micro_batches() : 1);
 }
 
+// Of a micro-batch: kernels and collectives that the host launches.
+double Pricer::host_seconds() const {
+  if (!engine_.is_python) return 0;
+  const bool is_eager = engine_.execution == PublishedExecution::eager;
+  double kernels = is_eager ? 60 : 45;  // of a layer, both ways
+  if (!engine_.fuses_norms) kernels += 60;
+  if (layout_.has_async_tensor) kernels += 6.0 * layout_.tensor * 4;  // copy, two signals, product
+  double calls = 0;
+  if (layout_.tensor > 1) calls += engine_.tensor_forward + engine_.tensor_backward;
+  if (layout_.sharding == PublishedSharding::full) calls += 3;
+  const double launch = is_eager ? constants_.launch_eager : constants_.launch_compiled;
+  return real(model_.layers) / layout_.pipeline * (kernels * launch + calls * constants_.call);
+}
+
 RunPrice Pricer::price() const {
   const double m = layout_.micro_batches(), p = layout_.pipeline, v = layout_.chunks;
   const double accumulate = accumulate_seconds(), cast = cast_weights_seconds();
@@ -377,7 +419,6 @@ RunPrice Pricer::price() const {
   price[RunPart::memory] = both(&LayerSeconds::memory);
   price[RunPart::tensor] = both(&LayerSeconds::tensor);
   price[RunPart::context] = both(&LayerSeconds::context);
-  price[RunPart::experts] = both(&LayerSeconds::experts);
   price[RunPart::head] = m * head_ / p;
   price[RunPart::uneven] = m * (slowest_ - mean_);
   price[RunPart::bubble] = (p - 1) / v * (mean_ + send / v);  // fills and drains
@@ -385,9 +426,19 @@ RunPrice Pricer::price() const {
   price[RunPart::data] = m * data.micro_batch + data.step;
   price[RunPart::accumulate] = m * accumulate + cast;
   price[RunPart::optimizer] = optimizer_seconds();
-  price[RunPart::constant] = engine_.step_seconds;
-  price.step_seconds = m * (compute + send + data.micro_batch) + price[RunPart::bubble] +
-                       data.step + price[RunPart::optimizer] + cast + engine_.step_seconds;
+  const double micro_batch = compute + send + data.micro_batch;
+  const double optimizer =
+      engine_.optimizer_kernels * real(model_.layers) / p * constants_.launch_eager;
+  // the mean of the latest of N exponential delays is that of one times 1 + 1/2 + ... + 1/N
+  const double latest = constants_.jitter * (std::log(layout_.gpus) + std::numbers::egamma);
+  price[RunPart::host] = (engine_.is_python ? constants_.step_python + latest : 0) + optimizer +
+                         engine_.read_seconds * layout_.gpus +
+                         m * std::max(0.0, host_seconds() - micro_batch);
+  price[RunPart::spread] =
+      constants_.spread * expected_maximum(layout_.gpus) * (m * compute + price[RunPart::bubble]);
+  price.step_seconds = m * micro_batch + price[RunPart::bubble] + data.step +
+                       price[RunPart::optimizer] + cast + price[RunPart::host] +
+                       price[RunPart::spread];
   const double tokens =
       m * layout_.micro_batch * layout_.data * real(model_.sequence) / layout_.gpus;
   price.tokens_per_second = tokens / price.step_seconds;
@@ -395,8 +446,8 @@ RunPrice Pricer::price() const {
 }
 
 constexpr std::array<const char*, kRunParts> kPartNames{
-    "products", "attention", "memory", "tensor", "context",    "experts",   "head",
-    "uneven",   "bubble",    "send",   "data",   "accumulate", "optimizer", "constant"};
+    "products", "attention", "memory", "tensor",     "context",   "head", "uneven",
+    "bubble",   "send",      "data",   "accumulate", "optimizer", "host", "spread"};
 
 }  // namespace
 
@@ -425,8 +476,9 @@ const char* name(RunPart part) {
 }
 
 RunPrice price_run(const PublishedModel& model, const PublishedLayout& layout,
-                   const Hardware& hardware, const PublishedEngine& engine) {
-  return Pricer(model, layout, hardware, engine).price();
+                   const Hardware& hardware, const PublishedEngine& engine,
+                   const PublishedConstants& constants) {
+  return Pricer(model, layout, hardware, engine, constants).price();
 }
 
 }  // namespace lockstep

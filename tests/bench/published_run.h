@@ -5,30 +5,18 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 
 #include "tests/bench/published_engine.h"
 
 namespace lockstep {
 
 struct PublishedModel {
-  struct Experts {            // in place of each layer's feed-forward
-    double a_token = 0;       // experts that a token goes to
-    double sent = 0;          // copies of it that travel
-    double mlp = 0;           // of one
-    double a_rank = 0;        // experts
-    int ranks = 1;            // that the experts are spread over
-    double parameters = 0;    // of the model
-    bool has_window = false;  // every second layer looks back a little only
-  };
-
   std::int64_t layers = 0, width = 0, mlp = 0, heads = 0, kv_heads = 0, head_size = 0;
   std::int64_t vocabulary = 0, sequence = 0;  // tokens
   bool is_gated = true;                       // SwiGLU and rotary positions; else two products
   bool has_learned_positions = false;
   bool is_tied = false;
   std::int64_t qkv = 0;  // columns of the first product, where heads do not give them
-  std::optional<Experts> experts = std::nullopt;
 
   double qkv_columns() const;
   double layer_parameters() const;
@@ -61,14 +49,14 @@ struct PublishedLayout {
 };
 
 // Of a step's seconds. uneven: the slowest stage over the mean; data: what is exposed of the data
-// ranks' collectives, and what they slow.
+// ranks' collectives, and what they slow; host: what kernels wait for the host; spread: the wait
+// for the slowest GPU.
 enum class RunPart : std::uint8_t {
   products,
   attention,
   memory,
   tensor,
   context,
-  experts,
   head,
   uneven,
   bubble,
@@ -76,7 +64,8 @@ enum class RunPart : std::uint8_t {
   data,
   accumulate,
   optimizer,
-  constant
+  host,
+  spread
 };
 inline constexpr std::size_t kRunParts = 14;
 const char* name(RunPart part);
@@ -90,6 +79,7 @@ struct RunPrice {
 };
 
 RunPrice price_run(const PublishedModel& model, const PublishedLayout& layout,
-                   const Hardware& hardware, const PublishedEngine& engine);
+                   const Hardware& hardware, const PublishedEngine& engine,
+                   const PublishedConstants& constants = {});
 
 }  // namespace lockstep

@@ -1,33 +1,62 @@
-"""Leave out one model of every engine at once (a fold each), or one source of every engine. Every fit starts from the
-priors. Leaving a model of every engine out together is harder than one at a time, and takes 9 fits, not 40."""
-import collections
-from fit import *
+"""Predicts rows of throughput.csv that were left out of the fit.
 
-def folds(key):
-    """Row lists: fold k has the k-th group of each engine; single groups are spread over the folds."""
-    groups = collections.defaultdict(dict)
-    for r in ROWS: groups[r.engine].setdefault(key(r), []).append(r)
-    n = max(len(g) for g in groups.values())
-    out, at = [[] for _ in range(n)], 0
-    for engine, g in sorted(groups.items()):
-        for rows in g.values():
-            out[at % n] += rows; at += 1
-    return out
+usage: leave_out.py BENCH        (see fit.py)
 
-def run(kind, key):
-    err = {}
-    for i, out in enumerate(folds(key)):
-        left = {r.i for r in out}
-        engines = install(fit([r for r in ROWS if r.i not in left], rounds=1, nfev=7))
-        for t in predictions(out, engines):
-            err[t[0].i] = t[3]
-        print(f"{kind} fold {i}: " + "; ".join(f"{e} {k} " + " ".join(f"{r.i}:{100*err[r.i]:+.0f}" for r in out if (r.engine, key(r)) == (e, k))
-                                                for e, k in sorted({(r.engine, key(r)) for r in out})), flush=True)
-        json.dump(err, open(f"loo_{kind}.json", "w"))
-    for name, keep in (("stated", lambda r: r.stated), ("elsewhere", lambda r: not r.stated), *((e, lambda r, e=e: r.engine == e) for e in KNOWN)):
-        v = [abs(err[r.i]) for r in ROWS if keep(r)]
-        if v: print(f"{kind} TOTAL {name:10} {100*sum(v)/len(v):5.2f}% ({len(v)})", flush=True)
+Left out are: each engine; each source; all runs on more than 128 GPUs; all models below 1B. The last lines are quantiles
+of measured / predicted time by number of GPUs, with the engine left out: the bands of launch/plan/plan_band.cpp.
+"""
+import sys
+
+import numpy as np
+
+from fit import Rows, summary
+
+
+def engine_of(row):
+    source = row["source"]
+    for word in ("torchtitan", "pytorch.org", "llm-foundry", "nanotron", "tzafon", "llm.c", "maxtext", "paxml", "fms-fsdp"):
+        if word in source:
+            return {"pytorch.org": "torchtitan", "tzafon": "nanotron"}.get(word, word)
+    return "nemo24" if "24.0" in source or "Megatron-LM README" in source else "nemo25"
+
+
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def leave_out(rows, group_of):
+    """Ratios of all rows, each predicted by a fit without its group."""
+    groups = np.array([group_of(row) for row in rows.all])
+    ratios = np.empty(len(groups))
+    for group in sorted(set(groups)):
+        out = groups == group
+        ratios[out] = rows.ratios(rows.fit(np.flatnonzero(~out)))[out]
+        print("  " + summary(f"without {group}"[:38], ratios[out]), flush=True)
+    return ratios
+
+
+def predict(what, rows, out):
+    print(summary(what, rows.ratios(rows.fit(np.flatnonzero(~out)))[out]), flush=True)
+
+
+def main(bench):
+    rows = Rows(bench)
+    gpus = np.array([number(row["n_gpus"]) or 256 for row in rows.all])
+    billions = np.array([number(row["params_b"]) for row in rows.all])
+    by_source = leave_out(rows, lambda row: row["source"].split(" (")[0].split(";")[0])
+    by_engine = leave_out(rows, engine_of)
+    print(summary("a source left out", by_source))
+    print(summary("an engine left out", by_engine))
+    predict("fitted on up to 128 GPUs, above", rows, gpus > 128)
+    predict("fitted on 1B and more, below", rows, (billions > 0) & (billions < 1))
+    for least, most in ((1, 8), (9, 128), (129, 1e9)):
+        kept = by_engine[(gpus >= least) & (gpus <= most)]
+        print(f"{least} to {most:g} GPUs: measured / predicted time, p10 to p90: "
+              f"{np.quantile(kept, 0.1):.3f} to {np.quantile(kept, 0.9):.3f} ({len(kept)} rows)")
+
 
 if __name__ == "__main__":
-    if sys.argv[1] == "source": run("source", lambda r: r.src.split(" (")[0].split(";")[0][:60])
-    else: run("model", lambda r: r.raw["model"].split("-proxy")[0])
+    main(sys.argv[1])

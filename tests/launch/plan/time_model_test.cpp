@@ -6,9 +6,8 @@
 #include "core/json.h"
 #include "core/philox.h"
 #include "launch/plan/step_time.h"
-#include "tests/bench/published_rows.h"
+#include "tests/bench/published_engine.h"
 #include "tests/train/layout_rig.h"
-#include "tests/wording.h"
 
 namespace lockstep::testing::prices_test {
 
@@ -22,17 +21,29 @@ const Json& fixture() {
   return json;
 }
 
-const Hardware& hardware_of(const Json& name) {
-  const std::map<std::string, const char*> names{
-      {"A100", "NVIDIA A100"},           {"A100-40G", "NVIDIA A100-SXM4-40GB"},
-      {"H100", "NVIDIA H100"},           {"H100-500W", "NVIDIA H100 at 500 W"},
-      {"H100-PCIe", "NVIDIA H100 PCIe"}, {"H200", "NVIDIA H200"},
-      {"B200", "NVIDIA B200"},           {"GB200", "NVIDIA GB200"}};
-  return *find_hardware(names.at(name.as_string()));
-}
-
-TimeModel prices_of(const Json::Array& one) {
-  return TimeModel(hardware_of(one[0]), published_engine(one[1].as_string()).numbers);
+// A GPU and an engine with the numbers of a case.
+TimeModel time_model_of(const Json& one) {
+  const auto number = [&](const char* key) { return one.at("gpu").at(key).as_double(); };
+  Hardware hardware{.name = "a GPU"};
+  hardware.bf16_flops = number("bf16");
+  hardware.multiprocessors = static_cast<int>(number("multiprocessors"));
+  hardware.hbm_bytes_per_second = number("hbm");
+  hardware.nvlink_bytes_per_second = number("nvlink");
+  hardware.nic_bytes_per_second = number("nic");
+  hardware.sustained = number("sustained");
+  hardware.power = number("power");
+  EngineEfficiency engine;
+  engine.products = number("products");
+  engine.attention.fill(number("attention"));
+  engine.attention_backward = number("attention_backward");
+  engine.network = number("network");
+  engine.node_hop_seconds = number("node_hop");
+  engine.node_level_seconds = number("node_level");
+  engine.fp8_gain = number("fp8_gain");
+  engine.rowwise_gain = number("rowwise_gain");
+  engine.tile_steps = number("tile_steps");
+  engine.head_exponent = number("head_exponent");
+  return TimeModel(hardware, engine);
 }
 
 Arithmetic arithmetic_of_name(const std::string& text) {
@@ -40,14 +51,8 @@ Arithmetic arithmetic_of_name(const std::string& text) {
   return text == "fp8" ? Arithmetic::fp8 : Arithmetic::bf16;
 }
 
-void expect_same(double found, double expected, const std::string& what, double scale = 0) {
-  EXPECT_NEAR(found, expected, kRelative * std::max(std::abs(expected), scale)) << what;
-}
-
-const std::vector<PublishedRow>& rows() {
-  static const auto all = read_published_rows(std::filesystem::path(LOCKSTEP_FIXTURES) /
-                                              "../../bench/published/throughput.csv");
-  return all;
+void expect_same(double found, double expected, const std::string& what) {
+  EXPECT_NEAR(found, expected, kRelative * std::abs(expected)) << what;
 }
 
 Op op_of(Op::Kind kind, const char* op_name, std::int64_t bytes) {
@@ -59,28 +64,28 @@ Op op_of(Op::Kind kind, const char* op_name, std::int64_t bytes) {
   return op;
 }
 
-// ---------------------------------------------------------------------------- as the fitted model
+// ------------------------------------------------------------------------ as the second program
 
-TEST(TimeModel, of_matmuls_equal_the_fitted_model) {
-  for (const Json& json : fixture().at("products").as_array()) {
-    const auto& one = json.as_array();
-    const auto call = matmul_call(one[3].as_double(), one[4].as_double(), one[5].as_double(),
-                                  arithmetic_of_name(one[2].as_string()));
-    expect_same(prices_of(one).matmul_seconds(call), one[6].as_double(), json.dump());
+TEST(TimeModel, of_matmuls_equal_the_oracle) {
+  for (const Json& one : fixture().at("products").as_array()) {
+    const auto call =
+        matmul_call(one.at("M").as_double(), one.at("N").as_double(), one.at("K").as_double(),
+                    arithmetic_of_name(one.at("dtype").as_string()));
+    expect_same(time_model_of(one).matmul_seconds(call), one.at("seconds").as_double(), one.dump());
   }
 }
 
-TEST(TimeModel, of_attention_equal_the_fitted_model) {
-  for (const Json& json : fixture().at("attentions").as_array()) {
-    const auto& one = json.as_array();
-    const TimeModel time_model = prices_of(one);
-    AttentionCall call{.flops = one[2].as_double(),
-                       .sequence = one[3].as_double(),
-                       .head_size = one[4].as_double()};
-    expect_same(time_model.attention_seconds(call), one[5].as_double(), json.dump());
+TEST(TimeModel, of_attention_equal_the_oracle) {
+  for (const Json& one : fixture().at("attentions").as_array()) {
+    const TimeModel time_model = time_model_of(one);
+    const auto& seconds = one.at("seconds").as_array();
+    AttentionCall call{.flops = one.at("flops").as_double(),
+                       .sequence = one.at("sequence").as_double(),
+                       .head_size = one.at("head").as_double()};
+    expect_same(time_model.attention_seconds(call), seconds[0].as_double(), one.dump());
     call.flops *= 2.5;
     call.is_backward = true;
-    expect_same(time_model.attention_seconds(call), one[6].as_double(), json.dump());
+    expect_same(time_model.attention_seconds(call), seconds[1].as_double(), one.dump());
   }
 }
 
@@ -98,137 +103,23 @@ TEST(TimeModel, of_lockstep_attention_are_those_of_flash_attention_2) {
     op.name = cudnn.c_str();
     return seconds / time_model.seconds(op, 1);
   };
-  const auto fitted = published_engine("torchtitan").numbers.attention;
-  EXPECT_DOUBLE_EQ(ratio("NVIDIA H100", DType::bf16, "forward"), 1 / fitted[1]);
-  EXPECT_DOUBLE_EQ(ratio("NVIDIA H100", DType::bf16, "backward"), 7.0 / 5 / fitted[1]);
+  const double fitted = PublishedConstants().flash2_hopper;
+  EXPECT_DOUBLE_EQ(ratio("NVIDIA H100", DType::bf16, "forward"), 1 / fitted);
+  EXPECT_DOUBLE_EQ(ratio("NVIDIA H100", DType::bf16, "backward"), 7.0 / 5 / fitted);
   EXPECT_DOUBLE_EQ(ratio("NVIDIA A100", DType::bf16, "forward"), 1);
   EXPECT_DOUBLE_EQ(ratio("NVIDIA H100", DType::fp32, "backward"), 1) << "cuDNN has none";
 }
 
-TEST(TimeModel, of_collectives_equal_the_fitted_model) {
-  for (const Json& json : fixture().at("collectives").as_array()) {
-    const auto& one = json.as_array();
-    const TimeModel time_model = prices_of(one);
-    const double bytes = one[2].as_double();
-    const auto ranks = static_cast<int>(one[3].as_integer());
-    const auto inside = static_cast<int>(one[4].as_integer());
-    expect_same(time_model.gather_seconds(bytes, ranks, inside, one[5].as_double()),
-                one[7].as_double(), json.dump());
-    expect_same(time_model.all_reduce_seconds(bytes, ranks, inside, one[6].as_double()),
-                one[8].as_double(), json.dump());
-  }
-}
-
-// The first row of throughput.csv with some columns changed.
-PublishedRow row_with(const std::map<std::string, std::string>& changes) {
-  auto cells = rows().front().says;
-  for (const auto& [column, text] : changes)
-    cells.at(column) = text;
-  std::string header, line;
-  for (const auto& [column, text] : cells) {
-    header += (header.empty() ? "" : ",") + column;
-    line += (line.empty() ? "\"" : ",\"") + text + "\"";
-  }
-  const TemporaryDirectory directory;
-  write_text(directory / "rows.csv", header + "\n" + line + "\n");
-  return read_published_rows(directory / "rows.csv").at(0);
-}
-
-TEST(PublishedRun, an_incomplete_or_invalid_row_has_a_reason_instead_of_a_price) {
-  EXPECT_EQ(row_with({}).problem, "");
-  struct Case {
-    std::map<std::string, std::string> changes;
-    std::string column;
-  };
-  for (const auto& [changes, column] : std::vector<Case>{
-           {{{"layers", ""}}, "column layers is ''"},
-           {{{"hidden", ""}}, "column hidden is ''"},
-           {{{"heads", "0"}}, "column heads is '0'"},
-           {{{"hidden", "1"}}, "column hidden is '1'"},
-           {{{"kv_heads", "eight"}}, "column kv_heads is 'eight'"},
-           {{{"vocab", "1e300"}}, "column vocab is '1e300'"},
-           {{{"seq", "0"}}, "column seq is '0'"},
-           {{{"n_gpus", "0"}}, "column n_gpus is '0'"},
-           {{{"micro_batch", "0.5"}}, "column micro_batch is '0.5'"},
-           {{{"tflops_per_gpu", ""}, {"mfu_pct", ""}}, "tokens_per_s_per_gpu, tflops_per_gpu"},
-           {{{"gpu", "TPU v5p"}}, "column gpu is 'TPU v5p'"},
-           {{{"recompute", "some"}}, "column recompute is 'some'"}}) {
-    const auto row = row_with(changes);
-    expect_contains(row.problem, column);
-    expect_wording("launch/published_rows", column, row.problem);
-    EXPECT_THROW(resolved_layout(row), Error) << column;
-  }
-}
-
-TEST(PublishedRun, a_missing_column_is_rejected_by_name) {
-  const TemporaryDirectory directory;
-  write_text(directory / "rows.csv", "source,model,gpu\nllm.c,GPT-2,H100\n");
-  expect_refusal<Error>("launch/published_rows", "no column", {"rows.csv", "layers"},
-                        [&] { read_published_rows(directory / "rows.csv"); });
-}
-
-TEST(PublishedRun, resolves_and_prices_each_row_as_the_fitted_model_does) {
-  const auto& expected = fixture().at("runs").as_array();
-  ASSERT_EQ(rows().size(), expected.size());
-  const std::map<std::string, PublishedRecompute> recomputes{
-      {"none", PublishedRecompute::none},
-      {"attention", PublishedRecompute::attention},
-      {"half", PublishedRecompute::half},
-      {"save_qkv", PublishedRecompute::save_qkv},
-      {"full", PublishedRecompute::full}};
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const PublishedRow& row = rows()[i];
-    const Json& run = expected[i];
-    const std::string what = str("row ", row.number, ", ", row.model_name);
-    EXPECT_EQ(row.engine, run.at("engine").as_string()) << what;
-    EXPECT_EQ(row.hardware().name, hardware_of(run.at("gpu")).name) << what;
-    EXPECT_EQ(row.is_stated, run.at("is_stated").as_bool()) << what;
-    expect_same(row.tokens_per_second, run.at("published").as_double(), what);
-    const PublishedLayout l = resolved_layout(row);
-    const std::array sizes{l.gpus,   l.data,        l.tensor,       l.pipeline,   l.context,
-                           l.chunks, l.micro_batch, l.global_batch, l.shard_group};
-    for (std::size_t k = 0; k < sizes.size(); ++k)
-      EXPECT_EQ(sizes[k], run.at("layout").as_array()[k].as_integer()) << what << ", size " << k;
-    EXPECT_EQ(l.recompute, recomputes.at(run.at("recompute").as_string())) << what;
-    const auto price = price_run(row.model, l, row.hardware(), published_engine(row.engine));
-    expect_same(price.tokens_per_second, run.at("tokens_per_second").as_double(), what);
-    expect_same(price.step_seconds, run.at("step_seconds").as_double(), what);
-    for (std::size_t part = 0; part < kRunParts; ++part) {
-      const char* part_name = name(static_cast<RunPart>(part));
-      const Json* seconds = run.at("parts").find(part_name);
-      expect_same(price.seconds[part], seconds == nullptr ? 0 : seconds->as_double(),
-                  str(what, ", ", part_name), price.step_seconds);
-    }
-  }
-}
-
-// -------------------------------------------------------------------------- published measurements
-
-// These are the targets of the model; docs/planning.md has its errors.
-TEST(PublishedRun, has_a_mean_error_up_to_10_percent_with_a_stated_layout_and_15_without) {
-  std::array<double, 2> sums{};
-  std::array<int, 2> counts{};
-  for (const auto& row : rows()) {
-    const auto price =
-        price_run(row.model, resolved_layout(row), row.hardware(), published_engine(row.engine));
-    const std::size_t which = row.is_stated ? 0 : 1;
-    sums[which] += std::abs(price.tokens_per_second / row.tokens_per_second - 1);
-    ++counts[which];
-  }
-  EXPECT_LE(sums[0] / counts[0], 0.10);
-  EXPECT_LE(sums[1] / counts[1], 0.15);
-}
-
-TEST(PublishedRun, is_within_10_percent_of_megatron_on_a100_to_which_nothing_was_fitted) {
-  for (auto& one : korthikanti_cases()) {
-    const auto seconds = [&](PublishedRecompute recompute) {
-      one.layout.recompute = recompute;
-      return price_run(one.model, one.layout, *find_hardware("NVIDIA A100"),
-                       published_engine("selene"))
-          .step_seconds;
-    };
-    EXPECT_NEAR(seconds(PublishedRecompute::full) / one.full_seconds, 1, 0.1) << one.name;
-    EXPECT_NEAR(seconds(PublishedRecompute::attention) / one.selective_seconds, 1, 0.1) << one.name;
+TEST(TimeModel, of_collectives_equal_the_oracle) {
+  for (const Json& one : fixture().at("collectives").as_array()) {
+    const TimeModel time_model = time_model_of(one);
+    const double bytes = one.at("total").as_double();
+    const auto ranks = static_cast<int>(one.at("ranks").as_integer());
+    const auto inside = static_cast<int>(one.at("inside").as_integer());
+    expect_same(time_model.gather_seconds(bytes, ranks, inside, one.at("calls").as_double()),
+                one.at("gather").as_double(), one.dump());
+    expect_same(time_model.all_reduce_seconds(bytes, ranks, inside, one.at("bucket").as_double()),
+                one.at("all_reduce").as_double(), one.dump());
   }
 }
 
@@ -315,21 +206,6 @@ TEST(TimeModel, never_fall_with_the_size_of_a_call) {
           size *= 2;
       EXPECT_GE(time_model.seconds(more, inside), time_model.seconds(op, inside)) << op.name;
     }
-}
-
-// The tolerance is for the slowdown: a faster ring slows compute more per second, also during its
-// latency, which moves no bytes. A run with many small calls loses up to 1.6 %.
-TEST(PublishedRun, is_not_slower_on_faster_hardware) {
-  constexpr double kOfLatency = 0.02;
-  for (const auto& row : rows()) {
-    const auto layout = resolved_layout(row);
-    const auto& engine = published_engine(row.engine);
-    const double rate = price_run(row.model, layout, row.hardware(), engine).tokens_per_second;
-    for (const Hardware& faster : better(row.hardware()))
-      EXPECT_GE(price_run(row.model, layout, faster, engine).tokens_per_second,
-                rate * (1 - kOfLatency))
-          << "row " << row.number;
-  }
 }
 
 // --------------------------------------------------------------------------------- calls of a step
