@@ -16,7 +16,7 @@ constexpr std::int64_t kMostClusterBytes = 64 << 20;
 constexpr std::string_view kVendor = "NVIDIA ";
 
 // Defaults for a GPU without these keys: the values of an H100.
-constexpr double kSustained = 0.7, kSlowdown = 0.68;
+constexpr double kSustained = 0.7, kSlowdown = 0.7;
 
 // Required keys of a GPU without a known name, or of a rank on CPUs.
 constexpr std::array kOfAny{"hardware.name", "hardware.bf16_flops", "hardware.fp32_flops",

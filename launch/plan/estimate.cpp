@@ -10,6 +10,7 @@
 #include "core/units.h"
 #include "launch/plan/cluster_step.h"
 #include "launch/plan/cluster_topology.h"
+#include "launch/plan/plan_band.h"
 #include "train/fp8_sizes.h"
 #include "train/layout.h"
 #include "train/run/attention_choice.h"
@@ -256,6 +257,7 @@ PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
                 .capacity_bytes = e.capacity_bytes,
                 .checkpoint_bytes = e.save.bytes,
                 .cluster = cluster.name};
+  plan.band = plan_band(cluster, e.ranks);
   if (corrected) plan.corrected = step_of(*corrected);
   for (std::size_t i = 0; i < kPurposes; ++i)
     plan.memory.push_back({name(static_cast<Purpose>(i)), e.by_purpose[i]});

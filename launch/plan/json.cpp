@@ -21,6 +21,7 @@ Json layout_json(const Config& c) {
 Json run_json(const RunCosts& costs, const SaveTimes& save, const Cluster& cluster) {
   return Json::Object{{"run_seconds", costs.run_seconds},
                       {"goodput", costs.goodput},
+                      {"last_save_seconds", costs.last_save_seconds},
                       {"wall_seconds", costs.wall_seconds},
                       {"save_stall_seconds", save.stall_seconds()},
                       {"save_write_seconds", save.write_seconds},

@@ -418,7 +418,9 @@ class Search {
   }
 
   static std::string why(const FoundLayout& one, const FoundLayout& best) {
-    const double more = std::max(one.estimate.time.total() - best.estimate.time.total(), 0.0);
+    const double rounding = 1e-9 * best.estimate.time.total();
+    double more = one.estimate.time.total() - best.estimate.time.total();
+    if (more < rounding) more = 0;
     if (&one == &best) {
       const auto masked = masked_sequences(best.config);
       return str("the fastest layout that fits",
@@ -436,9 +438,9 @@ class Search {
       }
     }
     const auto text = str(difference(one.config, best.config), ": +", human_seconds(more));
-    return most_seconds > 0 ? str(text, " (", in_words(static_cast<Component>(most)), " +",
-                                  human_seconds(most_seconds), ")")
-                            : text;
+    return most_seconds > rounding ? str(text, " (", in_words(static_cast<Component>(most)), " +",
+                                         human_seconds(most_seconds), ")")
+                                   : text;
   }
 
   // Configurations that differ from `best` in one setting and need more memory.

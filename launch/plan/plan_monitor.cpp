@@ -28,8 +28,13 @@ void PlanMonitor::open() {
   }
   if (!plan_) return;
   const auto step = plan_->step.without_checkpoints();
+  const auto& band = plan_->band;
   log_info("planned for ", plan_->cluster, ": ", human_seconds(step.seconds), " per step, ",
            human_count(step.tokens_per_second), " tok/s",
+           band.is_known()
+               ? str("; 80 % of similar runs take ", human_seconds(band.low * step.seconds), " to ",
+                     human_seconds(band.high * step.seconds))
+               : "",
            plan_->corrected ? str("; corrected by earlier runs: ",
                                   human_seconds(plan_->corrected->without_checkpoints().seconds))
                             : "");
@@ -83,7 +88,14 @@ void PlanMonitor::meter_changed() {
 }
 
 void PlanMonitor::fill_in(StepReport& report) {
-  if (plan_) report.planned_utilization = plan_->step.without_checkpoints().mfu;
+  if (plan_) {
+    const double mfu = plan_->step.without_checkpoints().mfu;
+    report.planned_utilization = mfu;
+    if (plan_->band.is_known()) {
+      report.least_planned_utilization = mfu / plan_->band.high;
+      report.most_planned_utilization = mfu / plan_->band.low;
+    }
+  }
   hear_ranks(report);
 }
 

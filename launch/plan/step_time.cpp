@@ -47,6 +47,11 @@ class Player {
   }
 
   const StepTime& time() const { return time_; }
+  // Compute time since the last collective at which ranks wait for each other, and the number of
+  // these collectives.
+  double alone() const { return alone_; }
+  std::int64_t meetings() const { return meetings_; }
+  void add_alone(double seconds) { alone_ += seconds; }
 
  private:
   struct Event {
@@ -112,6 +117,7 @@ class Player {
   double wait_for_others(const Op& op) {
     const bool waits = op.group == Group::tensor || op.group == Group::all;
     if (!waits || op.kind != Op::Kind::collective || op.is_nothing()) return 0;
+    ++meetings_;
     return costs_.wait_share * std::exchange(alone_, 0);
   }
 
@@ -199,7 +205,8 @@ class Player {
   std::vector<std::size_t> launched_before_;  // the last collective that extends the launch order
   std::vector<bool> has_begun_;               // each entry
   double host_ = 0, now_ = 0;
-  double alone_ = 0;  // compute time since its last collective
+  double alone_ = 0;
+  std::int64_t meetings_ = 0;
   std::int64_t last_event_ = 0;
   std::vector<Event> done_;
   StepTime time_;
@@ -211,18 +218,21 @@ StepTime step_time(const StepProgram& program, const StreamCosts& costs) {
   Player player(program, costs);
   const auto& ends = program.micro_ends;
   StepTime repeated;  // a middle micro-batch
+  const auto more = static_cast<double>(program.micro_batches) - static_cast<double>(ends.size());
   for (std::size_t m = 0; m < ends.size(); ++m) {
     const StepTime before = player.time();
+    const double alone = player.alone();
+    const auto meetings = player.meetings();
     player.play_to(ends[m]);
-    if (ends.size() == 3 && m == 1)
-      for (std::size_t p = 0; p < kComponents; ++p)
-        repeated.seconds[p] = player.time().seconds[p] - before.seconds[p];
+    if (ends.size() != 3 || m != 1) continue;
+    for (std::size_t p = 0; p < kComponents; ++p)
+      repeated.seconds[p] = player.time().seconds[p] - before.seconds[p];
+    if (player.meetings() == meetings) player.add_alone(more * (player.alone() - alone));
   }
   player.play_to(program.log->entries().size());
   StepTime time = player.time();
-  const auto more = program.micro_batches - static_cast<std::int64_t>(ends.size());
   for (std::size_t p = 0; p < kComponents; ++p)
-    time.seconds[p] += static_cast<double>(more) * repeated.seconds[p];
+    time.seconds[p] += more * repeated.seconds[p];
   return time;
 }
 

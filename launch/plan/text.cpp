@@ -5,6 +5,7 @@
 
 #include "core/units.h"
 #include "launch/plan/plan.h"
+#include "launch/plan/plan_band.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +36,20 @@ std::string words_of(std::string text) {
 
 std::string row(const std::string& name, const std::string& value, const std::string& more = "") {
   return str("  ", left(name, 28), right(value, 12), more.empty() ? "" : "  ", more, "\n");
+}
+
+// "22.2 s to 26.3 s".
+template <class Words>
+std::string range(double low, double high, const Words& words) {
+  return str(trimmed(words(low)), " to ", trimmed(words(high)));
+}
+
+// Of a time, an energy or a price: "22.2 s to 26.3 s in 80 % of similar runs"; empty: unknown.
+template <class Words>
+std::string in_band(const Plan& plan, double value, const Words& words) {
+  const auto band = plan_band(plan.cluster, plan.estimate.ranks);
+  if (!band.is_known()) return "";
+  return str(range(band.low * value, band.high * value, words), " in 80 % of similar runs");
 }
 
 std::string heading(const Plan& plan) {
@@ -90,6 +105,24 @@ std::string memory_table(const Plan& plan) {
   return on_gpus ? text + host_table(plan) : text;
 }
 
+// The rates between which 80 % of similar runs are.
+std::string band_line(const Plan& plan) {
+  const auto& e = plan.estimate;
+  const auto band = plan_band(plan.cluster, e.ranks);
+  if (!band.is_known()) return "";
+  const auto tokens = [](double rate) { return human_count(rate); };
+  const auto mfu = [](double share) { return percent(share); };
+  const bool has_mfu =
+      e.meter.peak_flops > 0 && !e.meter.is_peak_too_low(e.tokens_per_second / band.low);
+  return str("  80 % of similar runs: ",
+             range(band.low * e.time.total(), band.high * e.time.total(), human_seconds), ", ",
+             range(e.tokens_per_second / band.high, e.tokens_per_second / band.low, tokens),
+             " tokens/s",
+             has_mfu ? str(", MFU ", range(e.mfu.causal / band.high, e.mfu.causal / band.low, mfu))
+                     : std::string(),
+             "\n");
+}
+
 std::string time_table(const Plan& plan) {
   const auto& e = plan.estimate;
   const bool corrects = plan.corrected.has_value();
@@ -119,7 +152,7 @@ std::string time_table(const Plan& plan) {
                                   : str(rate, "MFU unknown: the peak of the device is unknown");
   };
   if (corrects) text += str("  corrected: ", rates(plan.corrected->time), "\n");
-  return str(text, "  ", rates(e.time), "\n");
+  return str(text, "  ", rates(e.time), "\n", band_line(plan));
 }
 
 std::string search_table(const LayoutSearch& search) {
@@ -149,26 +182,30 @@ std::string wall_time(const RunCosts& costs) {
   return costs.goodput > 0 ? duration(costs.wall_seconds) : std::string("never");
 }
 
-std::string energy(const RunCosts& costs) {
+std::string energy(double joules) {
   constexpr std::array kUnits{" Wh", " kWh", " MWh", " GWh"};
-  double value = costs.energy_joules / 3600;
+  double value = joules / 3600;
   std::size_t unit = 0;
   for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit)
     value /= 1000;
   return trimmed(three_digits(value)) + kUnits[unit];
 }
 
-std::string price(const RunCosts& costs, const Cluster& cluster) {
-  const auto number =
-      costs.price < 99.95 ? trimmed(three_digits(costs.price)) : human_count(costs.price);
+std::string price(double amount, const Cluster& cluster) {
+  const auto number = amount < 99.95 ? trimmed(three_digits(amount)) : human_count(amount);
   return str(number, " ", cluster.currency);
+}
+
+std::string after_semicolon(const std::string& text) {
+  return text.empty() ? text : "; " + text;
 }
 
 // The costs of the run with step times corrected by earlier runs.
 std::string corrected_run(const RunCosts& costs, const Cluster& cluster) {
   return str("  corrected: training ", duration(costs.run_seconds), ", with interruptions ",
-             wall_time(costs), costs.energy_joules > 0 ? ", " + energy(costs) : std::string(),
-             costs.price > 0 ? ", " + price(costs, cluster) : std::string(), "\n");
+             wall_time(costs),
+             costs.energy_joules > 0 ? ", " + energy(costs.energy_joules) : std::string(),
+             costs.price > 0 ? ", " + price(costs.price, cluster) : std::string(), "\n");
 }
 
 std::string run_table(const Plan& plan) {
@@ -179,11 +216,15 @@ std::string run_table(const Plan& plan) {
   text += row("training", duration(costs.run_seconds),
               str(human_count(static_cast<double>(c.train.steps) *
                               static_cast<double>(c.train.batch_tokens)),
-                  " tokens in ", with_commas(c.train.steps), " steps"));
+                  " tokens in ", with_commas(c.train.steps), " steps",
+                  after_semicolon(in_band(plan, costs.run_seconds, duration))));
   text += row("goodput", percent(costs.goodput),
               str("an interruption every ", human_eta(costs.interruption_seconds), ", ",
                   duration(plan.cluster.restart_seconds), " to restart"));
-  text += row("with interruptions", wall_time(costs));
+  text += row("with interruptions", wall_time(costs),
+              str(duration(costs.last_save_seconds), " for the last checkpoint",
+                  costs.goodput > 0 ? after_semicolon(in_band(plan, costs.wall_seconds, duration))
+                                    : std::string()));
   text += row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)),
               str(human_seconds(e.save.stall_seconds()), " lost per checkpoint; ",
                   human_bytes(costs.write_bytes_per_second), "/s needed to write it in time"));
@@ -198,8 +239,10 @@ std::string run_table(const Plan& plan) {
                   human_bytes(static_cast<double>(costs.cache_bytes_per_token) *
                               static_cast<double>(c.train.sequence_length)),
                   " per sequence, in generation"));
-  if (costs.energy_joules > 0) text += row("energy", energy(costs));
-  if (costs.price > 0) text += row("price", price(costs, plan.cluster));
+  if (costs.energy_joules > 0)
+    text += row("energy", energy(costs.energy_joules), in_band(plan, costs.energy_joules, energy));
+  const auto money = [&](double amount) { return price(amount, plan.cluster); };
+  if (costs.price > 0) text += row("price", money(costs.price), in_band(plan, costs.price, money));
   if (plan.corrected) text += corrected_run(plan.corrected_costs, plan.cluster);
   return text;
 }

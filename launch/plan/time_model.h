@@ -34,7 +34,7 @@ struct EngineEfficiency {
   // The same for the engine's own kernels, which support document masks. They follow
   // FlashAttention-2, whose rate comes from the fit of torchtitan (docs/planning.md). Blackwell
   // is assumed to be no faster than Hopper. Backward has seven matmuls instead of five.
-  std::array<double, 3> own_attention{0.9, 0.469, 0.206};
+  std::array<double, 3> own_attention{0.9, 0.472, 0.208};
   double own_attention_backward = 5.0 / 7;
   double network = 0.9;             // share of the NIC payload that collectives reach
   double node_hop_seconds = 14e-6;  // hop of a ring between NVLink domains: NCCL's tuner
@@ -43,7 +43,7 @@ struct EngineEfficiency {
   // Constants of kernels, which do not depend on the engine; fitted.
   double fp8_gain = 1.83;        // fp8 rate / bf16 rate under one power cap
   double rowwise_gain = 1.06;    // the same with a scale per row
-  double tile_steps = 151;       // prologue and epilogue of a matmul's tile, in steps of K
+  double tile_steps = 152;       // prologue and epilogue of a matmul's tile, in steps of K
   double head_exponent = 0.077;  // attention's rate, of (head size / 128) below 128
 };
 

@@ -72,6 +72,8 @@ Json json_of(const PlanFile& plan) {
   json.set("step_seconds", rounded(step.seconds));
   json.set("tokens_per_second", rounded(step.tokens_per_second));
   set_known(json, "mfu", step.mfu);
+  if (plan.band.is_known())
+    json.set("band", Json::Array{rounded(plan.band.low), rounded(plan.band.high)});
   if (plan.corrected)
     json.set("corrected_step_seconds", rounded(plan.corrected->without_checkpoints().seconds));
   json.set("memory", std::move(memory));

@@ -34,6 +34,12 @@ const number = (text) => ({ text, class: "number" });
 // The key figures of a run, as [label, value, remark].
 function figuresOf({ figures: f, goodput, plan }) {
   const planned = f.planned_steps, list = [];
+  // "plan 48.3% (44.7% to 52.8%)": 80 % of similar runs are in the range.
+  const planText = (value, text, isTime) => {
+    const [low, high] = plan.band ?? [];
+    const range = isTime ? [value * low, value * high] : [value / high, value / low];
+    return `plan ${text(value)}${known(low) ? ` (${range.map(text).join(" to ")} in 80% of similar runs)` : ""}`;
+  };
   const add = (label, value, remark) => value !== DASH && list.push([label, value, remark]);
   const span = f.end_seconds - f.begin_seconds;
   add("steps", whole(f.last_step), known(planned) ? (f.last_step >= planned ? "all" : `of ${whole(planned)}, ${percent(f.last_step / planned)}`) : undefined);
@@ -43,9 +49,9 @@ function figuresOf({ figures: f, goodput, plan }) {
     add("best validation loss", significant(f.best_validation_loss), `at step ${whole(f.best_step)}` +
       (f.last_validation_loss > f.best_validation_loss ? `; last ${significant(f.last_validation_loss)}` : ""));
   add("tokens", count(f.tokens_seen));
-  add("tokens/s", count(f.tokens_per_second), known(plan?.tokens_per_second) ? `plan ${count(plan.tokens_per_second)}` : "median");
-  add("MFU", percent(f.mfu), known(plan?.mfu) ? `plan ${percent(plan.mfu)}` : "median, causal attention");
-  add("step time", seconds(f.step_seconds), known(plan?.step_seconds) ? `plan ${seconds(plan.step_seconds)}` : "median");
+  add("tokens/s", count(f.tokens_per_second), known(plan?.tokens_per_second) ? planText(plan.tokens_per_second, count) : "median");
+  add("MFU", percent(f.mfu), known(plan?.mfu) ? planText(plan.mfu, percent) : "median, causal attention");
+  add("step time", seconds(f.step_seconds), known(plan?.step_seconds) ? planText(plan.step_seconds, seconds, true) : "median");
   add("memory", bytes(f.peak_bytes), known(plan?.capacity_bytes) ? `peak, of ${bytes(plan.capacity_bytes)}` : "peak");
   add("time", duration(span), "first to last line");
   if (goodput) add("goodput", percent(goodput.seconds.productive / goodput.wall_seconds), "of the time in productive steps");

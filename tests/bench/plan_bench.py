@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """The plan beside the run, as a user has them: twelve runs over models, layouts of 1 to 4 ranks, recompute and
-micro-batches. Each round of a run is `preflight` (which calibrates), `plan` from the cluster.json it wrote, and `train`.
+micro-batches, and ten more layouts. Each round of a run is `preflight`, which measures, `plan` from the cluster.json that
+it wrote, and `train`.
 
-usage: plan_bench.py LOCKSTEP [--rounds N] [--steps N] [--only TEXT]
+usage: plan_bench.py LOCKSTEP [--rounds N] [--steps N] [--only TEXT] [--hosts]
 
-Prints, of each run, milliseconds of a step as planned and as measured (medians), the median of the rounds' ratios, where the
-components differ most, and the most memory that a rank had beside what was planned; first, what a plan of 1,024 GPUs takes. On an idle
-machine; runs of more ranks than it has processors are left out.
+--hosts: three runs on two pretend hosts instead, a core each, with a network of 2 Gbit/s (as root).
+
+Prints for each run milliseconds of a step as planned and as measured (medians), the median of the rounds' ratios, where the
+components differ most, and the most memory that a rank had beside what was planned; first, what a plan of 1,024 GPUs takes. Use an idle
+machine. Runs with more ranks than processors are left out.
 """
 
 import argparse
@@ -29,7 +32,7 @@ MODELS = {
     "124M": {"family": "gpt2", "layers": 12, "width": 768, "heads": 12, "mlp_width": 3072, "vocabulary": 50257},
 }
 LENGTH = 256
-# Model, type, replicate x shard x tensor, recompute, sequences of a micro-batch, micro-batches of a step.
+# Model, type, replicate x shard x tensor, recompute, sequences of a micro-batch, micro-batches of a step, sharding.
 RUNS = [
     ("3M", "fp32", (1, 1, 1), "none", 6, 1),
     ("3M", "fp32", (1, 1, 1), "block", 6, 1),
@@ -43,7 +46,24 @@ RUNS = [
     ("10M", "fp32", (1, 4, 1), "none", 2, 1),
     ("10M", "fp32", (2, 2, 1), "block", 2, 1),
     ("10M", "fp32", (1, 2, 2), "none", 2, 1),
+    # Layouts on which nothing was tuned.
+    ("10M", "fp32", (1, 2, 1), "none", 2, 2, "optimizer"),
+    ("10M", "fp32", (1, 2, 1), "none", 2, 2, "gradients"),
+    ("10M", "fp32", (1, 2, 1), "none", 2, 2, "weights"),
+    ("10M", "bf16", (1, 2, 1), "none", 4, 1),
+    ("3M", "fp32", (1, 2, 1), "none", 2, 4),
+    ("3M", "fp32", (2, 1, 1), "block", 4, 3),
+    ("3M", "fp32", (1, 1, 2), "none", 4, 4),
+    ("10M", "bf16", (1, 1, 2), "cheap", 4, 2),
+    ("3M", "fp32", (1, 2, 2), "none", 2, 2, "gradients"),
+    ("10M", "fp32", (2, 1, 2), "none", 2, 2),
 ]
+HOST_RUNS = [
+    ("10M", "fp32", (2, 1, 1), "none", 4, 2),
+    ("10M", "fp32", (1, 2, 1), "none", 4, 2),
+    ("10M", "fp32", (1, 2, 1), "none", 4, 2, "gradients"),
+]
+LINK = "2gbit"
 SKIPPED_STEPS = 3  # the first: memory is touched
 TRIES = 10         # of preflight, which finds the machine ill where others use it
 
@@ -57,12 +77,29 @@ def pack(lockstep, folder):
                     "--document-separator", r"\n\n", "--validation", "5%", "--out", str(folder / "data")], check=True, capture_output=True)
 
 
+def two_hosts():
+    """Makes two hosts with a core and a slow link each; returns the command that starts a rank on each."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "launches"))
+    import hosts
+    hosts.become_head()
+    for number, core in zip((1, 2), sorted(os.sched_getaffinity(0))):
+        host = hosts.Host(number)
+        (hosts.SHARED / host.name / "tmp" / "core").write_text(str(core))
+        hosts.sh(*host.on("tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", LINK, "burst", "256kb", "latency", "50ms"))
+    hostfile, pinned = hosts.SHARED / "hostfile", hosts.SHARED / "pinned"
+    hostfile.write_text("n1 slots=1\nn2 slots=1\n")
+    pinned.write_text('#!/bin/sh\nexec taskset --cpu-list "$(cat "$TMPDIR/core")" "$@"\n')
+    pinned.chmod(0o755)
+    ENVIRONMENT.update(OMPI_MCA_plm_rsh_agent=str(hosts.SHARED / "agent"), LOCKSTEP_INTERFACE="eth0", TMPDIR=os.environ["TMPDIR"])
+    return hosts.SHARED, [str(pathlib.Path(__file__).parents[2] / "launch" / "cluster" / "mpirun.sh"), str(hostfile), str(pinned)]
+
+
 class Case:
-    def __init__(self, lockstep, folder, number, run, steps):
-        model, dtype, (replicate, shard, tensor), recompute, sequences, micro_batches = run
-        self.name = (f"{model:4} {dtype} r{replicate} s{shard} t{tensor} recompute {recompute:5} "
-                     f"micro-batch {sequences} x {micro_batches}")
-        self.lockstep, self.ranks = lockstep, replicate * shard * tensor
+    def __init__(self, lockstep, folder, number, run, steps, launcher):
+        model, dtype, (replicate, shard, tensor), recompute, sequences, micro_batches, *sharding = run
+        self.name = (f"{model:4} {dtype} r{replicate} s{shard} t{tensor} {(sharding or ['full'])[0] if shard > 1 else '-':9} "
+                     f"recompute {recompute:5} micro-batch {sequences} x {micro_batches}")
+        self.lockstep, self.ranks, self.launcher = lockstep, replicate * shard * tensor, launcher
         self.folder = folder / f"run-{number}"
         self.folder.mkdir()
         settings = [f"model.{key}={value}" for key, value in MODELS[model].items()]
@@ -70,6 +107,7 @@ class Case:
                      f"train.micro_batch={sequences}", f"train.recompute={recompute}", f"train.steps={steps}",
                      f"train.batch_tokens={sequences * micro_batches * replicate * shard * LENGTH}",
                      f"layout.replicate={replicate}", f"layout.shard={shard}", f"layout.tensor={tensor}",
+                     *(f"layout.sharding={one}" for one in sharding), *(["train.threads=1"] if launcher else []),
                      f"precision.compute={dtype}", "log.every_steps=1",
                      f"checkpoint.every_steps={steps}", f"data.train={folder / 'data' / 'train'}",
                      # At the end: its memory is planned too, its time is no step's.
@@ -82,6 +120,8 @@ class Case:
 
     def ranks_of(self, *arguments):
         started = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(self.ranks)] if self.ranks > 1 else []
+        if self.launcher:
+            started = self.launcher
         return started + [self.lockstep, *arguments, *self.settings, "--device", "cpu"]
 
     def preflight(self):
@@ -139,9 +179,11 @@ class Case:
         largest = sorted(apart.items(), key=lambda part: -abs(part[1]))[:3]
         rounds = " ".join(f"{p / m:.3f}" for p, m in zip(self.planned, self.measured))
         planned, most = self.memory[-1]
+        # the ranks of other hosts are no children of this process
+        memory = "" if self.launcher else (f"memory {planned / 2**20:.0f} of {most / 2**20:.0f} MiB, ratio "
+                                           f"{self.memory_ratio():.3f}; ")
         return (f"{self.name}: plan {1e3 * statistics.median(self.planned):6.1f} ms, run {1e3 * measured:6.1f} ms, ratio "
-                f"{self.ratio():.3f} ({rounds}); memory {planned / 2**20:.0f} of {most / 2**20:.0f} MiB, ratio "
-                f"{self.memory_ratio():.3f}; of the step: " + ", ".join(f"{n} {100 * s:+.1f}%" for n, s in largest))
+                f"{self.ratio():.3f} ({rounds}); {memory}of the step: " + ", ".join(f"{n} {100 * s:+.1f}%" for n, s in largest))
 
 
 def time_plan(lockstep):
@@ -161,13 +203,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--only", default="")
+    parser.add_argument("--hosts", action="store_true")
     asked = parser.parse_args()
     lockstep = str(pathlib.Path(asked.lockstep).resolve())
     time_plan(lockstep)
-    with tempfile.TemporaryDirectory() as temporary:
+    shared, launcher = two_hosts() if asked.hosts else (None, [])
+    with tempfile.TemporaryDirectory(dir=shared) as temporary:
         folder = pathlib.Path(temporary)
         pack(lockstep, folder)
-        cases = [Case(lockstep, folder, i, run, asked.steps) for i, run in enumerate(RUNS)]
+        cases = [Case(lockstep, folder, i, run, asked.steps, launcher) for i, run in enumerate(HOST_RUNS if asked.hosts else RUNS)]
         cases = [case for case in cases if asked.only in case.name]
         for case in [case for case in cases if case.ranks > os.cpu_count()]:
             print(f"{case.name}: left out, {case.ranks} ranks have a share of {os.cpu_count()} processors", flush=True)
@@ -177,9 +221,10 @@ def main():
                 case.round()
             print(case.line(), flush=True)
     off = [abs(case.ratio() - 1) for case in cases]
-    memory_off = [abs(case.memory_ratio() - 1) for case in cases]
-    print(f"{len(cases)} runs: step time off by {100 * statistics.mean(off):.1f}% on average, {100 * max(off):.1f}% at most; "
-          f"memory by {100 * statistics.mean(memory_off):.1f}% on average, {100 * max(memory_off):.1f}% at most")
+    print(f"{len(cases)} runs: step time off by {100 * statistics.mean(off):.1f}% on average, {100 * max(off):.1f}% at most")
+    if not launcher:
+        off = [abs(case.memory_ratio() - 1) for case in cases]
+        print(f"memory off by {100 * statistics.mean(off):.1f}% on average, {100 * max(off):.1f}% at most")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ constexpr std::array kEngines{
                     .bucket_bytes = 50e6,
                     .scatters = false,
                     .send_messages = 9,
-                    .optimizer_kernels = 18},
+                    .optimizer_kernels = 18,
+                    .pass_bytes = 18},
     // picotron of February 2025: no sequence parallelism, one all-reduce for each of five products
     // in backward, a wait for the loss in each micro-batch
     PublishedEngine{.name = "picotron",
@@ -61,7 +62,8 @@ constexpr std::array kEngines{
                     .is_sequence_parallel = false,
                     .gradient_bytes = 4,
                     .send_messages = 2,
-                    .optimizer_kernels = 9},
+                    .optimizer_kernels = 9,
+                    .pass_bytes = 10},
     PublishedEngine{.name = "maxtext", .execution = Execution::compiled},  // 2024-12
     PublishedEngine{                                                       // 2024-03
                     .name = "paxml",
@@ -134,7 +136,6 @@ constexpr std::array kConstants{
     PublishedConstant{"network_efa", &PublishedConstants::network_efa},
     PublishedConstant{"spread", &PublishedConstants::spread},
     PublishedConstant{"step_python", &PublishedConstants::step_python},
-    PublishedConstant{"jitter", &PublishedConstants::jitter},
 };
 
 }  // namespace

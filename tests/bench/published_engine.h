@@ -43,6 +43,8 @@ struct PublishedEngine {
 
   double send_messages = 0;      // that the host waits for, of a micro-batch in a pipeline stage
   double optimizer_kernels = 0;  // of a layer, launched one by one
+  // Of a parameter in a step: passes to clip, zero and copy whole gradients and weights.
+  double pass_bytes = 0;
   bool balances_context = true;  // each context rank has an early and a late part of a sequence
   bool overlaps_context = true;  // keys and values travel beside attention
   // Each rank has its own parameters, and broadcasts them after the optimizer.
@@ -53,25 +55,24 @@ struct PublishedEngine {
 // docs/planning.md has the source of each; "fitted": by tests/bench/published/fit.py.
 struct PublishedConstants {
   // Of GPUs; see Hardware; fitted. Under a lower power cap the rate falls as cap ^ power_exponent.
-  double sustained_ampere = 0.837, sustained_hopper = 0.744, power_exponent = 0.87;
-  double slowdown_ampere = 0.2, slowdown_hopper = 0.703;
+  double sustained_ampere = 0.838, sustained_hopper = 0.744, power_exponent = 0.884;
+  double slowdown_ampere = 0.2, slowdown_hopper = 0.707;
   // Of kernels; see EngineEfficiency; fitted.
-  double fp8_gain = 1.83, rowwise_gain = 1.06, tile_steps = 151, head_exponent = 0.077;
+  double fp8_gain = 1.83, rowwise_gain = 1.06, tile_steps = 152, head_exponent = 0.077;
   // Share of the traffic of fp8 casts that no neighbour does, with delayed and current scaling;
   // fitted.
-  double cast_delayed = 0.479, cast_current = 0.871;
+  double cast_delayed = 0.479, cast_current = 0.866;
   // Bytes of memory-bound operators, relative to those that are counted; fitted.
-  double memory_eager = 1.07, memory_compiled = 1.18, memory_fused = 1.09;
+  double memory_eager = 1.075, memory_compiled = 1.18, memory_fused = 1.095;
   // Attention, relative to cuDNN 9 on Hopper; fitted.
-  double triton_ampere = 0.719, triton_hopper = 0.383, flash2_hopper = 0.469;
-  double cudnn8_hopper = 0.549, context_imbalance = 0.467;
+  double triton_ampere = 0.72, triton_hopper = 0.383, flash2_hopper = 0.472;
+  double cudnn8_hopper = 0.55, context_imbalance = 0.474;
   // Shares of collectives that are hidden; fitted.
-  double tensor_overlap = 0.624, data_overlap = 0.743;
+  double tensor_overlap = 0.624, data_overlap = 0.74;
   // Share of the NIC payload that collectives reach, and seconds of a hop; fitted, but hop_efa.
-  double network_rdma = 0.907, network_efa = 0.6, hop_efa = 60e-6;
+  double network_rdma = 0.907, network_efa = 0.604, hop_efa = 60e-6;
   double spread = kSpeedSpread;  // fitted
-  double jitter = 1.9e-3;        // mean seconds by which a rank's host is late in a step; fitted
-  double step_python = 18.6e-3;  // seconds of a step in which Python keeps the GPU idle; fitted
+  double step_python = 23.8e-3;  // seconds of a step in which Python keeps the GPU idle; fitted
   // Seconds of a Python host: a kernel, a collective, and a message that it waits for.
   double launch_eager = 8e-6, launch_compiled = 5e-6, call = 50e-6, message = 100e-6;
 };

@@ -380,7 +380,8 @@ double Pricer::optimizer_seconds() const {  // 30 bytes of state a parameter, 4 
   const double states = layout_.sharding == PublishedSharding::none ? 1
                         : is_full                                   ? layout_.group()
                                                                     : layout_.data_ranks();
-  return raw_bytes_seconds(30 * parameters_ / states + 4 * parameters_ / gradients);
+  return raw_bytes_seconds(30 * parameters_ / states + 4 * parameters_ / gradients +
+                           engine_.pass_bytes * parameters_);
 }
 
 double Pricer::cast_weights_seconds() const {  // once a step, or as often as they are gathered
@@ -429,9 +430,7 @@ RunPrice Pricer::price() const {
   const double micro_batch = compute + send + data.micro_batch;
   const double optimizer =
       engine_.optimizer_kernels * real(model_.layers) / p * constants_.launch_eager;
-  // the mean of the latest of N exponential delays is that of one times 1 + 1/2 + ... + 1/N
-  const double latest = constants_.jitter * (std::log(layout_.gpus) + std::numbers::egamma);
-  price[RunPart::host] = (engine_.is_python ? constants_.step_python + latest : 0) + optimizer +
+  price[RunPart::host] = (engine_.is_python ? constants_.step_python : 0) + optimizer +
                          engine_.read_seconds * layout_.gpus +
                          m * std::max(0.0, host_seconds() - micro_batch);
   price[RunPart::spread] =

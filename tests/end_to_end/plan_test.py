@@ -82,6 +82,21 @@ def check_sums(found):
     expect(found["format"] == "lockstep plan 1", "format")
 
 
+def check_band():
+    """Times, rates and costs have the range of similar runs: those on as many GPUs."""
+    args = ("plan", CONFIGS / "llama3_8b.toml", "--cluster", DGX, "--check")
+    found, text = plan(*args[1:]), run(*args)[0]
+    low, high = found["band"]["low"], found["band"]["high"]
+    expect(low < 1 < high, f"{found['band']}")
+    times, rates, mfu = re.search(pattern("plan.band", times=r"(.*?) s", rates=r"(.*?)k", mfu=r"(.*)%"), text).groups()
+    for shown, unit, value, ends in ((times, " s", found["step_seconds"], (low, high)),
+                                     (rates, "k", found["tokens_per_second"] / 1e3, (1 / high, 1 / low)),
+                                     (mfu, "%", 100 * found["mfu"], (1 / high, 1 / low))):
+        numbers = [float(number.removesuffix(unit)) for number in shown.split(" to ")]
+        expect(all(math.isclose(number, value * end, rel_tol=0.006) for number, end in zip(numbers, ends)), f"{shown}: {value}")
+    expect(text.count(says("plan.in_band")) == 3, f"training, with interruptions, energy: {text}")
+
+
 def check_calls(found):
     """Rows sum to the time of their component without overlap. Components with rows are those of the step."""
     step = {part["name"]: part["seconds"] for part in found["components"]}
@@ -187,7 +202,7 @@ def check_no_zeros():
         expect(re.search(r"(?<![\d.,])(0\.00(?!%)|0 (us|ms|k?Wh)|0s\b)", text) is None, f"a zero: {text}")
         expect(re.search(r" \n", text) is None, f"blanks at the end of a line: {text}")
         expect(says("plan.interruptions") in text, text)
-        expect(re.search(rf"\n  {pattern('plan.energy')} +\S+ [kMG]?Wh\n", text) is not None, text)
+        expect(re.search(rf"\n  {pattern('plan.energy')} +\S+ [kMG]?Wh  .*\n", text) is not None, text)
 
 
 def check_named_machines(config, cluster, folder):
@@ -603,6 +618,7 @@ def main():
         if not sys.argv[2:]:
             check_page()
             check_chunks()
+        check_band()
         check_hosts(folder)
         check_models()
         check_intervals()

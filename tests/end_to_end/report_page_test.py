@@ -71,7 +71,7 @@ def make_run(run, steps, seed, evil=False, evaluations=40, finite=1.0):
     (run / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ledger))
     (run / "config.toml").write_text(f'[train]\nsteps = {steps}  # --set\nseed = {seed}  # --set\nbatch_tokens = 65536  # default\n')
     (run / "plan.json").write_text(json.dumps({
-        "format": "lockstep plan 1", "step_seconds": 0.37, "tokens_per_second": 177000, "mfu": 0.49, "mfu_square": 0.52,
+        "format": "lockstep plan 1", "step_seconds": 0.37, "tokens_per_second": 177000, "mfu": 0.49, "mfu_square": 0.52, "band": {"low": 0.9, "high": 1.1},
         "components": [{"name": "products", "seconds": 0.28}, {"name": EVIL if evil else "attention", "seconds": 0.03}],
         "memory": [{"name": "weights", "bytes": 30_000_000_000}, {"name": "activations", "bytes": 25_000_000_000}],
         "capacity_bytes": 85_000_000_000, "checkpoint_bytes": 17_000_000_000, "cluster": EVIL if evil else "8 GPUs"}))

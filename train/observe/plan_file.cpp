@@ -70,6 +70,14 @@ void set_step(Json& json, const PlanFile::Step& step) {
   json.set("components", std::move(components));
 }
 
+PlanFile::Band band_in(const Json& json) {
+  const PlanFile::Band band{.low = amount_at(json, "low"), .high = amount_at(json, "high")};
+  if (!(band.low > 0) || !band.is_known())
+    throw DataError(
+        str("expected low above 0 and high above low, found ", band.low, " and ", band.high));
+  return band;
+}
+
 }  // namespace
 
 PlanFile::Step PlanFile::Step::without_checkpoints() const {
@@ -98,6 +106,8 @@ PlanFile PlanFile::parse(const Json& json) {
   plan.memory = parts_at<PlanFile::Memory>(json, "memory", [&](const Json& one) {
     return PlanFile::Memory{text_at(one, "name"), bytes_at(one, "bytes")};
   });
+  if (const Json* band = json.find("band"))
+    plan.band = in_context([&] { return band_in(*band); }, "band");
   if (const Json* corrected = json.find("corrected"))
     plan.corrected = in_context([&] { return step_in(*corrected); }, "corrected");
   return plan;
@@ -109,6 +119,7 @@ Json PlanFile::to_json() const {
     parts.push(Json::Object{{"name", name}, {"bytes", bytes}});
   json.set("format", kFormat);
   set_step(json, step);
+  if (band.is_known()) json.set("band", Json::Object{{"low", band.low}, {"high", band.high}});
   if (corrected) {
     Json members;
     set_step(members, *corrected);

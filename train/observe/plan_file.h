@@ -38,7 +38,15 @@ struct PlanFile {
     Step without_checkpoints() const;
   };
 
+  // Measured / planned step time of similar runs: 80 % are between `low` and `high`.
+  struct Band {
+    double low = 1, high = 1;  // equal: unknown
+    bool is_known() const { return low < high; }
+    bool operator==(const Band&) const = default;
+  };
+
   Step step{};
+  Band band{};
   std::optional<Step> corrected{};  // with the plan errors of earlier similar runs
   std::vector<Memory> memory{};     // of the rank that needs most
   std::int64_t capacity_bytes = 0;  // of its device, or the rank's share of its host

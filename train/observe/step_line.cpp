@@ -66,7 +66,12 @@ std::string mfu(const StepReport& r) {
 
 std::string planned(const StepReport& r) {
   if (std::isnan(r.planned_utilization)) return "";
-  return str(" (plan ", percent(r.planned_utilization, 3), ")");
+  const bool has_band = !std::isnan(r.least_planned_utilization);
+  return str(" (plan ", percent(r.planned_utilization, 3),
+             has_band ? str(", ", percent(r.least_planned_utilization, 3), " to ",
+                            percent(r.most_planned_utilization, 3))
+                      : std::string(),
+             ")");
 }
 
 }  // namespace

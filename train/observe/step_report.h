@@ -41,9 +41,11 @@ struct StepReport {
   double model_flops_utilization = kUnknown;         // causal count, in [0, 1.05]
   double model_flops_utilization_square = kUnknown;  // full-square (PaLM) count
   double planned_utilization = kUnknown;             // planned, with the causal count
-  bool peak_is_too_low = false;                      // for this step, so both MFUs are unknown
-  std::int64_t peak_bytes = 0;                       // memory in use, see Meter
-  std::int64_t limit_bytes = 0;                      // memory of the device; 0: unknown
+  // 80 % of similar runs have an MFU between these.
+  double least_planned_utilization = kUnknown, most_planned_utilization = kUnknown;
+  bool peak_is_too_low = false;   // for this step, so both MFUs are unknown
+  std::int64_t peak_bytes = 0;    // memory in use, see Meter
+  std::int64_t limit_bytes = 0;   // memory of the device; 0: unknown
   double eta_seconds = kUnknown;  // time to the end of the run, with evaluations and saves
 
   std::optional<GpuReading> gpu;       // after this step, if read (train/observe/gpu_telemetry.h)

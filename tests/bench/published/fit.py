@@ -24,7 +24,7 @@ PRIORS = dict(
     head_exponent=(0.2, 0.7), cast_delayed=(0.5, 0.5), cast_current=(1.0, 0.5), memory_eager=(1.5, 0.2), memory_compiled=(1.15, 0.1),
     memory_fused=(1.1, 0.1), triton_ampere=(0.8, 0.3), triton_hopper=(0.45, 0.3), flash2_hopper=(0.55, 0.2), cudnn8_hopper=(0.75, 0.2),
     context_imbalance=(0.5, 1.0), tensor_overlap=(0.6, 0.3), data_overlap=(0.85, 0.2), network_rdma=(0.9, 0.1), network_efa=(0.5, 0.15),
-    step_python=(0.02, 1.0), jitter=(2e-3, 1.0), spread=(0.01, 0.5))
+    step_python=(0.02, 1.0), spread=(0.01, 0.5))
 MOST = dict(tensor_overlap=0.97, data_overlap=0.97)
 KEYS = list(PRIORS)
 MEAN = np.array([math.log(prior) for prior, _ in PRIORS.values()])

@@ -7,6 +7,7 @@
 #include "launch/plan/cluster_file.h"
 #include "launch/plan/estimate.h"
 #include "launch/plan/layout_search.h"
+#include "launch/plan/plan_band.h"
 #include "launch/plan/run_costs.h"
 #include "tests/files.h"
 #include "train/run/run_config.h"
@@ -85,6 +86,22 @@ TEST(Plan, every_configuration_is_planned_on_every_cluster) {
       const auto costs = run_costs(planned_on(cluster, c), cluster, found);
       EXPECT_TRUE(costs.goodput >= 0 && costs.goodput <= 1);
     }
+}
+
+// docs/planning.md, "Bands".
+TEST(Plan, has_a_band_by_the_number_of_gpus_or_if_cpus_were_measured) {
+  const auto gpus = cluster_of_gpus(*find_hardware("NVIDIA H100"), 8, 128);
+  for (const auto& [few, more] : {std::pair{8, 9}, {128, 129}})
+    EXPECT_FALSE(plan_band(gpus, few) == plan_band(gpus, more)) << few;
+  for (const int ranks : {1, 8, 9, 128, 129, 131072}) {
+    const auto band = plan_band(gpus, ranks);
+    EXPECT_TRUE(0.8 < band.low && band.low < 1 && 1 < band.high && band.high < 1.2) << ranks;
+  }
+  Cluster cpus;
+  cpus.device = Device::Kind::cpu;
+  EXPECT_FALSE(plan_band(cpus, 4).is_known());
+  cpus.is_measured = true;
+  EXPECT_TRUE(plan_band(cpus, 4).is_known());
 }
 
 }  // namespace lockstep::testing::plan_test

@@ -132,16 +132,6 @@ RunPrice run(int gpus, const PublishedConstants& constants,
                    constants);
 }
 
-// docs/planning.md: 1.9 ms x (ln 1024 + 0.577) = 14.3 ms, against 1.9 ms x (ln 8 + 0.577).
-TEST(PublishedRun, waits_for_the_latest_of_exponential_delays) {
-  PublishedConstants constants;
-  constants.jitter = 1.9e-3;
-  const auto host = [&](int gpus) { return run(gpus, constants)[RunPart::host]; };
-  EXPECT_NEAR(host(1024) - host(8), 1.9e-3 * std::log(1024 / 8.0), 1e-9);
-  constants.jitter = 0;
-  EXPECT_NEAR(run(1024, PublishedConstants())[RunPart::host] - host(1024), 14.27e-3, 1e-5);
-}
-
 // docs/planning.md: of 1,024 GPUs the slowest is 2.8 % slower than the mean.
 TEST(PublishedRun, waits_for_the_slowest_gpu) {
   EXPECT_NEAR(expected_maximum(1024), 3.123, 1e-3);

@@ -224,7 +224,8 @@ TEST(StepTime, three_recorded_micro_batches_predict_the_time_of_all) {
              1e-12 * op.flops;
     };
     const auto slower = [](const Op&) { return 1.2; };
-    const StreamCosts costs{.seconds = seconds, .compute_beside = slower, .other_beside = 1.3};
+    const StreamCosts costs{
+        .seconds = seconds, .compute_beside = slower, .other_beside = 1.3, .wait_share = 0.1};
     const auto expected = step_time(whole, costs), found = step_time(short_one, costs);
     EXPECT_NEAR(found.total(), expected.total(), 0.01 * expected.total()) << name_of(layout);
     EXPECT_NEAR(found[Component::products], expected[Component::products], 0.03 * expected.total());

@@ -13,6 +13,7 @@ PlanFile plan() {
                    .tokens_per_second = 158'900.5,
                    .mfu = 0.483,
                    .components = {{"products", 0.3}, {"communication_shard", 1e-9}}},
+          .band = {.low = 0.9, .high = 1.1},
           .corrected = PlanFile::Step{.seconds = 0.43,
                                       .tokens_per_second = 152'000,
                                       .mfu = 0.46,
@@ -40,6 +41,7 @@ TEST(PlanFile, a_plan_reads_back_as_written) {
   const auto read = read_plan_file(path).value();
   expect_same(read.step, plan().step);
   EXPECT_TRUE(std::isnan(read.step.mfu_square));
+  EXPECT_EQ(read.band, plan().band);
   ASSERT_TRUE(read.corrected.has_value());
   expect_same(*read.corrected, *plan().corrected);
   EXPECT_EQ(read.corrected->mfu_square, 0.5);
@@ -50,8 +52,10 @@ TEST(PlanFile, a_plan_reads_back_as_written) {
   EXPECT_EQ(read.key, "llama3");
   auto raw = plan();
   raw.corrected.reset();
+  raw.band = {};
   write_plan_file(path, raw);
   EXPECT_FALSE(read_plan_file(path)->corrected.has_value());
+  EXPECT_FALSE(read_plan_file(path)->band.is_known());
   EXPECT_EQ(std::ranges::distance(std::filesystem::directory_iterator(directory.path())), 1);
 }
 
@@ -119,6 +123,9 @@ TEST(PlanFile, each_impossible_value_is_an_error_that_names_it) {
            {"capacity_bytes", -1},
            {"checkpoint_bytes", 0.5},
            {"cluster", 8, "8"},
+           {"band", Json::Object{{"low", 1.1}, {"high", 0.9}}, "1.1"},
+           {"band", Json::Object{{"low", 0}, {"high", 0.9}}, "0"},
+           {"band", Json::Object{{"low", 0.9}}, "high"},
            {"corrected", Json::Object{{"step_seconds", 1}}},
            {"corrected", 0.5}}) {
     const auto text = value.dump();

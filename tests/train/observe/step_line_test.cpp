@@ -35,6 +35,9 @@ TEST(StepLine, matches_the_documentation) {
   planned.planned_utilization = 0.4834;
   expect_contains(step_line(planned, false), "48.3%");
   expect_wording(kReader, "step with a plan", step_line(planned, false));
+  planned.least_planned_utilization = 0.447;
+  planned.most_planned_utilization = 0.528;
+  expect_wording(kReader, "step with a plan and its band", step_line(planned, false));
   too_low.model_flops_utilization = StepReport::kUnknown;
   too_low.peak_is_too_low = true;
   expect_wording(kReader, "step above the peak", step_line(too_low, false));
