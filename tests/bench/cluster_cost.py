@@ -34,7 +34,7 @@ BF16, FP32 = 2, 4  # bytes of an element
 class Gpu:
     """Gpu is an H100 SXM at 700 W. Rates are those inside a step."""
     peak_flops: float = 989.4e12            # FLOP/s, dense bf16 (data sheet)
-    matmul_flops: float = 680e12            # FLOP/s; assumed, 650 to 730 on an H200 (published/profiles.toml)
+    matmul_flops: float = 680e12            # FLOP/s; assumed, 650 to 730 on an H200
     narrow_matmul_flops: float = 640e12     # FLOP/s, matmuls that tensor ranks divide; assumed, for partial waves
     attention_flops: float = 640e12         # FLOP/s, cuDNN forward at T 8192 (docs/planning.md: 644 on an H200)
     attention_backward_flops: float = 474e12  # FLOP/s; assumed, deterministic (docs/planning.md has 541)
@@ -48,9 +48,9 @@ class Gpu:
 class Network:
     """Network has NVLink inside a host and a NIC of 400 Gbit/s a GPU. NCCL is 2.30.7, src/graph/tuning.cc."""
     host_ranks: int = 8                     # GPUs of a host (configs/clusters/dgx_h100.toml)
-    nvlink: float = 370e9                   # bytes/s of a GPU: bus bandwidth of nccl-tests (profiles.toml)
+    nvlink: float = 370e9                   # bytes/s of a GPU: bus bandwidth of nccl-tests (core/system/hardware.cpp)
     kernel_share: float = 0.8               # of nvlink, for all-to-all by kernels (launch/plan/time_model.cpp)
-    nic: float = 0.9 * 46e9                 # bytes/s of a GPU: share reached x payload (profiles.toml)
+    nic: float = 0.9 * 46e9                 # bytes/s of a GPU: share reached x payload (core/system/hardware.cpp)
     call: float = 8.4e-6                    # s, base of a call (NCCL: ring, simple)
     hop: float = 3.4e-6                     # s, hop or peer over NVLink (NCCL: ring, simple)
     hop_across: float = 14e-6               # s, hop across hosts (NCCL: ring, simple)
