@@ -24,7 +24,7 @@ constexpr std::int64_t gib(double count) {
 //   host        A100 25 of PCIe 4.0's 31.5 GB/s ([A]: 26), H100 55 of 5.0's 63 ([A]: 52 on H200),
 //               GB200 193 of NVLink-C2C's 450 [A]
 //   sustained, power, slowdown    A100, H100, H200: fitted to published throughputs
-//               (docs/planning.md). Under a lower power cap the rate falls as cap ^ 0.884 (fitted;
+//               (docs/planning.md). Under a lower power cap the rate falls as cap ^ 0.885 (fitted;
 //               GB300: 0.93 to 1.2, facebookexperimental/triton, pull request 2023). GB200's
 //               sustained: matmuls of 8192 in fp8 [A]. Others: assumed from similar GPUs.
 Hardware a100() {
@@ -40,7 +40,7 @@ Hardware a100() {
           .nic_bytes_per_second = 23e9,
           .host_bytes_per_second = 25e9,
           .domain_ranks = 8,
-          .sustained = 0.838,
+          .sustained = 0.839,
           .power = 1,
           .slowdown = 0.2};
 }
@@ -66,9 +66,9 @@ Hardware h100() {
           .nic_bytes_per_second = 46e9,
           .host_bytes_per_second = 55e9,
           .domain_ranks = 8,
-          .sustained = 0.744,
+          .sustained = 0.745,
           .power = 1,
-          .slowdown = 0.707};
+          .slowdown = 0.714};
 }
 
 // H100 with 96 GB of HBM2e and a cap of 500 W, as Meta uses it (torchtitan's benchmarks). No driver
@@ -78,7 +78,7 @@ Hardware h100_500w() {
   gpu.name = "NVIDIA H100 at 500 W";
   gpu.hbm_bytes_per_second = 2.4e12;
   gpu.hbm_bytes = gib(95.0);
-  gpu.power = 0.743;
+  gpu.power = 0.742;
   gpu.sustained *= gpu.power;
   return gpu;
 }
@@ -95,7 +95,7 @@ Hardware h100_pcie() {  // 350 W; pairs of bridged cards
   gpu.nic_bytes_per_second = 23e9;
   gpu.domain_ranks = 2;
   gpu.power = 0.542;
-  gpu.sustained = 0.528;
+  gpu.sustained *= gpu.power * 989.4 / 756;
   return gpu;
 }
 
@@ -122,7 +122,7 @@ Hardware b200() {
           .domain_ranks = 8,
           .sustained = 0.70,
           .power = 1,
-          .slowdown = 0.707};
+          .slowdown = 0.714};
 }
 
 Hardware gb200() {

@@ -15,9 +15,6 @@ namespace {
 constexpr std::int64_t kMostClusterBytes = 64 << 20;
 constexpr std::string_view kVendor = "NVIDIA ";
 
-// Defaults for a GPU without these keys: the values of an H100.
-constexpr double kSustained = 0.7, kSlowdown = 0.7;
-
 // Required keys of a GPU without a known name, or of a rank on CPUs.
 constexpr std::array kOfAny{"hardware.name", "hardware.bf16_flops", "hardware.fp32_flops",
                             "hardware.hbm_bytes_per_second", "hardware.hbm_bytes"};
@@ -94,8 +91,10 @@ class Reader {
     const bool on_gpus = cluster_.device == Device::Kind::cuda;
     const TomlEntry* gpu = find("gpu");
     if (gpu == nullptr) {
-      if (on_gpus) cluster_.hardware.sustained = kSustained;
-      if (on_gpus) cluster_.hardware.slowdown = kSlowdown;
+      if (!on_gpus) return;
+      const Hardware& similar = *find_hardware("NVIDIA H100");
+      cluster_.hardware.sustained = similar.sustained;
+      cluster_.hardware.slowdown = similar.slowdown;
       return;
     }
     const auto origin = str(file_, ":", gpu->line);

@@ -70,13 +70,14 @@ StepTime step_time_on(const Cluster& cluster, const StepProgram& program) {
   };
   const auto launch = [&](const Op& op) { return times.launch_seconds(op); };
   const auto network_share = [&](const Op& op) { return on_gpus ? times.network_share(op) : 0.0; };
-  // The slowest GPU of all sets the pace, in each group that it belongs to.
-  const double slowest = kSpeedSpread * expected_maximum(program.shape.mesh.world());
-  const bool is_assumed = on_gpus && cluster.wait_share == 0;
+  // The slowest GPU of all sets the pace, in each group that it belongs to. A share that was
+  // measured on fewer GPUs is too low.
+  const double slowest =
+      on_gpus ? kSpeedSpread * expected_maximum(program.shape.mesh.world()) : 0.0;
   return step_time(program, {.seconds = alone,
                              .compute_beside = slower,
                              .other_beside = cluster.other_beside,
-                             .wait_share = is_assumed ? slowest : cluster.wait_share,
+                             .wait_share = std::max(cluster.wait_share, slowest),
                              .launch_seconds = launch,
                              .host_computes = !on_gpus,
                              .extends_order = extends_order,

@@ -257,7 +257,7 @@ PlanFile plan_file_of(const Estimate& e, const Cluster& cluster,
                 .capacity_bytes = e.capacity_bytes,
                 .checkpoint_bytes = e.save.bytes,
                 .cluster = cluster.name};
-  plan.band = plan_band(cluster, e.ranks);
+  plan.band = plan_band(cluster, e.ranks).band;
   if (corrected) plan.corrected = step_of(*corrected);
   for (std::size_t i = 0; i < kPurposes; ++i)
     plan.memory.push_back({name(static_cast<Purpose>(i)), e.by_purpose[i]});

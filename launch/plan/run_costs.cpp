@@ -249,10 +249,10 @@ class Explanation {
         {{"steps", real(c_.train.steps)}, {"step_without_checkpoints", costs_.step_seconds}},
         costs_.run_seconds, "s");
     if (costs_.goodput > 0)
-      add("wall_seconds", "run_seconds / goodput + S",
+      add("wall_seconds", "run_seconds / goodput + last_save_seconds",
           {{"run_seconds", costs_.run_seconds},
            {"goodput", costs_.goodput},
-           {"S", costs_.last_save_seconds}},
+           {"last_save_seconds", costs_.last_save_seconds}},
           costs_.wall_seconds, "s");
     const Formula::Input ranks{"ranks", real(e_.ranks)}, wall{"wall_seconds", costs_.wall_seconds};
     if (costs_.energy_joules > 0)
@@ -291,8 +291,10 @@ RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e) {
     const double stall = C + e.save.next_stall_after(costs.best_interval_seconds);
     costs.best_goodput = goodput_of(costs.best_interval_seconds, stall, S, R, M);
   }
-  costs.last_save_seconds = S;
-  if (costs.goodput > 0) costs.wall_seconds = costs.run_seconds / costs.goodput + S;
+  // Goodput has the stall of each save, also of the last.
+  costs.last_save_seconds = std::max(S - e.save.stall_seconds(), 0.0);
+  if (costs.goodput > 0)
+    costs.wall_seconds = costs.run_seconds / costs.goodput + costs.last_save_seconds;
   costs.cache_bytes_per_token = 2 * c.model.layers * c.model.kv_heads * c.model.head_size *
                                 bytes_per_element(c.precision.compute);
   costs.energy_joules = cluster.watts * e.ranks * costs.wall_seconds;

@@ -20,7 +20,7 @@ struct RunCosts {
   // Best checkpoint interval, and its goodput; 0: the write rate of the cluster is unknown.
   double best_interval_seconds = 0, best_goodput = 0;
   std::int64_t best_interval_steps = 0;
-  double last_save_seconds = 0;  // of the checkpoint that ends the run
+  double last_save_seconds = 0;  // from the last step to the end of its checkpoint
   double wall_seconds = 0;       // duration of the run, with interruptions and the last checkpoint
 
   std::int64_t cache_bytes_per_token = 0;  // KV cache, in the compute type

@@ -44,12 +44,12 @@ std::string range(double low, double high, const Words& words) {
   return str(trimmed(words(low)), " to ", trimmed(words(high)));
 }
 
-// Of a time, an energy or a price: "22.2 s to 26.3 s in 80 % of similar runs"; empty: unknown.
+// The range of a time, an energy or a price: "(22.2 s to 26.3 s)"; empty: unknown.
 template <class Words>
 std::string in_band(const Plan& plan, double value, const Words& words) {
-  const auto band = plan_band(plan.cluster, plan.estimate.ranks);
+  const auto band = plan_band(plan.cluster, plan.estimate.ranks).band;
   if (!band.is_known()) return "";
-  return str(range(band.low * value, band.high * value, words), " in 80 % of similar runs");
+  return str("(", range(band.low * value, band.high * value, words), ")");
 }
 
 std::string heading(const Plan& plan) {
@@ -105,16 +105,16 @@ std::string memory_table(const Plan& plan) {
   return on_gpus ? text + host_table(plan) : text;
 }
 
-// The rates between which 80 % of similar runs are.
+// The times and rates between which 80 % of similar runs are.
 std::string band_line(const Plan& plan) {
   const auto& e = plan.estimate;
-  const auto band = plan_band(plan.cluster, e.ranks);
+  const auto [band, runs] = plan_band(plan.cluster, e.ranks);
   if (!band.is_known()) return "";
   const auto tokens = [](double rate) { return human_count(rate); };
   const auto mfu = [](double share) { return percent(share); };
   const bool has_mfu =
       e.meter.peak_flops > 0 && !e.meter.is_peak_too_low(e.tokens_per_second / band.low);
-  return str("  80 % of similar runs: ",
+  return str("  80 % of ", runs, ": ",
              range(band.low * e.time.total(), band.high * e.time.total(), human_seconds), ", ",
              range(e.tokens_per_second / band.high, e.tokens_per_second / band.low, tokens),
              " tokens/s",
@@ -173,6 +173,10 @@ std::string search_table(const LayoutSearch& search) {
   return text;
 }
 
+std::string after_blank(const std::string& text) {
+  return text.empty() ? text : " " + text;
+}
+
 // Formats durations below a minute with fractions, and longer ones like "2h01m".
 std::string duration(double seconds) {
   return seconds < 60 ? human_seconds(seconds) : human_eta(seconds);
@@ -196,10 +200,6 @@ std::string price(double amount, const Cluster& cluster) {
   return str(number, " ", cluster.currency);
 }
 
-std::string after_semicolon(const std::string& text) {
-  return text.empty() ? text : "; " + text;
-}
-
 // The costs of the run with step times corrected by earlier runs.
 std::string corrected_run(const RunCosts& costs, const Cluster& cluster) {
   return str("  corrected: training ", duration(costs.run_seconds), ", with interruptions ",
@@ -217,17 +217,19 @@ std::string run_table(const Plan& plan) {
               str(human_count(static_cast<double>(c.train.steps) *
                               static_cast<double>(c.train.batch_tokens)),
                   " tokens in ", with_commas(c.train.steps), " steps",
-                  after_semicolon(in_band(plan, costs.run_seconds, duration))));
+                  after_blank(in_band(plan, costs.run_seconds, duration))));
   text += row("goodput", percent(costs.goodput),
               str("an interruption every ", human_eta(costs.interruption_seconds), ", ",
                   duration(plan.cluster.restart_seconds), " to restart"));
   text += row("with interruptions", wall_time(costs),
-              str(duration(costs.last_save_seconds), " for the last checkpoint",
-                  costs.goodput > 0 ? after_semicolon(in_band(plan, costs.wall_seconds, duration))
-                                    : std::string()));
-  text += row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)),
-              str(human_seconds(e.save.stall_seconds()), " lost per checkpoint; ",
-                  human_bytes(costs.write_bytes_per_second), "/s needed to write it in time"));
+              costs.goodput > 0 ? in_band(plan, costs.wall_seconds, duration) : std::string());
+  text +=
+      row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)),
+          str(human_seconds(e.save.stall_seconds()), " lost per checkpoint",
+              e.save.write_seconds > 0
+                  ? str(", ", human_seconds(costs.last_save_seconds), " after the last step")
+                  : std::string(),
+              "; ", human_bytes(costs.write_bytes_per_second), "/s needed to write it in time"));
   if (costs.best_interval_steps > 0)
     text +=
         row("best interval",

@@ -80,9 +80,9 @@ AttentionCall attention_of(const Op& op) {
 
 double expected_maximum(double n) {
   if (n < 2) return 0;
-  const double root = std::sqrt(2 * std::log(n));
-  return std::max(0.0,
-                  root - (std::log(std::log(n)) + std::log(4 * std::numbers::pi)) / (2 * root));
+  const double r = std::sqrt(2 * std::log(n));
+  const double lower = std::log(std::log(n)) + std::log(4 * std::numbers::pi);
+  return r - (lower - 2 * std::numbers::egamma) / (2 * r);
 }
 
 Collective collective_of(const Op& op) {

@@ -19,20 +19,22 @@ inline constexpr double kHbmShare = 0.85;  // share of the HBM peak of memory-bo
 // Standard deviation of the speed of GPUs of one kind, relative to its mean; fitted.
 inline constexpr double kSpeedSpread = 0.009;
 // Expected maximum of n standard normal numbers, by its asymptotic expansion (Cramer 1946, section
-// 28.6): r - (ln ln n + ln 4 pi) / 2 r with r = sqrt(2 ln n); 0 for n below 2.
+// 28.6): r - (ln ln n + ln 4 pi - 2 gamma) / 2 r with r = sqrt(2 ln n) and Euler's gamma; 0 for n
+// below 2. It is 7 % too high for 8, and 1 % for 1,024.
 double expected_maximum(double n);
 
 // Efficiency of an engine's kernels and collectives. The defaults are those of this engine.
 struct EngineEfficiency {
   double products = 1;  // matmul rate relative to Hardware::sustained
-  // Bytes of memory-bound operators relative to fused kernels; 1 here, because ours state theirs.
+  // Bytes of memory-bound operators relative to those that are counted. Operators of this engine
+  // state the bytes that they move.
   double memory_bound = 1;
   // Attention rate by GpuArchitecture relative to cuDNN on Hopper, and backward relative to
   // forward.
   std::array<double, 3> attention{0.9, 1.0, 1.0};
   double attention_backward = 1;
   // The same for the engine's own kernels, which support document masks. They follow
-  // FlashAttention-2, whose rate comes from the fit of torchtitan (docs/planning.md). Blackwell
+  // FlashAttention-2, whose rate is fitted (docs/planning.md). Blackwell
   // is assumed to be no faster than Hopper. Backward has seven matmuls instead of five.
   std::array<double, 3> own_attention{0.9, 0.472, 0.208};
   double own_attention_backward = 5.0 / 7;
@@ -43,8 +45,8 @@ struct EngineEfficiency {
   // Constants of kernels, which do not depend on the engine; fitted.
   double fp8_gain = 1.83;        // fp8 rate / bf16 rate under one power cap
   double rowwise_gain = 1.06;    // the same with a scale per row
-  double tile_steps = 152;       // prologue and epilogue of a matmul's tile, in steps of K
-  double head_exponent = 0.077;  // attention's rate, of (head size / 128) below 128
+  double tile_steps = 151;       // prologue and epilogue of a matmul's tile, in steps of K
+  double head_exponent = 0.077;  // of (head size / 128) in the attention rate, below 128
 };
 
 // Arithmetic of a matmul. fp8_rowwise has a scale per row, as in torchao.

@@ -34,7 +34,7 @@ const number = (text) => ({ text, class: "number" });
 // The key figures of a run, as [label, value, remark].
 function figuresOf({ figures: f, goodput, plan }) {
   const planned = f.planned_steps, list = [];
-  // "plan 48.3% (44.7% to 52.8%)": 80 % of similar runs are in the range.
+  // "plan 48.3% (44.7% to 52.8% in 80% of similar runs)".
   const planText = (value, text, isTime) => {
     const [low, high] = plan.band ?? [];
     const range = isTime ? [value * low, value * high] : [value / high, value / low];

@@ -1,5 +1,5 @@
-// published_bench [CSV]: throughputs that other engines were published with, and what they are
-// priced at (docs/planning.md). Run in the root of the repository, or name throughput.csv.
+// published_bench [CSV]: compares predicted with published throughputs of other engines
+// (docs/planning.md). Run in the root of the repository, or name throughput.csv.
 //
 //   tokens/s, a GPU: predicted and published, and their ratio
 //   layout: stated by the source, or searched for what it leaves open
@@ -46,7 +46,7 @@ Result print(const PublishedRow& row) {
   const double ratio = price.tokens_per_second / row.tokens_per_second;
   if (!std::isfinite(ratio) || ratio <= 0)
     throw Error(str("the price is ", price.tokens_per_second,
-                    " tokens/s; expected more than 0. Mend the sizes of the row"));
+                    " tokens/s; expected more than 0. Correct the sizes in the row"));
   std::printf("%3d %-10s %-18.18s %-21s %4d %2d %2d %2d %2d %3d %3d %7d %-11s %-9s %-8s",
               row.number, row.engine.c_str(), row.model_name.c_str(), row.gpu.c_str(), l.gpus,
               l.tensor, l.pipeline, l.context, l.chunks, l.micro_batch, l.micro_batches(),
@@ -91,7 +91,7 @@ PublishedConstants constants_of(const std::string& line) {
   for (double value = 0; words >> name >> value;) {
     const auto all = published_constants();
     const auto found = std::ranges::find(all, name, &PublishedConstant::name);
-    if (found == all.end()) throw Error(str("'", name, "' is no constant"));
+    if (found == all.end()) throw Error(str("'", name, "' is not a known constant"));
     constants.*(found->value) = value;
   }
   return constants;
@@ -120,29 +120,33 @@ void run(const char* csv) {
   std::printf("%zu rows have a price, %d have none\n", results.size(), rows_without_price);
   std::printf("mean absolute error of tokens/s, a GPU:\n");
   print_error("layout stated", results, [](const auto& row) { return row.is_stated; });
-  print_error("elsewhere", results, [](const auto& row) { return !row.is_stated; });
+  print_error("layout searched", results, [](const auto& row) { return !row.is_stated; });
   for (const auto& engine : published_engines())
     print_error(str(engine.name).c_str(), results,
                 [&](const auto& row) { return row.engine == engine.name; });
   print_korthikanti();
 }
 
-// For fit.py. A line of stdin has names and values of constants; the answer is a line with three
-// numbers for each row, by kind: predicted tokens/s (0: it has no price), published tokens/s, and
-// 1 if the layout is stated.
+// For fit.py. First prints a line with the engine, the number of GPUs, the published tokens/s and
+// whether the layout is stated, for each row. Then, for each line of stdin with names and values of
+// constants, prints a line with the predicted tokens/s of each row; 0: it cannot be estimated.
 void serve(const char* csv) {
   const auto rows = read_published_rows(csv);
+  for (const auto& row : rows)
+    std::printf("%s %d %.12g %d ", row.problem.empty() ? row.engine.c_str() : "-", row.layout.gpus,
+                row.tokens_per_second, row.is_stated ? 1 : 0);
+  std::printf("\n");
+  std::fflush(stdout);
   for (std::string line; std::getline(std::cin, line);) {
     const PublishedConstants constants = constants_of(line);
-    const auto print_all = [&](const std::function<double(const PublishedRow&)>& number) {
-      for (const auto& row : rows)
-        std::printf("%.12g ", number(row));
-    };
-    print_all([&](const auto& row) {
-      return row.problem.empty() ? price(row, constants).tokens_per_second : 0;
-    });
-    print_all([](const auto& row) { return row.tokens_per_second; });
-    print_all([](const auto& row) { return row.is_stated ? 1 : 0; });
+    for (const auto& row : rows) {
+      double rate = 0;
+      try {
+        rate = price(row, constants).tokens_per_second;
+      } catch (const Error&) {  // run() prints the reason
+      }
+      std::printf("%.12g ", rate);
+    }
     std::printf("\n");
     std::fflush(stdout);
   }

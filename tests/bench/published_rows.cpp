@@ -211,6 +211,7 @@ PublishedLayout layout_of(const PublishedRow& row) {
   l.recompute = recompute_of(row);
   l.sharding = sharding_of(row);
   l.precision = precision_of(row);
+  l.reads_shared_file = contains(row.says.at("source"), "llm.c PR #426");
   l.has_async_tensor = contains(notes, "async TP") || contains(notes, "AsyncTP");
   return l;
 }
@@ -218,7 +219,8 @@ PublishedLayout layout_of(const PublishedRow& row) {
 // Tokens a second a GPU; of a source with FLOP/s or MFU alone, by the FLOPs that it counts.
 double published(const PublishedRow& row) {
   if (const double tokens = number(row, "tokens_per_s_per_gpu", 0); tokens > 0) return tokens;
-  const double tflops = number(row, "tflops_per_gpu", number(row, "mfu_pct", 0) / 100 * 989);
+  const double tflops = number(row, "tflops_per_gpu",
+                               number(row, "mfu_pct", 0) / 100 * row.hardware().bf16_flops / 1e12);
   if (!(tflops > 0))
     throw Error(
         "columns tokens_per_s_per_gpu, tflops_per_gpu and mfu_pct are empty; expected one of them");
@@ -252,13 +254,14 @@ std::vector<Recompute> recomputes(const PublishedRow& row) {
   if (row.engine == "torchtitan") return {Recompute::half, Recompute::full};
   if (row.engine == "llmc") return {Recompute::none};
   if (row.engine == "megatron22") return {Recompute::attention, Recompute::full};
-  // remat_policy of dgxc-benchmarking; SAVE_DOT_ONLY keeps products, and attention is none
+  // remat_policy of dgxc-benchmarking. SAVE_DOT_ONLY keeps the results of matmuls, so attention is
+  // recomputed.
   if (row.engine == "paxml" && row.model.width <= 4096) return {Recompute::attention};
   if (row.engine == "maxtext" || row.engine == "paxml") return {Recompute::save_qkv};
   return {Recompute::none, Recompute::full};
 }
 
-// Degrees of an axis: as stated, or, of NeMo, what a user would try.
+// Sizes to try for one axis: the stated one, or powers of two for NeMo.
 std::vector<int> degrees(const PublishedRow& row, const char* column, int stated, int most) {
   if (row.has(column)) return {stated};
   std::vector<int> found{1};
@@ -278,7 +281,8 @@ std::vector<int> chunk_counts(const PublishedRow& row, int pipeline) {
   return found.empty() ? std::vector{1} : found;
 }
 
-// The rest of a layout whose axes and micro-batch are decided; false: that cannot be.
+// Fills the rest of a layout whose axes and micro-batch are decided. Returns false if the GPUs or
+// the global batch do not divide.
 bool complete(const PublishedRow& row, PublishedLayout& l) {
   const int model_ranks = l.tensor * l.pipeline * l.context;
   if (l.gpus % model_ranks != 0) return false;
@@ -327,7 +331,7 @@ double state_bytes(const PublishedModel& m, const PublishedLayout& l) {
   return 16 * parameters / l.group() + 6 * (m.layer_parameters() + table) / l.tensor;
 }
 
-// Everything but the number, from what the row says. Throws Error if that is not enough.
+// Fills all fields except `number` from the cells. Throws Error if they are not enough.
 void read_row(PublishedRow& row) {
   for (const char* column : {"seq", "n_gpus", "micro_batch", "global_batch_seqs"})
     if (row.has(column)) require_size(row, column);

@@ -1,5 +1,5 @@
-// Published throughputs of other engines (tests/bench/published/throughput.csv), as models and
-// layouts; and, where a source is silent, what a user of the engine would fill in.
+// Published throughputs of other engines (tests/bench/published/*.csv), as models and layouts. If a
+// source leaves a setting open, it is chosen as a user of the engine would.
 #pragma once
 
 #include <filesystem>
@@ -31,12 +31,12 @@ struct PublishedRow {
 // be read.
 std::vector<PublishedRow> read_published_rows(const std::filesystem::path& csv);
 
-// Of a GPU: states, activations of the micro-batches under way, logits, and 4 GB of everything
-// else.
+// Bytes of a GPU: state, activations of the micro-batches in flight, logits, and 4 GB for the rest.
 double memory_bytes(const PublishedModel& model, const PublishedLayout& layout);
 
-// What the source states; of what it leaves open the fastest that fits in 0.97 of the memory, or,
-// where none does, what needs least. Throws Error with the problem of a row that has no price.
+// Returns the layout of the source. Settings that it leaves open are those of the fastest layout
+// that fits in 0.97 of the memory. If none fits, the layout with the least memory is returned.
+// Throws Error with the problem of a row that cannot be estimated.
 PublishedLayout resolved_layout(const PublishedRow& row, const PublishedConstants& constants = {});
 
 // Korthikanti et al. 2022 (arXiv 2205.05198), tables 3 and 5: seconds of a batch on A100, with all

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <vector>
 
 namespace lockstep {
 namespace {
 
 constexpr double kSendOverlap = 0.7;
+constexpr double kReadSeconds = 4.3e-3;  // inferred (docs/planning.md, "Shared files")
 
 struct Product {
   double M, N, K, times;
@@ -60,7 +60,8 @@ class Pricer {
 
   double seconds(const Products& products, Arithmetic arithmetic) const;
   Products in_pieces(Products products) const;
-  double raw_bytes_seconds(double bytes) const {  // of an optimizer, a cast: no engine's factor
+  // For the optimizer and casts: without the engine's factor for memory-bound operators.
+  double raw_bytes_seconds(double bytes) const {
     return time_model_.memory_seconds(bytes) / time_model_.engine().memory_bound;
   }
   double attention_flops() const;
@@ -173,7 +174,7 @@ double Pricer::fused_bytes(bool is_backward) const {
          ((norms + 12) * D / divided + (rotary * heads + activation * real(model_.mlp)) / t);
 }
 
-// Inputs and gradients of products: two bytes read, one written twice.
+// Inputs and gradients of matmuls. A cast reads two bytes per element and writes one to two places.
 double Pricer::cast_seconds() const {
   if (layout_.precision == PublishedPrecision::bf16) return 0;
   const double bytes = 4 * elements(products_, true) + 4 * elements(again_, false);
@@ -182,8 +183,8 @@ double Pricer::cast_seconds() const {
                                          : constants_.cast_current);
 }
 
-// `calls` gathers and scatters of a layer's activations, of which `beside` run beside matmuls that
-// take `window` in all.
+// Exposed time of `calls` all-gathers and reduce-scatters of a layer. `beside` of them overlap
+// matmuls that take `window` in all.
 double Pricer::tensor_seconds(double calls, double beside, double window) const {
   const int t = layout_.tensor;
   if (t == 1) return 0;
@@ -202,14 +203,14 @@ double Pricer::context_turn() const {
   return (c - 1) * (bytes / rate + 20e-6);
 }
 
-// Exposed of turns beside attention.
+// Exposed time of ring turns that overlap attention.
 double Pricer::context_seconds(double turns, double attention) const {
   if (!engine_.overlaps_context) return turns;
   return std::max(0.0, turns - 0.8 * attention) + 0.15 * turns;
 }
 
-// Products whose rows arrive in pieces, one from each tensor-parallel rank: fewer tiles a call, and
-// so more idle multiprocessors.
+// Matmuls whose rows arrive in pieces, one from each tensor-parallel rank. A piece has fewer tiles,
+// and so more idle multiprocessors.
 Products Pricer::in_pieces(Products products) const {
   if (!layout_.has_async_tensor) return products;
   for (auto& p : products) {
@@ -236,7 +237,8 @@ LayerSeconds Pricer::backward() const {
     products.push_back({p.M, p.K, p.N, p.times});
     products.push_back({p.K, p.N, p.M, p.times});
   }
-  // of forward, again: attention, share of memory-bound bytes, tensor-parallel collectives
+  // Shares of forward that are computed again: attention, memory-bound bytes; and the number of
+  // additional tensor-parallel collectives.
   struct Again {
     double attention, memory, collectives;
   };
@@ -246,7 +248,7 @@ LayerSeconds Pricer::backward() const {
   const double attention = attention_seconds(true), turn = context_turn();
   const double bytes = fused_bytes(true) + again.memory * fused_bytes(false);
   const double matmuls = seconds(products, arithmetic_of(layout_.precision));
-  // what runs in pieces of torch: all of forward, and the gathers of backward
+  // torchtitan overlaps all collectives of forward, and the all-gathers of backward.
   const double beside = layout_.has_async_tensor ? 2 + again.collectives : engine_.beside_backward;
   return {.products = matmuls,
           .attention = attention + again.attention * forward_.attention,
@@ -257,7 +259,8 @@ LayerSeconds Pricer::backward() const {
 
 // -------------------------------------------------------------------------------- a micro-batch
 
-// Table and head count as layers where layers alone do not divide and with them do.
+// If the stages do not divide the layers but divide layers + 2, the embedding and the head count as
+// one layer each.
 void Pricer::set_stages() {
   const double n = tokens_, V = real(model_.vocabulary), D = real(model_.width);
   const double t = layout_.tensor, layer = forward_.total() + backward_.total();
@@ -290,7 +293,7 @@ double Pricer::accumulate_seconds() const {  // gradients, in fp32
   return time_model_.memory_seconds(is_full ? 8 * parameters_ / layout_.group() : 6 * parameters_);
 }
 
-// Sends of a micro-batch, of which interleaved stages hide most.
+// Time of a micro-batch's sends. Interleaved stages hide most of it.
 double Pricer::send_seconds() const {
   const int t = layout_.tensor, p = layout_.pipeline, v = layout_.chunks;
   if (p == 1) return 0;
@@ -304,7 +307,8 @@ double Pricer::send_seconds() const {
 
 // ----------------------------------------------------------------------------- of the data ranks
 
-// What `alone` takes beside `window` of compute, which it slows.
+// Cost of communication that takes `alone` seconds and overlaps `window` seconds of compute: its
+// exposed part, and the slowdown of compute.
 double Pricer::beside(double alone, double window, double slow) const {
   const double share = engine_.overlaps_data ? constants_.data_overlap : 0;
   const double hidden = share * std::min(alone, window);
@@ -374,7 +378,8 @@ double Pricer::reduced_once(double compute, double slow, int inside) const {
 
 // ---------------------------------------------------------------------------------------- a step
 
-double Pricer::optimizer_seconds() const {  // 30 bytes of state a parameter, 4 of gradient to norm
+// 30 bytes per parameter of the state shard, and 4 for the gradient norm.
+double Pricer::optimizer_seconds() const {
   const bool is_full = layout_.sharding == PublishedSharding::full;
   const double gradients = is_full ? layout_.group() : 1;
   const double states = layout_.sharding == PublishedSharding::none ? 1
@@ -388,10 +393,10 @@ double Pricer::cast_weights_seconds() const {  // once a step, or as often as th
   if (layout_.precision == PublishedPrecision::bf16) return 0;
   const bool is_each = layout_.sharding == PublishedSharding::full &&
                        layout_.precision == PublishedPrecision::fp8_current;
-  return time_model_.memory_seconds(4 * parameters_) * (is_each ? layout_.micro_batches() : 1);
+  return raw_bytes_seconds(4 * parameters_) * (is_each ? layout_.micro_batches() : 1);
 }
 
-// Of a micro-batch: kernels and collectives that the host launches.
+// Time in which the CPU launches the kernels and collectives of a micro-batch.
 double Pricer::host_seconds() const {
   if (!engine_.is_python) return 0;
   const bool is_eager = engine_.execution == PublishedExecution::eager;
@@ -431,7 +436,7 @@ RunPrice Pricer::price() const {
   const double optimizer =
       engine_.optimizer_kernels * real(model_.layers) / p * constants_.launch_eager;
   price[RunPart::host] = (engine_.is_python ? constants_.step_python : 0) + optimizer +
-                         engine_.read_seconds * layout_.gpus +
+                         (layout_.reads_shared_file ? kReadSeconds * layout_.gpus : 0) +
                          m * std::max(0.0, host_seconds() - micro_batch);
   price[RunPart::spread] =
       constants_.spread * expected_maximum(layout_.gpus) * (m * compute + price[RunPart::bubble]);
@@ -451,7 +456,7 @@ constexpr std::array<const char*, kRunParts> kPartNames{
 }  // namespace
 
 double PublishedModel::qkv_columns() const {
-  return static_cast<double>(qkv > 0 ? qkv : (heads + 2 * kv_heads) * head_size);
+  return static_cast<double>((heads + 2 * kv_heads) * head_size);
 }
 
 double PublishedModel::layer_parameters() const {

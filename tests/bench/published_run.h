@@ -1,6 +1,6 @@
-// PublishedRun: the throughput of a run of another engine, from its model and layout as papers and
-// tables describe them. Nothing is recorded: operators are what such a layer must do. With it the
-// prices that `plan` rests on are held against what others measured (docs/planning.md).
+// PublishedRun estimates the throughput of a run of another engine from its published model and
+// layout. Nothing is recorded: the operators are those that such a layer needs. It tests the time
+// model of `plan` against published measurements (docs/planning.md).
 #pragma once
 
 #include <array>
@@ -16,7 +16,6 @@ struct PublishedModel {
   bool is_gated = true;                       // SwiGLU and rotary positions; else two products
   bool has_learned_positions = false;
   bool is_tied = false;
-  std::int64_t qkv = 0;  // columns of the first product, where heads do not give them
 
   double qkv_columns() const;
   double layer_parameters() const;
@@ -24,13 +23,14 @@ struct PublishedModel {
   double flops_a_token() const;
 };
 
-// What of a layer's forward is computed again: attention (Megatron's selective); half of the
+// The part of a layer's forward that is recomputed: attention (Megatron's selective); half of the
 // products (torchtitan's); all but q, k and v and the last product (JAX); or all.
 enum class PublishedRecompute : std::uint8_t { none, attention, half, save_qkv, full };
-// What data ranks divide: nothing; the optimizer's state, and perhaps gradients (ZeRO-1, 2); or
+// State that data ranks shard: none; optimizer state, and perhaps gradients (ZeRO-1, ZeRO-2); or
 // weights too (ZeRO-3).
 enum class PublishedSharding : std::uint8_t { none, optimizer, full };
-// Of a layer's products. fp8: with delayed scaling; or with the scale of the tensor itself.
+// Arithmetic of a layer's matmuls. fp8 has delayed scaling, fp8_current the scale of the tensor
+// itself, fp8_rowwise a scale per row.
 enum class PublishedPrecision : std::uint8_t { bf16, fp8, fp8_current, fp8_rowwise };
 
 struct PublishedLayout {
@@ -41,16 +41,17 @@ struct PublishedLayout {
   PublishedRecompute recompute = PublishedRecompute::none;
   PublishedSharding sharding = PublishedSharding::optimizer;
   PublishedPrecision precision = PublishedPrecision::bf16;
-  bool has_async_tensor = false;  // collectives in pieces beside the products
+  bool has_async_tensor = false;   // collectives in pieces that overlap matmuls
+  bool reads_shared_file = false;  // one rank after the other reads its batch, before each step
 
   int data_ranks() const { return data * context; }
   int group() const { return shard_group > 0 ? shard_group : data_ranks(); }
   int micro_batches() const;
 };
 
-// Of a step's seconds. uneven: the slowest stage over the mean; data: what is exposed of the data
-// ranks' collectives, and what they slow; host: what kernels wait for the host; spread: the wait
-// for the slowest GPU.
+// Parts of a step. `uneven`: the slowest stage minus the mean stage. `data`: exposed data-parallel
+// communication, and the slowdown that it causes. `host`: waits of the GPU for the CPU. `spread`:
+// the wait for the slowest GPU.
 enum class RunPart : std::uint8_t {
   products,
   attention,

@@ -2,8 +2,8 @@
 
 usage: fit.py BENCH        (needs numpy and scipy)
 
-BENCH is the program published_bench. It predicts the rows for constants that this script sends. The fit is least squares
-of log(predicted / published), soft for outliers, with priors. Copy the printed constants into published_engine.h, and
+BENCH is the program published_bench. It predicts the rows for constants that this script sends. It minimizes log(predicted / published) by least squares with a soft loss. Each
+constant has a prior. Copy the printed constants into published_engine.h, and
 those of GPUs and of this engine into core/system/hardware.cpp and launch/plan/time_model.h.
 """
 import csv
@@ -25,40 +25,44 @@ PRIORS = dict(
     memory_fused=(1.1, 0.1), triton_ampere=(0.8, 0.3), triton_hopper=(0.45, 0.3), flash2_hopper=(0.55, 0.2), cudnn8_hopper=(0.75, 0.2),
     context_imbalance=(0.5, 1.0), tensor_overlap=(0.6, 0.3), data_overlap=(0.85, 0.2), network_rdma=(0.9, 0.1), network_efa=(0.5, 0.15),
     step_python=(0.02, 1.0), spread=(0.01, 0.5))
-MOST = dict(tensor_overlap=0.97, data_overlap=0.97)
+MOST = dict(  # upper bounds
+    tensor_overlap=0.97, data_overlap=0.97)
 KEYS = list(PRIORS)
 MEAN = np.array([math.log(prior) for prior, _ in PRIORS.values()])
 WIDTH = np.array([width for _, width in PRIORS.values()])
 
 
 class Rows:
-    """The rows that have a price, and the program that predicts them."""
+    """The rows of a file that can be estimated, and the program that predicts them."""
 
-    def __init__(self, bench):
-        self.process = subprocess.Popen([bench, "--serve", CSV], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        answer = self.ask(MEAN)
-        self.has_price = answer[0] > 0
-        self.published = answer[1][self.has_price]
-        self.tolerance = np.where(answer[2][self.has_price] > 0, 0.05, 0.12)  # stated layouts, others
-        with open(CSV, newline="") as file:
-            self.all = [row for row, keep in zip(csv.DictReader(file), self.has_price) if keep]
+    def __init__(self, bench, file=CSV):
+        self.process = subprocess.Popen([bench, "--serve", file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        words = np.array(self.process.stdout.readline().split()).reshape(-1, 4)
+        self.kept = self.ask(MEAN) > 0
+        self.engine, gpus, published, stated = words[self.kept].T
+        self.gpus, self.published = gpus.astype(int), published.astype(float)
+        self.tolerance = np.where(stated == "1", 0.05, 0.12)  # stated layouts, searched ones
+        with open(file, newline="") as text:
+            self.all = [row for row, keep in zip(csv.DictReader(text), self.kept) if keep]
 
     def ask(self, x):
-        """Predicted and published tokens/s of all rows, and whether their layout is stated."""
+        """Predicted tokens/s of all rows."""
         self.process.stdin.write(" ".join(f"{name} {value!r}" for name, value in constants(x).items()) + "\n")
         self.process.stdin.flush()
-        return np.array([float(word) for word in self.process.stdout.readline().split()]).reshape(3, -1)
+        return np.array([float(word) for word in self.process.stdout.readline().split()])
 
     def ratios(self, x):
         """Predicted / published."""
-        return self.ask(x)[0][self.has_price] / self.published
+        return self.ask(x)[self.kept] / self.published
 
-    def fit(self, kept):
-        """Logarithms of the constants that fit the rows with these indices."""
+    def fit(self, rows):
+        """Logarithms of the constants that fit the rows with these indices, and their standard errors."""
         def residuals(x):
-            off = np.log(self.ratios(x)[kept]) / self.tolerance[kept]
+            off = np.log(self.ratios(x)[rows]) / self.tolerance[rows]
             return np.concatenate([soft(off), (x - MEAN) / WIDTH])
-        return least_squares(residuals, MEAN, diff_step=1e-3, max_nfev=12).x
+        found = least_squares(residuals, MEAN, diff_step=1e-3, max_nfev=12)
+        self.errors = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac)))
+        return found.x
 
 
 def constants(x):
@@ -78,6 +82,7 @@ def summary(what, ratios):
 if __name__ == "__main__":
     rows = Rows(sys.argv[1])
     x = rows.fit(np.arange(len(rows.all)))
-    for name, value in constants(x).items():
-        print(f"{name} = {value:.4g}  (prior {PRIORS[name][0]})")
+    for (name, value), error, width in zip(constants(x).items(), rows.errors, WIDTH):
+        unsure = ", which the rows do not determine" if error > 0.7 * width else ""
+        print(f"{name} = {value:.4g} +- {100 * error:.0f} %  (prior {PRIORS[name][0]} +- {100 * width:.0f} %{unsure})")
     print(summary("fitted on all rows", rows.ratios(x)))

@@ -2,22 +2,15 @@
 
 usage: leave_out.py BENCH        (see fit.py)
 
-Left out are: each engine; each source; all runs on more than 128 GPUs; all models below 1B. The last lines are quantiles
-of measured / predicted time by number of GPUs, with the engine left out: the bands of launch/plan/plan_band.cpp.
+Each engine, each source, all runs on more than 128 GPUs and all models below 1B are left out in turn. The last lines are
+quantiles of measured / predicted time by number of GPUs: the bands of launch/plan/plan_band.cpp. They are those of the rows
+with their engine left out and of unfitted.csv together.
 """
 import sys
 
 import numpy as np
 
-from fit import Rows, summary
-
-
-def engine_of(row):
-    source = row["source"]
-    for word in ("torchtitan", "pytorch.org", "llm-foundry", "nanotron", "tzafon", "llm.c", "maxtext", "paxml", "fms-fsdp"):
-        if word in source:
-            return {"pytorch.org": "torchtitan", "tzafon": "nanotron"}.get(word, word)
-    return "nemo24" if "24.0" in source or "Megatron-LM README" in source else "nemo25"
+from fit import CSV, Rows, summary
 
 
 def number(text):
@@ -27,9 +20,8 @@ def number(text):
         return 0.0
 
 
-def leave_out(rows, group_of):
+def leave_out(rows, groups):
     """Ratios of all rows, each predicted by a fit without its group."""
-    groups = np.array([group_of(row) for row in rows.all])
     ratios = np.empty(len(groups))
     for group in sorted(set(groups)):
         out = groups == group
@@ -43,17 +35,19 @@ def predict(what, rows, out):
 
 
 def main(bench):
-    rows = Rows(bench)
-    gpus = np.array([number(row["n_gpus"]) or 256 for row in rows.all])
+    rows, unfitted = Rows(bench), Rows(bench, CSV.parent / "unfitted.csv")
     billions = np.array([number(row["params_b"]) for row in rows.all])
-    by_source = leave_out(rows, lambda row: row["source"].split(" (")[0].split(";")[0])
-    by_engine = leave_out(rows, engine_of)
+    by_source = leave_out(rows, np.array([row["source"].split(" (")[0].split(";")[0] for row in rows.all]))
+    by_engine = leave_out(rows, rows.engine)
     print(summary("a source left out", by_source))
     print(summary("an engine left out", by_engine))
-    predict("fitted on up to 128 GPUs, above", rows, gpus > 128)
+    predict("fitted on up to 128 GPUs, above", rows, rows.gpus > 128)
     predict("fitted on 1B and more, below", rows, (billions > 0) & (billions < 1))
+    others = unfitted.ratios(rows.fit(np.arange(len(rows.all))))
+    print(summary("unfitted.csv", others))
     for least, most in ((1, 8), (9, 128), (129, 1e9)):
-        kept = by_engine[(gpus >= least) & (gpus <= most)]
+        kept = np.concatenate([ratios[(gpus >= least) & (gpus <= most)]
+                               for ratios, gpus in ((by_engine, rows.gpus), (others, unfitted.gpus))])
         print(f"{least} to {most:g} GPUs: measured / predicted time, p10 to p90: "
               f"{np.quantile(kept, 0.1):.3f} to {np.quantile(kept, 0.9):.3f} ({len(kept)} rows)")
 

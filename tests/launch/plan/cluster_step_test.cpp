@@ -110,4 +110,43 @@ TEST(StepTimeOn, calls_across_domains_extend_the_launch_order) {
   EXPECT_LT(tensor_after_reduction(processors(8), 8), pack) << "there is no order on CPUs";
 }
 
+// At the sums of a step, which all ranks make, a rank waits for the slowest.
+double wait_for_all(const Cluster& cluster, int ranks) {
+  StepProgram program;
+  program.log = std::make_unique<OpLog>();
+  program.shape.mesh = {.replicate = ranks};
+  Stream compute{Device{}, "compute", Stream::Mode::measuring};
+  compute.set_op_log(program.log.get());
+  Op norm;
+  norm.name = "rmsnorm_forward";
+  norm.kind = Op::Kind::memory;
+  norm.bytes = kComputed;
+  { const OpLog::Call call(compute, norm); }
+  Op sum;
+  sum.name = name(Collective::all_reduce);
+  sum.kind = Op::Kind::collective;
+  sum.group = Group::all;
+  sum.ranks = ranks;
+  sum.bytes = 4;
+  { const OpLog::Call call(compute, sum); }
+  const GroupPlace place{.ranks = ranks, .domains = cluster.nodes};
+  program.groups[static_cast<std::size_t>(Group::all)] = place;
+  program.micro_ends = {program.log->entries().size()};
+  const CallTimes times(cluster, program);
+  const double late = times.launch_seconds(norm);  // the GPU begins after the first launch
+  return step_time_on(cluster, program).total() - late - times.alone(norm).seconds -
+         times.alone(sum).seconds;
+}
+
+TEST(StepTimeOn, gpus_wait_for_the_slowest_or_as_long_as_was_measured) {
+  Cluster cluster = h100s(128);
+  const double alone = computed_alone(cluster);
+  EXPECT_NEAR(wait_for_all(cluster, 1024), 0.009 * expected_maximum(1024) * alone, 1e-9);
+  cluster.wait_share = 0.02;  // of fewer GPUs
+  EXPECT_NEAR(wait_for_all(cluster, 1024), 0.009 * expected_maximum(1024) * alone, 1e-9);
+  cluster.wait_share = 0.2;
+  EXPECT_NEAR(wait_for_all(cluster, 1024), 0.2 * alone, 1e-9);
+  EXPECT_NEAR(wait_for_all(processors(8), 8), 0, 1e-9) << "CPUs wait if it was measured";
+}
+
 }  // namespace lockstep::testing::cluster_step_test
