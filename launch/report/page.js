@@ -38,7 +38,7 @@ function figuresOf({ figures: f, goodput, plan }) {
   const planText = (value, text, isTime) => {
     const [low, high] = plan.band ?? [];
     const range = isTime ? [value * low, value * high] : [value / high, value / low];
-    return `plan ${text(value)}${known(low) ? ` (${range.map(text).join(" to ")} in 80% of similar runs)` : ""}`;
+    return `plan ${text(value)}${known(low) ? ` (${range.map((end) => text(end)).join(" to ")} in 80% of similar runs)` : ""}`;
   };
   const add = (label, value, remark) => value !== DASH && list.push([label, value, remark]);
   const span = f.end_seconds - f.begin_seconds;

@@ -180,7 +180,7 @@ def check_words(page, folder):
     text = text_of("run")
     expect(says("report.rings") in text and says("report.dotted") not in text, "40 evaluations are rings")
     expect(says("report.planned_memory") in text, "memory of a plan")
-    expect("plan 49.0% (44.5% to 54.4% in 80% of similar runs)" in text, f"the range of the plan's MFU: {text[:900]}")
+    expect("plan 49% (44.5% to 54.4% in 80% of similar runs)" in text, f"the range of the plan's MFU: {text[:900]}")
     expect("plan 370 ms (333 ms to 407 ms in 80% of similar runs)" in text, f"the range of the plan's step: {text[:900]}")
     expect(re.search(rf"{pattern('report.whole_step')}[^\n]*\n[^\n]*{pattern('report.for_checkpoints')}", text), "checkpoints do not stand below the step")
     starts = page.run("document.querySelector('.starts').textContent")
