@@ -11,6 +11,7 @@
 #include "core/units.h"
 #include "launch/plan/cluster_file.h"
 #include "launch/plan/plan.h"
+#include "launch/plan/plan_band.h"
 #include "launch/plan/run_plan.h"
 #include "launch/verb.h"
 #include "train/layout.h"
@@ -195,6 +196,9 @@ std::vector<std::string> notes_of(const Plan& plan) {
                         : str(c.measured, " of ", c.kinds,
                               " collectives were measured between this number of hosts; the others "
                               "are estimated"));
+  if (on_gpus && !plan_band(plan.cluster, e.ranks).band.is_known())
+    notes.push_back(str("times have no range, because no published run has the GPU ",
+                        plan.cluster.hardware.name));
   if (on_gpus && plan.cluster.host_memory_bytes == 0)
     notes.emplace_back(
         "the cluster file does not set host_memory_bytes: host memory is assumed to be sufficient");

@@ -114,13 +114,12 @@ std::string band_line(const Plan& plan) {
   const auto mfu = [](double share) { return percent(share); };
   const bool has_mfu =
       e.meter.peak_flops > 0 && !e.meter.is_peak_too_low(e.tokens_per_second / band.low);
-  return str("  80 % of ", runs, ": ",
-             range(band.low * e.time.total(), band.high * e.time.total(), human_seconds), ", ",
-             range(e.tokens_per_second / band.high, e.tokens_per_second / band.low, tokens),
-             " tokens/s",
-             has_mfu ? str(", MFU ", range(e.mfu.causal / band.high, e.mfu.causal / band.low, mfu))
-                     : std::string(),
-             "\n");
+  return str(
+      "  range ", range(band.low * e.time.total(), band.high * e.time.total(), human_seconds), ", ",
+      range(e.tokens_per_second / band.high, e.tokens_per_second / band.low, tokens), " tokens/s",
+      has_mfu ? str(", MFU ", range(e.mfu.causal / band.high, e.mfu.causal / band.low, mfu))
+              : std::string(),
+      " (errors of 80 % of ", runs, ")\n");
 }
 
 std::string time_table(const Plan& plan) {
@@ -208,6 +207,19 @@ std::string corrected_run(const RunCosts& costs, const Cluster& cluster) {
              costs.price > 0 ? ", " + price(costs.price, cluster) : std::string(), "\n");
 }
 
+std::string checkpoints(const Plan& plan) {
+  const auto& save = plan.estimate.save;
+  const bool only_at_end = save.interval_steps >= plan.config.train.steps;
+  return str(only_at_end ? std::string("only at the end")
+                         : str(human_seconds(save.stall_seconds()), " lost per checkpoint; ",
+                               human_bytes(plan.costs.write_bytes_per_second),
+                               "/s needed to write it in time"),
+             save.write_seconds > 0
+                 ? str("; the last one ends ", human_seconds(plan.costs.last_save_seconds),
+                       " after the last step")
+                 : std::string());
+}
+
 std::string run_table(const Plan& plan) {
   const auto& costs = plan.costs;
   const auto& e = plan.estimate;
@@ -223,13 +235,7 @@ std::string run_table(const Plan& plan) {
                   duration(plan.cluster.restart_seconds), " to restart"));
   text += row("with interruptions", wall_time(costs),
               costs.goodput > 0 ? in_band(plan, costs.wall_seconds, duration) : std::string());
-  text +=
-      row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)),
-          str(human_seconds(e.save.stall_seconds()), " lost per checkpoint",
-              e.save.write_seconds > 0
-                  ? str(", ", human_seconds(costs.last_save_seconds), " after the last step")
-                  : std::string(),
-              "; ", human_bytes(costs.write_bytes_per_second), "/s needed to write it in time"));
+  text += row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)), checkpoints(plan));
   if (costs.best_interval_steps > 0)
     text +=
         row("best interval",

@@ -74,9 +74,10 @@ int integer(const PublishedRow& row, const char* column, int otherwise) {
 }
 
 void require_size(const PublishedRow& row, const char* column) {
-  if (integer(row, column, 0) < 1)
-    throw Error(
-        str("column ", column, " is '", row.says.at(column), "'; expected a number of 1 or more"));
+  const double value = number(row, column, 0);
+  if (value < 1 || value != std::floor(value))
+    throw Error(str("column ", column, " is '", row.says.at(column),
+                    "'; expected an integer of 1 or more"));
 }
 
 const char* hardware_name(std::string_view gpu) {
@@ -198,7 +199,10 @@ PublishedLayout layout_of(const PublishedRow& row) {
   l.tensor = at_least_1("tp");
   l.pipeline = at_least_1("pp");
   l.context = at_least_1("cp");
-  l.data = std::max(1, l.gpus / (l.tensor * l.pipeline * l.context));
+  if (const double ranks = static_cast<double>(l.tensor) * l.pipeline * l.context; ranks > l.gpus)
+    throw Error(str("columns tp x pp x cp are ", l.tensor, " x ", l.pipeline, " x ", l.context,
+                    "; expected at most n_gpus, ", l.gpus));
+  l.data = l.gpus / (l.tensor * l.pipeline * l.context);
   if (const auto at = notes.find("VP="); at != std::string::npos)  // or "VP=n/a"
     l.chunks = std::max(1, std::atoi(notes.c_str() + at + 3));
   else if (row.engine == "llama3" && l.pipeline > 1)  // a layer a chunk
@@ -333,7 +337,7 @@ double state_bytes(const PublishedModel& m, const PublishedLayout& l) {
 
 // Fills all fields except `number` from the cells. Throws Error if they are not enough.
 void read_row(PublishedRow& row) {
-  for (const char* column : {"seq", "n_gpus", "micro_batch", "global_batch_seqs"})
+  for (const char* column : {"seq", "n_gpus", "tp", "pp", "cp", "micro_batch", "global_batch_seqs"})
     if (row.has(column)) require_size(row, column);
   row.model_name = row.says["model"];
   row.engine = engine_of(row.says["source"]);
@@ -358,12 +362,17 @@ Hardware PublishedRow::hardware() const {
 
 std::vector<PublishedRow> read_published_rows(const std::filesystem::path& csv) {
   const std::string text = read_text(csv, 1 << 20);
+  if (text.empty())
+    throw Error(str(csv.string(), ": is empty; write the columns in the first line"));
   std::vector<std::string> header;
   std::vector<PublishedRow> rows;
-  for (std::size_t at = 0; at < text.size();) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  for (std::size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+       at < text.size();) {
     const auto end = std::min(text.find('\n', at), text.size());
     const auto line = cells(std::string_view(text).substr(at, end - at));
     at = end + 1;
+    if (line == std::vector<std::string>{""}) continue;
     if (header.empty()) {
       header = line;
       for (const char* column : kColumns)

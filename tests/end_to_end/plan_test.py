@@ -88,7 +88,7 @@ def check_band():
     found, text = plan(*args[1:]), run(*args)[0]
     low, high = found["band"]["low"], found["band"]["high"]
     expect(low < 1 < high, f"{found['band']}")
-    times, rates, mfu = re.search(pattern("plan.band", runs="published runs on 9 to 128 GPUs", times=r"(.*?) s", rates=r"(.*?)k", mfu=r"(.*)%"), text).groups()
+    times, rates, mfu = re.search(pattern("plan.band", runs="published runs on 9 to 128 GPUs", times=r"(.*?) s", rates=r"(.*?)k", mfu=r"(.*?)%"), text).groups()
     for shown, unit, value, ends in ((times, " s", found["step_seconds"], (low, high)),
                                      (rates, "k", found["tokens_per_second"] / 1e3, (1 / high, 1 / low)),
                                      (mfu, "%", 100 * found["mfu"], (1 / high, 1 / low))):

@@ -57,6 +57,11 @@ TEST(PublishedRun, an_incomplete_or_invalid_row_has_a_reason_instead_of_a_price)
            {{{"seq", "0"}}, "column seq is '0'"},
            {{{"n_gpus", "0"}}, "column n_gpus is '0'"},
            {{{"micro_batch", "0.5"}}, "column micro_batch is '0.5'"},
+           {{{"layers", "32.7"}}, "column layers is '32.7'"},
+           {{{"tp", "two"}}, "column tp is 'two'"},
+           {{{"n_gpus", "64"}, {"tp", "16"}, {"pp", "8"}}, "columns tp x pp x cp are 16 x 8 x 1"},
+           {{{"n_gpus", "64"}, {"tp", "65536"}, {"pp", "65536"}},
+            "columns tp x pp x cp are 65536 x 65536"},
            {{{"tflops_per_gpu", ""}, {"mfu_pct", ""}}, "tokens_per_s_per_gpu, tflops_per_gpu"},
            {{{"gpu", "TPU v5p"}}, "column gpu is 'TPU v5p'"},
            {{{"recompute", "some"}}, "column recompute is 'some'"},
@@ -73,6 +78,19 @@ TEST(PublishedRun, a_missing_column_is_rejected_by_name) {
   write_text(directory / "rows.csv", "source,model,gpu\nllm.c,GPT-2,H100\n");
   expect_refusal<Error>("launch/published_rows", "no column", {"rows.csv", "layers"},
                         [&] { read_published_rows(directory / "rows.csv"); });
+  write_text(directory / "rows.csv", "");
+  expect_refusal<Error>("launch/published_rows", "empty", {"rows.csv", "is empty"},
+                        [&] { read_published_rows(directory / "rows.csv"); });
+}
+
+TEST(PublishedRun, a_byte_order_mark_and_empty_lines_are_skipped) {
+  const TemporaryDirectory directory;
+  const auto text = read_text(
+      std::filesystem::path(LOCKSTEP_FIXTURES) / "../../bench/published/unfitted.csv", 1 << 20);
+  write_text(directory / "rows.csv", "\xEF\xBB\xBF" + text + "\r\n\n");
+  const auto found = read_published_rows(directory / "rows.csv");
+  EXPECT_EQ(found.size(), rows("unfitted.csv").size());
+  EXPECT_EQ(found.back().problem, "");
 }
 
 // -------------------------------------------------------------------------- published measurements
