@@ -81,4 +81,22 @@ std::string human_eta(double seconds) {
   return formatted("%lldd%02lldh", hours / 24, hours % 24);
 }
 
+std::string text_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      text += row[i];
+      if (i + 1 < row.size()) text.append(widths[i] + 2 - row[i].size(), ' ');
+    }
+    text += '\n';
+  }
+  return text;
+}
+
 }  // namespace lockstep

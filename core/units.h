@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -17,5 +18,8 @@ std::string human_seconds(double seconds);  // "85.0 us", "412 ms", "4.12 s"
 std::string human_eta(double seconds);      // "42s", "58m", "1h02m", "3d04h"; "?" if unknown
 std::string human_bytes(double bytes);      // for files and their rates: "812 B", "40.1 MB"
 std::string human_memory(double bytes);     // for memory: "812 B", "40.1 MiB", "1.25 GiB"
+
+// A line for each row. Columns are as wide as their widest cell, with two spaces between them.
+std::string text_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace lockstep

@@ -1,11 +1,11 @@
 #include "dist/collective_ring.h"
 
 #include <algorithm>
-#include <iomanip>
-#include <sstream>
 #include <utility>
+#include <vector>
 
 #include "core/progress.h"
+#include "core/units.h"
 
 namespace lockstep {
 namespace {
@@ -129,18 +129,16 @@ std::string CollectiveRing::in_words() {
   const auto kept = begun_ < kEntries ? begun_ : kEntries;
   const auto oldest = begun_ - kept + 1;
   const auto first = std::max(oldest, first_open_ > kShown ? first_open_ - kShown : 1);
-  std::ostringstream out;
-  out << "number  step  state    collective    group                   unit             bytes\n";
+  std::vector<std::vector<std::string>> rows{
+      {"number", "step", "state", "collective", "group", "unit", "bytes"}};
   for (auto number = first; number <= begun_; ++number) {
     auto& entry = at(number);
     look(entry);
     const char* state = entry.left ? "left" : entry.entered ? "inside" : "enqueued";
-    out << std::left << std::setw(8) << number << std::setw(6) << entry.step << std::setw(9)
-        << state << std::setw(14) << Activity::text(entry.collective) << std::setw(24)
-        << Activity::text(entry.group) << std::setw(17) << Activity::text(entry.unit) << entry.bytes
-        << "\n";
+    rows.push_back({str(number), str(entry.step), state, Activity::text(entry.collective),
+                    Activity::text(entry.group), Activity::text(entry.unit), str(entry.bytes)});
   }
-  return out.str();
+  return text_table(rows);
 }
 
 }  // namespace lockstep

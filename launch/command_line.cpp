@@ -7,6 +7,7 @@
 
 #include "core/nearest.h"
 #include "core/thread_pool.h"
+#include "launch/key_names.h"
 #include "launch/verb.h"
 #include "launch/version.h"
 
@@ -172,8 +173,12 @@ const CLI::App& innermost(const CLI::App& app) {
   const auto& unknown = extras.front();
   const bool is_flag = unknown.size() > 1 && unknown.front() == '-';
   const bool is_verb = !is_flag && !verbs.empty();
-  const auto near = is_flag ? nearest(unknown.substr(0, unknown.find('=')), flags_of(verb))
-                            : meant_verb(verb, unknown);
+  const auto flags = flags_of(verb);
+  if (is_flag && std::ranges::find(flags, "--set") != flags.end())
+    if (const auto key = did_you_mean_set(unknown); !key.empty())
+      throw UsageError(str("unknown flag ", unknown, key));
+  const auto near =
+      is_flag ? nearest(unknown.substr(0, unknown.find('=')), flags) : meant_verb(verb, unknown);
   throw UsageError(str(is_flag   ? "unknown flag "
                        : is_verb ? "unknown verb "
                                  : "unexpected argument ",
@@ -242,14 +247,17 @@ int run_command_line(const std::vector<std::string>& arguments) {
   app.formatter(std::make_shared<Help>());
   app.set_version_flag("--version", version_text, "print version, commit and features")
       ->group(kOther);
-  app.set_help_flag("-h,--help", "print this help; after a verb, the help of the verb")
+  app.set_help_flag("-h,--help", "print this help; of a verb: `VERB --help` or `help VERB`")
       ->group(kOther);
   app.require_subcommand(1);
   Run run;
   for (const auto& verb : all_verbs())
     add(app, verb, run);
+  std::vector<std::string> words(arguments.rbegin(), arguments.rend());
+  const bool asks_help = !words.empty() && words.back() == "help";
+  if (asks_help) words.pop_back();
   try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     std::cout << innermost(app).help();
     return 0;
@@ -257,7 +265,11 @@ int run_command_line(const std::vector<std::string>& arguments) {
     std::cout << version.what();
     return 0;
   } catch (const CLI::ParseError& e) {
-    refuse(app, sentence(e.what(), innermost(app)));
+    if (!asks_help || !app.remaining(true).empty()) refuse(app, sentence(e.what(), innermost(app)));
+  }
+  if (asks_help) {
+    std::cout << innermost(app).help();
+    return 0;
   }
   return run();
 }

@@ -9,6 +9,7 @@
 #include "core/integer.h"
 #include "core/nearest.h"
 #include "data/tokenizer/tokenizer.h"
+#include "launch/key_names.h"
 #include "launch/options.h"
 #include "model/token_chunks.h"
 #include "train/fp8_sizes.h"
@@ -25,13 +26,6 @@ struct Assignment {
   std::string file;  // file whose lines errors name; empty: none
 };
 
-std::vector<std::string> keys() {
-  std::vector<std::string> all;
-  for (const auto& option : options())
-    all.emplace_back(option.key);
-  return all;
-}
-
 std::vector<std::string> tables() {
   std::vector<std::string> all;
   for (const auto& option : options())
@@ -39,13 +33,9 @@ std::vector<std::string> tables() {
   return all;
 }
 
-std::string did_you_mean(const std::string& near) {
-  return near.empty() ? "; see `lockstep config --reference`" : "; did you mean " + near + "?";
-}
-
 const Option& option_of(const std::string& key, const std::string& origin) {
   if (const auto* option = find_option(key)) return *option;
-  throw ConfigError(str(origin, ": unknown key ", key, did_you_mean(nearest(key, keys()))));
+  throw ConfigError(str(origin, ": unknown key ", key, did_you_mean_key(key)));
 }
 
 // Parses a value from the command line or the environment. A key with string values uses the text
@@ -74,7 +64,7 @@ std::vector<Assignment> assignments_of_file(std::string_view text, const std::st
   for (const auto& table : document.tables) {
     if (std::find(known.begin(), known.end(), table.name) != known.end()) continue;
     throw ConfigError(str(name, ":", table.line, ": unknown table [", table.name, "]",
-                          did_you_mean(nearest(table.name, known))));
+                          did_you_mean_table(table.name)));
   }
   std::vector<Assignment> all;
   for (const auto& entry : document.entries) {
@@ -101,6 +91,35 @@ void set_all(const std::vector<Assignment>& all, ResolvedConfig& resolved) {
     set_key(a, resolved);
 }
 
+// The order in which origins override each other.
+int precedence(std::string_view origin) {
+  if (origin.starts_with("--set")) return 3;
+  if (origin.starts_with("environment ")) return 2;
+  return origin.starts_with("default") ? 0 : 1;
+}
+
+// Begins an error about `key`: "a.toml:7: model.width". If a key of `text` overrides the file and
+// `key` does not, that key is the cause: "--set: model.heads is 7: model.width (a.toml:7)".
+std::string origin_and_key(const ResolvedConfig& resolved, std::string_view key,
+                           std::string_view text) {
+  const auto& of_key = resolved.origins.find(key)->second;
+  const Option* cause = nullptr;
+  std::string_view origin = of_key;
+  for (const auto& option : options()) {
+    const auto other = resolved.origins.find(option.key);
+    const auto at = text.find(option.key);
+    if (other == resolved.origins.end() || at == text.npos) continue;
+    const auto end = at + option.key.size();
+    const bool goes_on = end < text.size() && (text[end] == '_' || std::isalnum(text[end]) != 0);
+    if (goes_on || precedence(other->second) <= std::max(precedence(origin), 1)) continue;
+    cause = &option;
+    origin = other->second;
+  }
+  if (cause == nullptr) return str(origin, ": ", key);
+  return str(origin, ": ", cause->key, " is ", to_toml(*cause, resolved.values), ": ", key, " (",
+             of_key, ")");
+}
+
 void fill_defaults(ResolvedConfig& resolved, const std::string& name) {
   for (const auto& option : options()) {
     if (resolved.origins.count(option.key) != 0) continue;
@@ -109,12 +128,14 @@ void fill_defaults(ResolvedConfig& resolved, const std::string& name) {
     if (option.derive) {
       option.derive(resolved.values);
       const auto value = parse_toml_value(to_toml(option, resolved.values));
+      resolved.origins.emplace(option.key, name);
       if (const auto wrong = assign(option, resolved.values, *value); !wrong.empty())
-        throw ConfigError(str(name, ": ", option.key, ": ", wrong, ", the default (", option.rule,
+        throw ConfigError(str(origin_and_key(resolved, option.key, option.rule), ": ", wrong,
+                              ", the default (", option.rule,
                               "); set this key, or the keys that the default depends on"));
     }
-    resolved.origins.emplace(option.key,
-                             option.rule.empty() ? "default" : str("default: ", option.rule));
+    resolved.origins.insert_or_assign(
+        std::string(option.key), option.rule.empty() ? "default" : str("default: ", option.rule));
   }
 }
 
@@ -175,7 +196,7 @@ class Consistency {
   void require(bool condition, std::string_view key, const std::string& expectation) const {
     if (condition) return;
     const auto* option = find_option(key);
-    throw ConfigError(str(resolved_.origins.find(key)->second, ": ", key, " is ",
+    throw ConfigError(str(origin_and_key(resolved_, key, expectation), " is ",
                           to_toml(*option, resolved_.values), ", expected ", expectation));
   }
 
@@ -356,12 +377,12 @@ std::vector<Setting> environment_settings(const char* const* environment) {
     if (equals == entry.npos) continue;
     if (std::none_of(known.begin(), known.end(), of_table)) {
       if (const auto near = misspelt(variable, variables); !near.empty())
-        throw ConfigError(str(origin, ": unknown key", did_you_mean(near)));
+        throw ConfigError(str(origin, ": unknown key; did you mean ", near, "?"));
       continue;
     }
     const auto at = std::find(variables.begin(), variables.end(), variable);
     if (at == variables.end())
-      throw ConfigError(str(origin, ": unknown key", did_you_mean(nearest(variable, variables))));
+      throw ConfigError(str(origin, ": unknown key", did_you_mean_variable(variable, variables)));
     const auto& option = options()[static_cast<std::size_t>(at - variables.begin())];
     settings.push_back({std::string(option.key), std::string(entry.substr(equals + 1)), origin});
   }

@@ -36,6 +36,11 @@ bool is_within(double value, const Option::Range& range) {
   return enough && value <= range.most;
 }
 
+// 1e3 is an integer, too. From 2^53 on, a double may not be the number that was written.
+bool is_integer(double value) {
+  return value == std::floor(value) && std::abs(value) < 9007199254740992.0;
+}
+
 // Has one overload per kind of member. Returns false if the member cannot hold the value.
 struct Assign {
   const TomlValue& value;
@@ -68,8 +73,9 @@ struct Assign {
   template <class Number>
   bool operator()(Number* member) const {
     const auto* integer = std::get_if<std::int64_t>(&value);
-    const auto* real = std::is_floating_point_v<Number> ? std::get_if<double>(&value) : nullptr;
+    const auto* real = std::get_if<double>(&value);
     if (integer == nullptr && real == nullptr) return false;
+    if (std::is_integral_v<Number> && real != nullptr && !is_integer(*real)) return false;
     if (!is_within(integer ? static_cast<double>(*integer) : *real, range)) return false;
     *member = integer ? static_cast<Number>(*integer) : static_cast<Number>(*real);
     return true;

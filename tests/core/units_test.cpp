@@ -60,4 +60,12 @@ TEST(Units, long_numbers_are_grouped) {
   EXPECT_EQ(with_commas(1'234'567), "1,234,567");
 }
 
+TEST(Units, a_table_is_as_wide_as_its_cells) {
+  EXPECT_EQ(text_table({}), "");
+  EXPECT_EQ(text_table({{"call", "group", "bytes"}, {"reduce_scatter", "shard", "12"}, {"a"}}),
+            "call            group  bytes\n"
+            "reduce_scatter  shard  12\n"
+            "a\n");
+}
+
 }  // namespace lockstep::units_test

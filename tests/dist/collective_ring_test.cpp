@@ -87,8 +87,8 @@ TEST(CollectiveRing, lists_the_last_collectives) {
   ring.about("head");
   ring.begin("all_to_all", "shard scatters inside", 4711, {});
   const auto words = ring.in_words();
-  expect_contains(words, "3073    1     inside   all_to_all    shard scatters inside   head");
-  expect_contains(words, "3072    1     left     all_gather");
+  expect_contains(words, "3073    1     inside  all_to_all  shard scatters inside  head  4711\n");
+  expect_contains(words, "3072    1     left    all_gather  a                            1\n");
   EXPECT_EQ(words.find("3000 "), std::string::npos);
 }
 
@@ -126,9 +126,9 @@ TEST(CollectiveRing, records_the_calls_of_communicators) {
     group->together([] {});
     EXPECT_EQ(ring.activity().collectives, 3u);
     EXPECT_FALSE(now.inside);
-    expect_contains(ring.in_words(), "1       0     left     all_gather    weights");
-    expect_contains(ring.in_words(), "2       0     left     all_reduce    group");
-    expect_contains(ring.in_words(), "3       0     left     nothing       group");
+    expect_contains(ring.in_words(), "1       0     left   all_gather  weights");
+    expect_contains(ring.in_words(), "2       0     left   all_reduce  group");
+    expect_contains(ring.in_words(), "3       0     left   nothing     group");
     ring.forget_events();
   });
 }

@@ -60,6 +60,9 @@ TEST(CommandLine, an_unknown_verb_or_flag_is_rejected_with_the_nearest) {
   refused("--verson", {"--verson", "--version"});
   refused("xylophone", {"xylophone", "lockstep --help"});
   refused("config --xylophone", {"--xylophone", "lockstep config --help"});
+  refused("train a.toml --lr 1", {"--lr", "--set optimizer.learning_rate=VALUE?"});
+  refused("train a.toml --batch-size=8", {"--batch-size=8", "--set train.batch_tokens=VALUE?"});
+  refused("data pack a.txt --lr 1", {"--lr", "lockstep data pack --help"});
 }
 
 TEST(CommandLine, missing_and_surplus_arguments_are_rejected_with_the_help_to_read) {
@@ -79,6 +82,10 @@ TEST(CommandLine, help_lists_the_verbs_and_a_verb_has_its_own_help) {
   expect_contains(help, "\n  config ");
   expect_contains(of_config, "  --set TABLE.KEY=VALUE ");
   EXPECT_EQ(output_of({"config", "-h"}), of_config);
+  EXPECT_EQ(output_of({"help"}), help);
+  EXPECT_EQ(output_of({"help", "config"}), of_config);
+  EXPECT_EQ(output_of({"help", "data", "pack"}), output_of({"data", "pack", "--help"}));
+  refused("help xylophone", {"xylophone", "lockstep --help"});
 }
 
 // The help of `verb`, such as {"data", "pack"}, then of the verbs below it, as sections of a page.

@@ -7,8 +7,10 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <map>
+#include <set>
 #include <sstream>
 
+#include "launch/key_names.h"
 #include "launch/options.h"
 #include "tests/wording.h"
 #include "train/layout.h"
@@ -43,6 +45,61 @@ void refused(const std::string& more, const Settings& settings,
     name += str(name.empty() ? "" : " ", "--set ", setting);
   expect_refusal<ConfigError>("launch/config", name, pins,
                               [&] { resolve_text(base + more, settings); });
+}
+
+TEST(Config, names_of_other_programs_are_no_keys_and_each_means_one_key) {
+  std::set<std::string> seen;
+  for (const auto& [keys, names, note] : key_names()) {
+    std::istringstream all{std::string(keys)}, others{std::string(names)};
+    for (std::string key; all >> key;)
+      EXPECT_TRUE(key == "or" || find_option(key) != nullptr) << key;
+    for (std::string name; others >> name;) {
+      EXPECT_TRUE(seen.insert(name).second) << name;
+      EXPECT_TRUE(std::ranges::none_of(options(), [&](auto& o) { return o.name() == name; }))
+          << name;
+    }
+  }
+}
+
+TEST(Config, names_of_other_programs_get_the_key) {
+  for (const auto& [typed, key] : std::vector<std::pair<std::string, std::string>>{
+           {"lr", "optimizer.learning_rate?"},
+           {"optimizer.LR", "optimizer.learning_rate?"},
+           {"learning-rate", "optimizer.learning_rate?"},
+           {"batch_size", "train.batch_tokens? It is in tokens"},
+           {"train.grad_accum", "train.batch_tokens? Gradient accumulation follows"},
+           {"model.n_layer", "model.layers?"},
+           {"hidden_size", "model.width?"},
+           {"max_steps", "train.steps?"},
+           {"layout.tp", "layout.tensor?"},
+           {"precision.dtype", "precision.compute?"},
+           {"train.seq_len", "train.sequence_length?"},
+           {"schedule.min_lr", "schedule.final_ratio? It is a fraction"},
+           {"optimizer.warmup_steps", "schedule.warmup_steps?"},
+           {"model.seed", "train.seed or data.seed?"},
+           {"train.every_steps", "eval.every_steps, checkpoint.every_steps or log.every_steps?"},
+           {"xylophone", "see `lockstep config --reference`"}})
+    refused("", {typed + "=1"}, {str("--set: unknown key ", typed), key});
+  refused("[training]\nsteps = 3\n", {}, {"a.toml:12: unknown table [training]", "mean train?"});
+  refused("[parallelism]\ntp = 3\n", {}, {"unknown table [parallelism]", "mean layout?"});
+  const char* environment[] = {"LOCKSTEP_OPTIMIZER_LR=1", nullptr};
+  expect_refusal<ConfigError>("launch/config", "LOCKSTEP_OPTIMIZER_LR=1",
+                              {"LOCKSTEP_OPTIMIZER_LR", "optimizer.learning_rate?"},
+                              [&] { environment_settings(environment); });
+}
+
+TEST(Config, an_integer_may_have_an_exponent) {
+  EXPECT_EQ(with({"train.steps=1e3"}).train.steps, 1000);
+  EXPECT_EQ(with({"train.steps=2.5e3"}).train.steps, 2500);
+  refused("", {"train.steps=1e-3"}, {"--set: train.steps", "an integer", "0.001"});
+  refused("", {"data.cache_bytes=1e300"}, {"--set: data.cache_bytes", "1e+300"});
+  refused("", {"train.seed=9007199254740993.0"}, {});
+}
+
+TEST(Config, an_error_about_two_keys_begins_with_the_one_that_was_set) {
+  refused("", {"model.heads=7"},
+          {"--set: model.heads is 7: model.width (a.toml:4) is 64", "model.heads (7)"});
+  refused("", {"model.heads=7", "model.width=64"}, {"--set: model.width is 64, expected"});
 }
 
 TEST(Config, defaults_follow_other_keys) {
@@ -218,14 +275,14 @@ TEST(Config, inconsistent_values_are_rejected) {
   refused("", {"train.batch_tokens=100"}, {"--set: train.batch_tokens is 100", "(32)", "96"});
   refused("", {"model.kv_heads=3"}, {"--set: model.kv_heads is 3", "model.heads (4)"});
   const Settings three{"model.heads=3", "model.head_size=16"};
-  const std::string width = "a.toml:4: model.width is 64";
+  const std::string width = "--set: model.heads is 3: model.width (a.toml:4) is 64";
   refused("", {"model.heads=3", "model.family=qwen3"}, {width, "model.head_size"});
   EXPECT_NO_THROW(with({three[0], three[1], "model.family=qwen3"}));
   for (const std::string family : {"llama3", "gpt2"})
     refused("", {three[0], three[1], "model.family=" + family}, {width, family});
   refused("", {"model.head_size=7"}, {"--set: model.head_size is 7"});
   refused("", {"train.micro_batch=4"}, {"train.micro_batch is 4", "(3)"});
-  refused("", {"model.max_positions=16"}, {"train.sequence_length is 32", "(16)"});
+  refused("", {"model.max_positions=16"}, {"train.sequence_length (a.toml:8) is 32", "(16)"});
   refused("", {"data.train=[]"}, {"data.train"});
   refused("", {"model.family=gpt2", "model.kv_heads=2"},
           {"--set: model.kv_heads is 2", "model.heads (4)"});
