@@ -3,9 +3,12 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <unistd.h>
 
 #include "core/file.h"
 #include "core/log.h"
+#include "core/units.h"
+#include "dist/job/rendezvous.h"
 #include "launch/config.h"
 #include "launch/verb.h"
 #include "train/infer/evaluate.h"
@@ -123,15 +126,48 @@ Json json_of(const Evaluation& result, std::int64_t sequence_length) {
   return json;
 }
 
-// An object that starts with the model and the evaluated data.
-template <class Value>
-Json result_of(const ModelSource& source, const char* what, Value&& on, const Json& figures) {
+std::string in_words(const Json& value) {
+  if (value.is_null()) return "unknown";
+  if (value.is_string()) return value.as_string();
+  if (value.is_integer()) return with_commas(value.as_integer());
+  if (value.is_number())
+    return formatted(value.as_double() < 1e4 ? "%.4f" : "%.5g", value.as_double());
+  std::string all;
+  for (const auto& one : value.as_array())
+    all += str(all.empty() ? "" : ", ", in_words(one));
+  return all;
+}
+
+// A line for each figure, with its standard error: "acc  0.4231 +- 0.0049".
+std::string table_of(const Json& result) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [key, value] : result.as_object()) {
+    if (key.ends_with("_stderr")) {
+      rows.back().back() += " +- " + in_words(value);
+      continue;
+    }
+    auto words = key;
+    std::ranges::replace(words, '_', ' ');
+    const bool is_time = key == "seconds";
+    rows.push_back({is_time ? "time" : words,
+                    is_time ? trimmed(human_seconds(value.as_double())) : in_words(value)});
+  }
+  return text_table(rows);
+}
+
+// A launcher may run its ranks in terminals of its own, as Open MPI does.
+bool is_on_terminal() {
+  return isatty(STDOUT_FILENO) == 1 && !find_ranks(environment(), {.has_mpi = true}).is_launched;
+}
+
+// Prints the model, the evaluated data and the figures: a table on a terminal, else JSON.
+void print_result(const ModelSource& source, const char* what, Json on, const Json& figures) {
   Json json;
   json.set("model", source.path.string());
-  json.set(what, std::forward<Value>(on));
+  json.set(what, std::move(on));
   for (const auto& [key, value] : figures.as_object())
     json.set(key, value);
-  return json;
+  std::cout << (is_on_terminal() ? table_of(json) : json.dump() + "\n") << std::flush;
 }
 
 int eval_data(const EvalOptions& options, const ModelRanks& ranks, Stream& stream) {
@@ -147,8 +183,7 @@ int eval_data(const EvalOptions& options, const ModelRanks& ranks, Stream& strea
   Json datasets;
   for (const auto& dataset : request.datasets)
     datasets.push(dataset);
-  const auto figures = json_of(result, request.sequence_length);
-  std::cout << result_of(source, "data", std::move(datasets), figures).dump() << "\n";
+  print_result(source, "data", std::move(datasets), json_of(result, request.sequence_length));
   return 0;
 }
 
@@ -241,12 +276,12 @@ int eval_choices(const EvalOptions& options, const ModelRanks& ranks, Stream& st
                                         .batch = options.batch},
                                        ranks, stream);
   if (ranks.world.rank() != 0) return 0;
-  std::cout << result_of(source, "choices", options.choices, json_of(result)).dump() << std::endl;
+  print_result(source, "choices", options.choices, json_of(result));
   if (records) write_records(*records, result);
   return 0;
 }
 
-// Rank 0 writes one JSON object to standard output. For tokens: loss_nats, bits_per_token,
+// Rank 0 prints the result. For tokens: loss_nats, bits_per_token,
 // perplexity, tokens, sequence_length, bytes, bits_per_byte and byte_perplexity (the last three are
 // null if the tokenizer is unknown), and seconds. For questions: acc, acc_norm, acc_bytes and
 // acc_tokens, each with its _stderr.

@@ -216,7 +216,7 @@ Rendezvous find_ranks(const Environment& environment, const Abilities& abilities
     throw ConfigError(str("PMI_SIZE is ", environment.at("PMI_SIZE"),
                           ": an mpiexec other than Open MPI's started this process; start with "
                           "Open MPI's mpirun, or srun --mpi=pmix"));
-  return {.reason = "no launcher started this process"};
+  return {.reason = "no launcher started this process", .is_launched = false};
 }
 
 void check_started(const Rendezvous& found, int rank, int ranks) {

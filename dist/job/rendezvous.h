@@ -47,7 +47,8 @@ Environment environment();  // variables of this process
 struct Rendezvous {
   enum class Way : std::uint8_t { one, mpi, address };
   Way way = Way::one;
-  std::string reason{};  // text for the log: "mpirun started rank 3 of 8"
+  std::string reason{};     // text for the log: "mpirun started rank 3 of 8"
+  bool is_launched = true;  // false: a user or a script started this process alone
   // For Way::mpi the values in the environment, for the log; MPI has the true ones. -1: not set.
   int rank = 0, ranks = 1, local_rank = 0;
   std::string address{};  // for Way::address, like the next two members

@@ -9,6 +9,7 @@ FIXTURE: tests/oracle/fixtures/choices. Without mpirun only one rank is tested, 
 import json
 import os
 import pathlib
+import pty
 import random
 import re
 import shutil
@@ -73,6 +74,38 @@ def check_choices(folder):
         for record, logp in zip(records, expected["logp"], strict=True):
             expect(all(abs(a - b) < 1e-4 for a, b in zip(record["logp"], logp, strict=True)),
                    f"{ranks} {flags}: {record}, expected {logp}")
+
+
+def on_terminal(command):
+    """The output of `command` on a terminal."""
+    reader, terminal = pty.openpty()
+    with subprocess.Popen(command, **ALONE, stdout=terminal, stderr=subprocess.DEVNULL) as done:
+        os.close(terminal)
+        text = b""
+        try:
+            while part := os.read(reader, 1 << 16):
+                text += part
+        except OSError:  # the terminal is closed
+            pass
+        os.close(reader)
+    expect(done.returncode == 0, f"{command}: {done.returncode}")
+    return text.decode().replace("\r\n", "\n")
+
+
+def check_table(_folder):
+    """eval prints a table on a terminal, unless a launcher started it."""
+    asked = [LOCKSTEP, "eval", str(FIXTURE), "--choices", str(FIXTURE / "questions.jsonl"), "--device", "cpu"]
+    expected = json.loads((FIXTURE / "expected.json").read_text())
+    rows = dict(line.split("  ", 1) for line in on_terminal(asked).splitlines())
+    rows = {name: value.strip() for name, value in rows.items()}
+    expect(rows.get("model") == str(FIXTURE), f"{rows}")
+    for name in ("acc", "acc_norm"):
+        share, error = rows[name.replace("_", " ")].split(" +- ")
+        expect(abs(float(share) - expected[name]) < 1e-4, f"{name}: {rows}")
+        expect(abs(float(error) - expected[name + "_stderr"]) < 1e-4, f"{name}: {rows}")
+    if shutil.which("mpirun"):
+        said = on_terminal(["mpirun", "--bind-to", "none", "-n", "1", *asked])
+        expect(abs(json.loads(said)["acc"] - expected["acc"]) < 1e-9, said)
 
 
 def check_refusals(folder):
@@ -415,8 +448,8 @@ def check_spaces(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as name:
-        for check in (check_choices, check_refusals, check_odd_lines, check_generate, check_output,
-                      check_tokenizer, check_other_tokenizer, check_unusable_tokenizer, check_rows,
+        for check in (check_choices, check_table, check_refusals, check_odd_lines, check_generate,
+                      check_output, check_tokenizer, check_other_tokenizer, check_unusable_tokenizer, check_rows,
                       check_spaces):
             check(pathlib.Path(name))
     print(len(failures), "failures")

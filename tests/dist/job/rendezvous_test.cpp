@@ -68,6 +68,7 @@ TEST(Rendezvous, without_a_launcher_is_one_rank) {
   for (const auto& abilities : {kGpus, kGpusNoMpi, kCpus, kCpusNoMpi}) {
     const auto found = find_ranks({{"MASTER_ADDR", "left over"}, {"RANK", ""}}, abilities);
     EXPECT_EQ(found.way, Way::one);
+    EXPECT_FALSE(found.is_launched);
     EXPECT_EQ(found.ranks, 1);
     expect_wording("dist/rendezvous", "no launcher", found.reason);
   }
@@ -87,8 +88,11 @@ TEST(Rendezvous, of_one_launched_rank_needs_nothing_more) {
        {kMpirun + Environment{{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}},
         kSrun + Environment{{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}},
         kSrun + kPmix + Environment{{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}},
-        Environment{{"WORLD_SIZE", "1"}, {"RANK", "0"}}})
-    EXPECT_EQ(find_ranks(environment, kCpusNoMpi).way, Way::one);
+        Environment{{"WORLD_SIZE", "1"}, {"RANK", "0"}}}) {
+    const auto found = find_ranks(environment, kCpusNoMpi);
+    EXPECT_EQ(found.way, Way::one);
+    EXPECT_TRUE(found.is_launched);
+  }
 }
 
 TEST(Rendezvous, uses_mpi_if_it_can_start) {
