@@ -45,12 +45,18 @@ if command -v nvcc >/dev/null && nvidia-smi >/dev/null 2>&1; then
 fi
 lockstep=build/$preset/lockstep
 
+# progress: on a terminal, shows the last "[12/340]" of a build on one line.
+progress() {
+  if [[ ! -t 1 ]]; then cat >/dev/null; return; fi
+  awk '/^\[[0-9]+\/[0-9]+\]/ { printf "\r%s ", $1; fflush() } END { print "" }'
+}
+
 build() {
   local log=build/$preset/build.log
   mkdir -p "build/$preset"
   installed libgtest-dev || options+=(-DLOCKSTEP_TESTS=OFF)
   if ! { cmake --preset "$preset" "${options[@]}" &&
-         cmake --build --preset "$preset" --target lockstep; } >"$log" 2>&1; then
+         cmake --build --preset "$preset" --target lockstep; } 2>&1 | tee "$log" | progress; then
     tail -n 60 "$log"
     echo "the build failed; the full log is $log" >&2
     exit 1
@@ -85,11 +91,12 @@ train() {
   "$lockstep" train configs/quickstart.toml --run "$directory" "${settings[@]}"
 }
 
-# measured_step_seconds: prints the median step time of a short run.
+# measured_step_seconds: prints the step time of a short run: the median of the fastest of three
+# stretches, because the host may be busy for a moment.
 measured_step_seconds() {
   local trial
   trial=$(mktemp -d "runs/.measure.XXXXXX")
-  if ! train "$trial/run" train.steps=20 eval.every_steps=0 checkpoint.every_steps=0 \
+  if ! train "$trial/run" train.steps=29 eval.every_steps=0 checkpoint.every_steps=0 \
     eval.tokens=1536 log.tensorboard=false >"$trial/said" 2>&1; then
     cat "$trial/said" >&2
     rm -rf "$trial"
@@ -98,7 +105,7 @@ measured_step_seconds() {
   python3 - "$trial/run/metrics.jsonl" <<'PYTHON'
 import json, statistics, sys
 steps = [json.loads(line)["step_seconds"] for line in open(sys.argv[1])]
-print(f"{statistics.median(steps[5:]):.6f}")
+print(f"{min(statistics.median(steps[i:i + 8]) for i in (5, 13, 21)):.6f}")
 PYTHON
   rm -rf "$trial"
 }
@@ -155,9 +162,11 @@ level=()
   level=(--line "$counting" "counting three-byte sequences")
 }
 python3 scripts/loss_curve.py "$run" "${level[@]}" >"$run/loss.svg"
+python3 scripts/loss_curve.py "$run" --text
+"$lockstep" report "$run" >/dev/null
 
 say "generating"
-"$lockstep" generate "$run" --prompt "${QUICKSTART_PROMPT:-The}" --tokens 250 --temperature 0.8
+"$lockstep" generate "$run" --prompt "${QUICKSTART_PROMPT:-The}" --tokens 250 --temperature 0.7
 echo
 
 say "done"
@@ -168,13 +177,13 @@ fi
 cat <<END
 the model      $run/checkpoints
 its metrics    $run/metrics.jsonl (also for TensorBoard: tensorboard --logdir runs)
+its report     $run/report.html, a page to open in a browser
 its loss curve $run/loss.svg
 its settings   $run/config.toml, from configs/quickstart.toml (docs/configuration.md)
 its text       $dataset
 
 try next
   $lockstep generate $run --prompt "Ocean" --temperature 0.7
-  $lockstep report $run                # writes $run/report.html, an HTML page
   $lockstep train $run/config.toml --run runs/longer --set train.steps=$((steps * 5))
   $lockstep watch runs/longer                   # in another terminal
   ./quickstart.sh YOUR_TEXT.txt

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Draws a run's loss curve as SVG, from its metrics.jsonl alone.
+"""Draws a run's loss curve as SVG or as text, from its metrics.jsonl alone.
 
 usage: loss_curve.py RUN [--line VALUE LABEL] > loss.svg
+       loss_curve.py RUN --text
 
 RUN is a run directory. The figure shows the loss of every step, its moving mean over 2% of the steps
 and the validation losses. --line adds a level to compare with. The axis ends at the highest loss
-after the first 2% of the steps, so that higher losses before it are cut off.
+after the first 2% of the steps, so that higher losses before it are cut off. --text prints the
+moving mean (*) and the validation losses (o) for a terminal; its axis ends at the highest of them
+after the first 5% of the steps.
 """
 
 import argparse
@@ -99,18 +102,39 @@ def draw(rows, title, line):
     return "\n".join(out) + "\n"
 
 
+def draw_text(rows, title):
+    columns, lines = 60, 10
+    means = moving_mean([row["loss"] for row in rows], max(1, len(rows) // 50))
+    points = [(row["step"], mean, "*") for row, mean in zip(rows, means)]
+    points += [(row["step"], row["validation_loss"], "o") for row in rows if row.get("validation_loss")]
+    shown = [loss for _, loss, _ in points[len(rows) // 20:]]
+    low, high = min(shown), max(shown)
+    first, last = rows[0]["step"], rows[-1]["step"]
+    plot = [[" "] * columns for _ in range(lines)]
+    for step, loss, mark in points:
+        if loss <= high:
+            line = round((lines - 1) * (high - loss) / ((high - low) or 1))
+            plot[line][round((columns - 1) * (step - first) / (last - first))] = mark
+    labels = [f"{high:.2f}"] + [""] * (lines - 2) + [f"{low:.2f}"]
+    text = [title] + [f"{label:>7} |{''.join(line).rstrip()}" for label, line in zip(labels, plot)]
+    text += [" " * 8 + "+" + "-" * columns, " " * 9 + f"{first}" + f"{last}".rjust(columns - len(str(first)))]
+    return "\n".join(text) + "\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=pathlib.Path)
     parser.add_argument("--line", nargs=2, metavar=("VALUE", "LABEL"))
+    parser.add_argument("--text", action="store_true")
     options = parser.parse_args()
     line = (float(options.line[0]), options.line[1]) if options.line else None
     try:
         rows = read_metrics(options.run / "metrics.jsonl")
     except OSError as error:
         sys.exit(str(error))
-    sys.stdout.write(draw(rows, f"{options.run.name}: loss, nats per token", line))
+    title = f"{options.run.name}: loss, nats per token"
+    sys.stdout.write(draw_text(rows, title) if options.text else draw(rows, title, line))
 
 
 if __name__ == "__main__":

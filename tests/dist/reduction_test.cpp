@@ -89,8 +89,8 @@ void expect_entries(CollectiveRing& ring, const Levels& levels, const Case& c) {
   const bool by_library = c.reduce == Reduce::nccl;
   EXPECT_EQ(static_cast<std::int64_t>(ring.activity().collectives),
             gathers + (by_library ? scatters : 8));
-  expect_contains(ring.in_words(), "left     all_gather    replicate sums");
-  expect_contains(ring.in_words(), "left     reduce_scatter");
+  expect_contains(ring.in_words(), "left   all_gather      replicate sums");
+  expect_contains(ring.in_words(), "left   reduce_scatter  replicate sums");
   EXPECT_EQ(levels.size(), c.ranks);
   EXPECT_EQ(levels.whole->size(), c.ranks);
   EXPECT_EQ(levels.inside->size(), by_library ? 1 : c.per_domain);

@@ -52,6 +52,18 @@ class LossCurve(unittest.TestCase):
         self.assertEqual([len(e.get("d").split()) for e in curves], [400, 400])
         self.assertTrue(any(t == says("scripts.loss_curve", run="a&b") for t, _, _ in texts))
 
+    def test_text_has_the_means_and_the_validation_losses(self):
+        rows = [{"step": s, "loss": 9.0 if s == 1 else 5.0 - s / 100} for s in range(1, 41)]
+        rows[-1]["validation_loss"] = 4.0
+        title, *lines, steps = draw(rows, "--text").stdout.splitlines()
+        self.assertTrue(title.endswith(says("scripts.loss_curve", run="")), title)
+        self.assertEqual(len(lines), 11)
+        self.assertTrue(lines[0].startswith("   4.97 |  "), lines)  # the third of 40 steps
+        self.assertEqual(lines[-2], "   4.00 |" + " " * 59 + "o")
+        self.assertEqual(steps.split(), ["1", "40"])
+        marks = [line.index("*") for line in lines if "*" in line]
+        self.assertEqual(marks, sorted(marks), "the loss decreases")
+
     def test_a_skipped_step_has_no_mark(self):
         rows = [{"step": s, "loss": None if s == 3 else 2.0 + s} for s in range(1, 6)]
         curves = [e for e in self.elements(rows) if e.get("clip-path")]

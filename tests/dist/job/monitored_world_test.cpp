@@ -43,7 +43,7 @@ TEST(MonitoredWorld, records_the_collectives_of_its_groups) {
     EXPECT_EQ(now.step, 200);
     EXPECT_EQ(now.collectives, 400u);
     EXPECT_FALSE(now.inside);
-    expect_contains(watched.ring()->in_words(), "all_reduce    tensor");
+    expect_contains(watched.ring()->in_words(), "all_reduce  tensor");
     watched.ring()->forget_events();
   });
 }
