@@ -18,6 +18,9 @@ from the first of these places that sets it:
 3. the file.
 4. the default.
 
+An integer may have an exponent (`--set train.steps=1e3`). If a key does not exist, the error names
+the one that is probably meant, also for names of other programs such as `lr` or `batch_size`.
+
 `lockstep config CONFIG.toml` prints the resolved configuration and the origin of each value. A run
 keeps the same in its `config.toml`. A default that depends on other keys is a comment there, so it
 is derived again if the file is used with another `--set`.

@@ -7,9 +7,11 @@ usage: plan_bench.py LOCKSTEP [--rounds N] [--steps N] [--only TEXT] [--hosts]
 
 --hosts: three runs on two simulated hosts instead, a core each, with a network of 2 Gbit/s (as root).
 
-Prints for each run milliseconds of a step as planned and as measured (medians), the median of the rounds' ratios, where the
-components differ most, and the most memory that a rank had beside what was planned; first, what a plan of 1,024 GPUs takes. Use an idle
-machine. Runs with more ranks than processors are left out.
+Prints first the times of plans for 1,024 and 131,072 GPUs. Then, for each run:
+- milliseconds of a step, planned and measured (medians), and the median of the rounds' ratios;
+- the component that differs most;
+- memory, planned and the most that a rank had.
+Use an idle machine. Runs with more ranks than processors are left out.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 // PublishedRun estimates the throughput of a run of another engine from its published model and
-// layout. Nothing is recorded: the operators are those that such a layer needs. It tests the time
+// layout. The operators are those that such a layer needs; none is recorded. It tests the time
 // model of `plan` against published measurements (docs/planning.md).
 #pragma once
 
