@@ -85,7 +85,7 @@ train() {
   local directory=$1 settings=() setting
   shift
   for setting in "data.train=$dataset/train" "data.validation=$dataset/validation" \
-    "precision.compute=$precision" "$@"; do
+    "$@"; do
     settings+=(--set "$setting")
   done
   "$lockstep" train configs/quickstart.toml --run "$directory" "${settings[@]}"
@@ -127,9 +127,6 @@ if ((${#texts[@]})); then split_own_texts; else prepare_dictionary "$dataset/sou
 say "building ($preset): takes a few minutes the first time"
 build
 "$lockstep" --version
-# bf16 if the CPU has bf16 instructions: about twice as fast.
-precision=fp32
-[[ $("$lockstep" --version) == *avx512_bf16* ]] && precision=bf16
 
 say "packing"
 pack_text

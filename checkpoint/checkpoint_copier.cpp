@@ -259,13 +259,7 @@ std::string CheckpointCopier::copy_files(const fs::path& into, std::int64_t step
     const auto& name = manifest.files[f].name;
     if (std::find(names.begin(), names.end(), name) == names.end()) continue;
     try {
-      const ReadFile in(path / name);
-      RangeWriter out(into / name, into / name, RangeWriter::Way::direct,
-                      RangeWriter::Start::empty);
-      PieceReader reader;
-      for (const auto& range : ranges[f])
-        reader.verify(in, range, [&](std::span<const std::byte> bytes) { out.write(bytes); });
-      out.commit();
+      copy_verified(path / name, into / name, ranges[f]);
     } catch (const DataError& error) {
       failures.emplace_back(name, failure_of(error));
     }

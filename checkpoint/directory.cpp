@@ -139,6 +139,21 @@ void UnfinishedCheckpoint::commit(std::string_view manifest, Held held, Later st
     if (later > step_) go(checkpoint_path(directory_, later));
 }
 
+void link_checkpoint(const fs::path& checkpoint, const fs::path& directory) {
+  verify_checkpoint(checkpoint, Depth::sizes);
+  const auto manifest = manifest_of(checkpoint);
+  UnfinishedCheckpoint copy(directory, manifest.step);
+  const auto into = UnfinishedCheckpoint::path_of(directory, manifest.step);
+  const auto ranges = ranges_by_file(manifest);
+  for (std::size_t f = 0; f < ranges.size(); ++f) {
+    const auto& name = manifest.files[f].name;
+    std::error_code no_link;  // another file system, or one without links
+    fs::create_hard_link(checkpoint / name, into / name, no_link);
+    if (no_link) copy_verified(checkpoint / name, into / name, ranges[f]);
+  }
+  copy.commit(read_text(checkpoint / kCheckpointManifestName, kMostManifestBytes));
+}
+
 fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {
   const std::string digits = std::to_string(step);
   constexpr std::size_t kDigits = 8;
@@ -164,6 +179,19 @@ std::optional<fs::path> checkpoints_of(const fs::path& path) {
   if (directory_exists(path / "checkpoints")) return path / "checkpoints";
   const bool is_archive = directory_exists(path) && !checkpoint_steps(path).empty();
   return is_archive ? std::optional(path) : std::nullopt;
+}
+
+Json newest_about(const std::vector<fs::path>& directories) {
+  Json about;
+  std::int64_t newest = -1;
+  for (const auto& directory : directories)
+    for (const auto step : checkpoint_steps(directory))
+      if (step > newest) try {
+          about = manifest_of(checkpoint_path(directory, step)).about;
+          newest = step;
+        } catch (const DataError&) {  // a resume reports it
+        }
+  return about;
 }
 
 std::optional<std::int64_t> latest_checkpoint(const fs::path& directory) {

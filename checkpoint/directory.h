@@ -20,6 +20,9 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& directory, st
 std::optional<std::filesystem::path> checkpoints_of(const std::filesystem::path& path);
 std::optional<std::int64_t> latest_checkpoint(const std::filesystem::path& directory);
 
+// The `about` of the newest checkpoint with a valid manifest in any of the directories; else null.
+Json newest_about(const std::vector<std::filesystem::path>& directories);
+
 // Files of a checkpoint that a directory must have: all, or some because other hosts have the rest.
 enum class Held : std::uint8_t { all, some };
 
@@ -44,6 +47,11 @@ void verify_part(const std::filesystem::path& checkpoint, const CheckpointManife
 
 // True if both directories hold the same save, not two saves of the same step.
 bool is_copy(const std::filesystem::path& checkpoint, const std::filesystem::path& other);
+
+// Makes the same checkpoint in another directory, from hard links if the file system has them, and
+// else from verified copies. Throws DataError if the checkpoint is damaged.
+void link_checkpoint(const std::filesystem::path& checkpoint,
+                     const std::filesystem::path& directory);
 
 // Deletes a checkpoint. If interrupted, the checkpoint is either complete or absent under its name.
 void remove_checkpoint(const std::filesystem::path& checkpoint);

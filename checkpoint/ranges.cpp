@@ -113,4 +113,14 @@ void PieceReader::verify(const ReadFile& file, const HashedRange& range,
   check_hash(file, range.offset, range.what, range.hash, hasher.hex());
 }
 
+void copy_verified(const std::filesystem::path& from, const std::filesystem::path& to,
+                   std::span<const HashedRange> ranges) {
+  const ReadFile in(from);
+  RangeWriter out(to, to, RangeWriter::Way::direct, RangeWriter::Start::empty);
+  PieceReader reader;
+  for (const auto& range : ranges)
+    reader.verify(in, range, [&](std::span<const std::byte> bytes) { out.write(bytes); });
+  out.commit();
+}
+
 }  // namespace lockstep

@@ -68,4 +68,8 @@ class PieceReader {
   Event came_;
 };
 
+// Copies a file of a checkpoint, and checks the hash of each range. Returns when it is on disk.
+void copy_verified(const std::filesystem::path& from, const std::filesystem::path& to,
+                   std::span<const HashedRange> ranges);
+
 }  // namespace lockstep

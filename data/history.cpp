@@ -204,6 +204,27 @@ DataHistory continued(DataHistory history, std::int64_t sample, Stretch now, Car
   return history;
 }
 
+DataHistory skipped(DataHistory history, std::int64_t begin, std::int64_t end) {
+  auto stretch = history.back();
+  if (begin < stretch.first_sample)
+    throw ConfigError(str("the samples from ", begin, " to ", end - 1,
+                          " begin before those that were skipped already, which end before sample ",
+                          stretch.first_sample));
+  const auto counts = stretch.mixture().counts(end - stretch.first_sample);
+  for (std::size_t s = 0; s < counts.size(); ++s)
+    stretch.sources[s].counter += counts[s];
+  if (begin == stretch.first_sample) history.pop_back();
+  stretch.first_sample = begin;
+  history.push_back(std::move(stretch));
+  return history;
+}
+
+DataHistory history_before(std::int64_t sample, DataHistory history) {
+  while (history.size() > 1 && history.back().first_sample >= sample)
+    history.pop_back();
+  return history;
+}
+
 bool agree_before(std::int64_t sample, const DataHistory& a, const DataHistory& b) {
   const auto end = [&](const DataHistory& history) {
     return std::ranges::lower_bound(history, sample, {}, &Stretch::first_sample);

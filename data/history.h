@@ -66,6 +66,14 @@ using CarryOver = FunctionRef<std::int64_t(const Stretch::Source& source, std::i
 DataHistory continued(DataHistory history, std::int64_t sample, Stretch now, CarryOver carry,
                       bool allow_dataset_change);
 
+// Extends `history` by a stretch from `begin` on that reads what `end` and later samples would have
+// read. The samples from `begin` to `end` are never read. Throws ConfigError if `begin` is before
+// the last stretch.
+DataHistory skipped(DataHistory history, std::int64_t begin, std::int64_t end);
+
+// The history of the samples before `sample`; a stretch that begins there or later is left out.
+DataHistory history_before(std::int64_t sample, DataHistory history);
+
 // Whether both histories agree on all samples before `sample`.
 bool agree_before(std::int64_t sample, const DataHistory& a, const DataHistory& b);
 

@@ -21,6 +21,11 @@ std::vector<std::string> names_in(const fs::path& directory) {
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
     names.push_back(it->path().filename().string());
+  if (error == std::errc::no_such_file_or_directory)
+    throw DataError(str(directory.string(),
+                        ": no such directory; make a dataset with `lockstep data pack` "
+                        "(docs/packing.md). The first lines of a configuration that comes with "
+                        "Lockstep name the page about its data"));
   if (error) fail_io(directory, "cannot read the directory", error.value());
   std::sort(names.begin(), names.end());
   return names;

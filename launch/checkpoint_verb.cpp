@@ -13,6 +13,7 @@
 #include "core/thread_pool.h"
 #include "core/units.h"
 #include "data/tokenizer/tokenizer_files.h"
+#include "launch/checkpoint_fork.h"
 #include "launch/verb.h"
 #include "model/families.h"
 #include "train/config.h"
@@ -390,10 +391,11 @@ Verb checkpoint_verb() {
   auto pruned = std::make_shared<CheckpointPruneOptions>();
   auto exported = std::make_shared<CheckpointExportOptions>();
   auto imported = std::make_shared<CheckpointImportOptions>();
+  auto forked = std::make_shared<CheckpointForkOptions>();
   const Flag one{"path", path.get(), "Run", "PATH", kForms, kRequired};
   return {
       "checkpoint",
-      "list, verify, compare, prune, export and import checkpoints",
+      "list, verify, compare, prune, fork, export and import checkpoints",
       {},
       {},
       {{"list",
@@ -429,6 +431,15 @@ Verb checkpoint_verb() {
           kRule.within(0)},
          {"--dry-run", &pruned->dry_run, "Run", "", "only print what would be deleted"}},
         [pruned] { return checkpoint_prune(*pruned); }},
+       {"fork",
+        "make a new run that continues from a checkpoint of a run",
+        {{"run", &forked->run, "Run", "DIR", "directory of the run", kRequired},
+         {"--step", &forked->step, "Run", "STEP", "step of the checkpoint (default: the newest)",
+          kRule.within(0)},
+         {"--out", &forked->out, "Run", "DIR", "directory of the new run; must be empty or absent",
+          kRequired},
+         settings_flag(forked->settings)},
+        [forked] { return checkpoint_fork(*forked); }},
        {"export",
         "export a model to a Hugging Face directory",
         {{"model", &exported->model, "Model", "MODEL", kModelForms, kRequired},

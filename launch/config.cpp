@@ -11,6 +11,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "launch/key_names.h"
 #include "launch/options.h"
+#include "launch/presets.h"
 #include "model/token_chunks.h"
 #include "train/fp8_sizes.h"
 
@@ -82,6 +83,57 @@ void set_key(const Assignment& a, ResolvedConfig& resolved) {
   resolved.origins.insert_or_assign(std::string(a.option->key), a.origin);
 }
 
+// Two keys for one length. A later layer replaces the key of an earlier one, so a command line may
+// give tokens where a file has steps.
+struct Alternatives {
+  std::string_view key, other;
+};
+constexpr Alternatives kAlternatives[] = {{"train.steps", "train.tokens"},
+                                          {"schedule.warmup_steps", "schedule.warmup_tokens"},
+                                          {"schedule.decay_fraction", "schedule.decay_steps"}};
+
+// The order in which origins override each other.
+int precedence(std::string_view origin) {
+  if (origin.starts_with("--set")) return 3;
+  if (origin.starts_with("environment ")) return 2;
+  return origin.starts_with("default") ? 0 : 1;
+}
+
+// A length of 0 means that the other key holds.
+bool is_zero(const TomlValue& value) {
+  const auto* integer = std::get_if<std::int64_t>(&value);
+  return integer != nullptr && *integer == 0;
+}
+
+// Removes the assignments of keys that a key of a later layer replaces. Throws ConfigError if one
+// layer sets both.
+void remove_replaced(std::vector<Assignment>& all) {
+  const auto last_of = [&](std::string_view key) {
+    return std::ranges::find(all.rbegin(), all.rend(), key,
+                             [](const Assignment& a) { return a.option->key; });
+  };
+  for (const auto& [key, other] : kAlternatives) {
+    const auto a = last_of(key), b = last_of(other);
+    if (a == all.rend() || b == all.rend() || is_zero(b->value)) continue;
+    const int difference = precedence(a->origin) - precedence(b->origin);
+    if (difference == 0)
+      throw ConfigError(str(a->origin, ": ", key, " and ", other, " (", b->origin,
+                            ") are both set; remove one of them"));
+    std::erase_if(all, [replaced = difference > 0 ? other : key](const Assignment& assignment) {
+      return assignment.option->key == replaced;
+    });
+  }
+}
+
+void replace_automatic(std::vector<Assignment>& all, DType automatic) {
+  for (auto& assignment : all)
+    if (const auto* text = std::get_if<std::string>(&assignment.value);
+        assignment.option->key == "precision.compute" && text != nullptr && *text == "auto") {
+      assignment.value = std::string(name(automatic));
+      assignment.origin += kAutomatic;
+    }
+}
+
 // Sets model.family first, because it decides the defaults of the other keys of the model.
 void set_all(const std::vector<Assignment>& all, ResolvedConfig& resolved) {
   for (const auto& a : all)
@@ -89,13 +141,6 @@ void set_all(const std::vector<Assignment>& all, ResolvedConfig& resolved) {
   resolved.values.model = family_defaults(resolved.values.model.family);
   for (const auto& a : all)
     set_key(a, resolved);
-}
-
-// The order in which origins override each other.
-int precedence(std::string_view origin) {
-  if (origin.starts_with("--set")) return 3;
-  if (origin.starts_with("environment ")) return 2;
-  return origin.starts_with("default") ? 0 : 1;
 }
 
 // Begins an error about `key`: "a.toml:7: model.width". If a key of `text` overrides the file and
@@ -253,6 +298,8 @@ class Consistency {
                 ", because CUDA graphs do not include its copies"));
     require(resolved_.values.schedule.warmup_steps <= t.steps, "schedule.warmup_steps",
             str("at most train.steps (", t.steps, "); the default is 2% of train.steps"));
+    require(resolved_.values.schedule.decay_steps <= t.steps, "schedule.decay_steps",
+            str("at most train.steps (", t.steps, ")"));
   }
 
   void check_data(const std::string& name) const {
@@ -390,12 +437,14 @@ std::vector<Setting> environment_settings(const char* const* environment) {
 }
 
 ResolvedConfig resolve_config(std::string_view text, const std::string& name,
-                              const std::vector<Setting>& settings, int ranks) {
+                              const std::vector<Setting>& settings, int ranks, DType automatic) {
   auto all = assignments_of_file(text, name);
   for (const auto& setting : settings) {
     const auto& option = option_of(setting.key, setting.origin);
     all.push_back({&option, value_of(setting, option), setting.origin, ""});
   }
+  remove_replaced(all);
+  replace_automatic(all, automatic);
   ResolvedConfig resolved;
   resolved.values.layout.ranks = ranks;
   set_all(all, resolved);
@@ -420,10 +469,11 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
   return resolved;
 }
 
-ResolvedConfig load_config(const std::filesystem::path& file,
-                           const std::vector<Setting>& command_line, int ranks) {
+ResolvedConfig load_config(const std::filesystem::path& named,
+                           const std::vector<Setting>& command_line, int ranks, DType automatic) {
   auto settings = environment_settings(environ);
   settings.insert(settings.end(), command_line.begin(), command_line.end());
+  const auto file = config_file(named);
   std::string text;
   try {
     text = read_text(file, kMostConfigBytes);
@@ -432,7 +482,7 @@ ResolvedConfig load_config(const std::filesystem::path& file,
   } catch (const DataError& e) {
     throw ConfigError(e.what());
   }
-  return resolve_config(text, file.string(), settings, ranks);
+  return resolve_config(text, file.string(), settings, ranks, automatic);
 }
 
 std::string derived_axis_in_words(const ResolvedConfig& config, std::int64_t ranks_per_host) {
@@ -494,9 +544,15 @@ Json to_json(const ResolvedConfig& config) {
 }
 
 ResolvedConfig config_from_json(const Json& json, const std::string& origin) {
+  const auto is_replaced = [&](const std::string& key) {  // the other key holds the same length
+    return std::ranges::any_of(kAlternatives, [&](const Alternatives& keys) {
+      const Json* length = json.find(std::string(keys.other));
+      return key == keys.key && length != nullptr && length->as_integer() != 0;
+    });
+  };
   std::vector<Setting> settings;
   for (const auto& [key, value] : json.as_object())
-    settings.push_back({key, toml_of(value), origin});
+    if (!is_replaced(key)) settings.push_back({key, toml_of(value), origin});
   return resolve_config("", origin, settings);
 }
 

@@ -34,15 +34,19 @@ struct ResolvedConfig {
   std::map<std::string, std::string, std::less<>> origins;  // by key: "configs/a.toml:12"
 };
 
-// Resolves a configuration for this number of ranks; later settings override earlier ones. Throws
-// ConfigError with the origin of the value, the key, the expectation and, for an unknown key, the
-// nearest known one.
+// Resolves a configuration for this number of ranks; later settings override earlier ones.
+// precision.compute = "auto" becomes `automatic` (launch/device.h). Throws ConfigError with the
+// origin of the value, the key, the expectation and, for an unknown key, the nearest known one.
 ResolvedConfig resolve_config(std::string_view text, const std::string& name,
-                              const std::vector<Setting>& settings, int ranks = 1);
+                              const std::vector<Setting>& settings, int ranks = 1,
+                              DType automatic = DType::fp32);
 
-// Resolves a file, with the environment of this process.
-ResolvedConfig load_config(const std::filesystem::path& file,
-                           const std::vector<Setting>& command_line, int ranks = 1);
+// Resolves a file or a preset (launch/presets.h), with the environment of this process.
+ResolvedConfig load_config(const std::filesystem::path& named,
+                           const std::vector<Setting>& command_line, int ranks = 1,
+                           DType automatic = DType::fp32);
+
+inline constexpr std::string_view kAutomatic = " (auto)";  // ends the origin of such a value
 
 // Describes layout.shard or layout.replicate if it was derived from the number of ranks because the
 // configuration sets only another axis: "layout.shard is not set: it is 32 (256 ranks / ...)".

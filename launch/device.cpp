@@ -1,5 +1,6 @@
 #include "launch/device.h"
 
+#include "core/cpu.h"
 #include "core/error.h"
 #include "core/gpu.h"
 
@@ -13,6 +14,14 @@ Device device_of(const std::string& name) {
   if (gpus.count > 0) return {Device::Kind::cuda, 0};
   if (name == "best") return {};
   throw ConfigError(str("--device cuda: no usable GPU: ", gpus.why_not));
+}
+
+DType automatic_precision(const Device& device) {
+  constexpr int kAmpere = 8;
+  const bool is_fast = device.kind == Device::Kind::cuda
+                           ? gpu::properties(device.index).major >= kAmpere
+                           : cpu_level() == CpuLevel::avx512_bf16;
+  return is_fast ? DType::bf16 : DType::fp32;
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/integer.h"
 #include "launch/options.h"
 #include "train/layout.h"
 
@@ -13,10 +14,11 @@ using Range = Option::Range;
 
 constexpr std::array<std::string_view, 5> kFamilies{"gpt2", "llama3", "qwen2", "qwen3", "smollm3"};
 constexpr std::array<std::string_view, 3> kAttentions{"auto", "cudnn", "own"};
-constexpr std::array<std::string_view, 4> kDecays{"cosine", "linear", "constant", "wsd"};
 constexpr std::array<std::string_view, 3> kFp8Products{"off", "tensor", "block"};
 constexpr std::array<std::string_view, 2> kFp8Gradients{"e5m2", "e4m3"};
 constexpr std::array<std::string_view, 2> kTypes{"fp32", "bf16"};  // the first of DType
+constexpr std::array<std::string_view, 3> kComputeTypes{"fp32", "bf16",
+                                                        "auto"};  // auto: config.cpp
 constexpr std::array<std::string_view, 3> kCudaGraphs{"auto", "on", "off"};
 
 constexpr std::array<std::string_view, 2> kCheckpointFiles{"rank", "node"};
@@ -31,7 +33,7 @@ Choice choice(Enum& value, std::span<const std::string_view> names) {
 Field field_of(Family& value) { return choice(value, kFamilies); }
 Field field_of(Recompute& value) { return choice(value, kRecomputeNames); }
 Field field_of(Config::Attention& value) { return choice(value, kAttentions); }
-Field field_of(Config::Decay& value) { return choice(value, kDecays); }
+Field field_of(Config::Decay& value) { return choice(value, kDecayNames); }
 Field field_of(Fp8Matmuls& value) { return choice(value, kFp8Products); }
 Field field_of(Config::Fp8Gradients& value) { return choice(value, kFp8Gradients); }
 Field field_of(Sharding& value) { return choice(value, kShardingNames); }
@@ -196,7 +198,13 @@ const Option kOptions[] = {
      "all-gathered until the next update. Each needs more memory, and saves its all-gathers in the "
      "later forward and backward passes of a step."},
     // ------------------------------------------------------------------------------------ train
-    {KEY(train.steps), kSteps, "steps", "Number of optimizer steps of the run."},
+    {KEY(train.tokens), kCount, "tokens",
+     "Length of the run in tokens, instead of train.steps; 0: train.steps."},
+    {KEY(train.steps), kSteps, "steps", "Number of optimizer steps of the run.",
+     "train.tokens / train.batch_tokens, rounded up; 1000 if train.tokens is 0",
+     [](Config& c) {
+       if (c.train.tokens > 0) c.train.steps = divide_up(c.train.tokens, c.train.batch_tokens);
+     }},
     {KEY(train.sequence_length), {1, 1 << 24}, "tokens", "Length of a training sequence.",
      "model.max_positions, at most 1024",
      [](Config& c) {
@@ -259,10 +267,21 @@ const Option kOptions[] = {
     {KEY(schedule.kind), kAny, "",
      "Decay of the learning rate: half a cosine, linear, none (constant), or 1 - sqrt after a "
      "long constant phase (wsd); formulas in train/schedule.h."},
+    {KEY(schedule.warmup_tokens), kCount, "tokens",
+     "Length of the warmup in tokens, instead of schedule.warmup_steps; 0: "
+     "schedule.warmup_steps."},
     {KEY(schedule.warmup_steps), kCount, "steps",
      "Steps over which the learning rate rises from zero.",
-     "2% of train.steps",
-     [](Config& c) { c.schedule.warmup_steps = c.train.steps / 50; }},
+     "schedule.warmup_tokens / train.batch_tokens, rounded up; 2% of train.steps if "
+     "schedule.warmup_tokens is 0",
+     [](Config& c) {
+       const auto tokens = c.schedule.warmup_tokens;
+       c.schedule.warmup_steps =
+           tokens > 0 ? divide_up(tokens, c.train.batch_tokens) : c.train.steps / 50;
+     }},
+    {KEY(schedule.decay_steps), kCount, "steps",
+     "Steps at the end of the run over which the learning rate decays, instead of "
+     "schedule.decay_fraction; 0: schedule.decay_fraction."},
     {KEY(schedule.decay_fraction), kRatio, "",
      "Fraction of train.steps, at the end, over which the learning rate decays.",
      "cosine, linear: 1 (from the end of warmup); wsd: 0.2; constant: 0",
@@ -355,8 +374,11 @@ const Option kOptions[] = {
      "Interval between tables of plan and measurement in the log, and between checks for ranks "
      "that are slower than the others (stragglers); 0: never."},
     // -------------------------------------------------------------------------------- precision
-    {KEY(precision.compute), kAny, "",
-     "Type of weights and activations in forward and backward; sums are fp32."},
+    {"precision.compute", [](Config& c) -> Field { return choice(c.precision.compute, kComputeTypes); },
+     kAny, "",
+     "Type of weights and activations in forward and backward; sums are fp32. auto: bf16 if all "
+     "ranks compute it fast (GPUs, CPUs with avx512_bf16), else fp32; a resume uses what the run "
+     "has."},
     {KEY(precision.master_weights), kAny, "",
      "Keep fp32 master weights beside bf16 weights; false: bf16 weights alone, updated with "
      "stochastic rounding."},

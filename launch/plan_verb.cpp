@@ -9,6 +9,7 @@
 #include "core/output.h"
 #include "core/thread_pool.h"
 #include "core/units.h"
+#include "launch/device.h"
 #include "launch/plan/cluster_file.h"
 #include "launch/plan/plan.h"
 #include "launch/plan/plan_band.h"
@@ -264,7 +265,9 @@ Plan make_plan(const PlanOptions& given) {
   Plan plan;
   plan.cluster = cluster_of(options);
   const int ranks = ranks_of(options, plan.cluster);
-  const auto resolved = load_config(options.config, settings_of(options, asked), ranks);
+  const auto automatic =
+      plan.cluster.device == Device::Kind::cuda ? DType::bf16 : automatic_precision({});
+  const auto resolved = load_config(options.config, settings_of(options, asked), ranks, automatic);
   auto config = resolved.values;
   const auto wrong = wrong_with(config, plan.cluster);
   const auto across =

@@ -97,15 +97,16 @@ std::optional<Cluster> named_cluster(const std::string& file, const std::string&
 }
 
 int preflight_on(const PreflightVerbOptions& options, World& launched) {
+  const auto device = device_of_rank(device_of(options.device), launched);
   std::optional<ResolvedConfig> config;
   Fields settings;
   if (!options.config.empty()) {
-    config = load_config(options.config, options.settings, launched.size());
+    config =
+        load_config(options.config, options.settings, launched.size(), automatic_precision(device));
     const Json json = to_json(*config);
     for (const auto& [key, value] : json.as_object())
       settings.emplace_back(key, value.dump());
   }
-  const auto device = device_of_rank(device_of(options.device), launched);
   const auto mesh =
       config ? mesh_of(config->values.layout, launched.size()) : Mesh{.shard = launched.size()};
   const auto placed = place_ranks(launched, settings, mesh, device, TensorAcross::allowed);

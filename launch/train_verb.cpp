@@ -3,6 +3,7 @@
 #include <memory>
 #include <set>
 
+#include "checkpoint/directory.h"
 #include "core/file.h"
 #include "core/integer.h"
 #include "core/log.h"
@@ -27,6 +28,9 @@ struct TrainVerbOptions {
   std::string device = "best";    // or "cpu", "cuda"
   std::vector<Setting> settings;  // from --set
   bool allow_dataset_change = false;
+  bool extend = false;
+  std::optional<std::int64_t> from_step;
+  std::optional<StepRange> skip_steps;
   bool allow_tensor_across_nodes = false;
   std::int64_t trace_steps = 0;
   std::int64_t verify_steps = 0;  // from --verify-resume
@@ -58,10 +62,40 @@ std::int64_t ranks_per_host(const Topology& topology) {
   return divide_up(std::ssize(topology.places), std::ssize(hosts));
 }
 
+// What precision.compute = "auto" means for this run, and why.
+struct Automatic {
+  DType type;
+  std::string why;
+};
+
+// The precision of the run's newest checkpoint, else the one that all ranks compute fast.
+// Collective.
+Automatic automatic_of_run(const fs::path& run, const Device& device, World& launched) {
+  const auto mine = automatic_precision(device);
+  std::string stored;
+  if (launched.rank() == 0)
+    if (const Json about = newest_about({run / "checkpoints"}); about.is_object())
+      if (const Json* settings = about.find("configuration"))
+        if (const Json* type = settings->find("precision.compute")) stored = type->as_string();
+  const auto said = launched.exchange(stored + " " + name(mine));
+  const auto blank = said.front().find(' ');
+  if (const auto of_run = said.front().substr(0, blank); !of_run.empty())
+    return {of_run == name(DType::bf16) ? DType::bf16 : DType::fp32, "as in the run's checkpoint"};
+  for (std::size_t rank = 0; rank < said.size(); ++rank)
+    if (!said[rank].ends_with(name(DType::bf16)))
+      return {DType::fp32, str("rank ", rank, " does not compute bf16 fast")};
+  return {DType::bf16, "every rank computes bf16 fast"};
+}
+
 int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point began) {
-  const auto config = load_config(options.config, options.settings, launched.size());
-  check_threads(config);
   const auto device = device_of_rank(device_of(options.device), launched);
+  const auto directory = options.run.empty() ? default_run(options.config) : fs::path(options.run);
+  const auto automatic = automatic_of_run(directory, device, launched);
+  const auto config =
+      load_config(options.config, options.settings, launched.size(), automatic.type);
+  check_threads(config);
+  if (config.origins.find("precision.compute")->second.ends_with(kAutomatic))
+    log_info("precision.compute is auto: ", name(automatic.type), ", ", automatic.why);
   Fields settings;
   const Json json = to_json(config);
   for (const auto& [key, value] : json.as_object())
@@ -73,7 +107,6 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
   if (const auto axis = derived_axis_in_words(config, ranks_per_host(ranks.topology));
       !axis.empty())
     log_info(axis);
-  const auto directory = options.run.empty() ? default_run(options.config) : fs::path(options.run);
   const auto watched = watch_ranks(*ranks.world, config.values.train.stall_seconds, directory);
   World& host = watched ? *watched : *ranks.world;
   return host.ends_all([&] {
@@ -93,6 +126,9 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
                                                                cluster, across);
                         },
                     .allow_dataset_change = options.allow_dataset_change,
+                    .extend = options.extend,
+                    .from_step = options.from_step,
+                    .skip_steps = options.skip_steps,
                     .version = version_and_commit(),
                     .verify_steps = options.verify_steps,
                     .trace_steps = options.trace_steps,
@@ -121,8 +157,8 @@ Verb train_verb() {
   return {
       "train",
       "train a model, or resume a run",
-      {{"config", &o->config, "Configuration", "CONFIG.toml", "configuration of the run",
-        kRequired},
+      {{"config", &o->config, "Configuration", "CONFIG.toml",
+        "configuration of the run, or a name of `lockstep config --list`", kRequired},
        settings_flag(o->settings),
        {"--run", &o->run, "Run", "DIR",
         "directory of the run (default: the run that saved CONFIG.toml, otherwise runs/ and the "
@@ -134,6 +170,14 @@ Verb train_verb() {
        {"--device", &o->device, "Run", "cpu|cuda", kDeviceHelp},
        {"--allow-dataset-change", &o->allow_dataset_change, "Run", "",
         "resume even if the training data changed"},
+       {"--extend", &o->extend, "Run", "",
+        "continue a run past its planned end, or accept a jump of the learning rate or of the "
+        "precision"},
+       {"--from-step", &o->from_step, "Run", "STEP",
+        "go back to the checkpoint of STEP once; the later steps are kept aside",
+        kRule.within(1, 1e9)},
+       {"--skip-steps", [o](const std::string& text) { o->skip_steps = StepRange::parse(text); },
+        "Run", "FIRST..LAST", "never read the samples of these steps, which are not computed yet"},
        {"--allow-tensor-across-nodes", &o->allow_tensor_across_nodes, "Run", "",
         "allow tensor-parallel groups to span NVLink domains, which is slow"},
        {"--trace", &o->trace_steps, "Run", "STEPS",

@@ -3,8 +3,10 @@
 // other keys. launch/config.h resolves a Config and checks it against that description.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
@@ -14,6 +16,8 @@
 #include "model/config.h"
 
 namespace lockstep {
+
+inline constexpr std::array<std::string_view, 4> kDecayNames{"cosine", "linear", "constant", "wsd"};
 
 struct Config {
   enum class Decay : unsigned char { cosine, linear, constant, wsd };
@@ -26,6 +30,7 @@ struct Config {
 
   struct Train {
     std::int64_t steps = 1000;
+    std::int64_t tokens = 0;            // 0: the run has `steps`, else they follow from it
     std::int64_t batch_tokens = 65536;  // global batch: tokens of a step, over all ranks
     std::int64_t sequence_length = 0;
     std::int64_t micro_batch = 0;           // sequences of one forward and backward pass, on a rank
@@ -65,8 +70,10 @@ struct Config {
   struct Schedule {
     Decay kind = Decay::cosine;
     std::int64_t warmup_steps = 0;
-    double decay_fraction = 0;  // of train.steps
-    double final_ratio = 0;     // of optimizer.learning_rate
+    std::int64_t warmup_tokens = 0;  // 0: warmup_steps holds, else it follows from this
+    double decay_fraction = 0;       // of train.steps
+    std::int64_t decay_steps = 0;    // 0: decay_fraction holds
+    double final_ratio = 0;          // of optimizer.learning_rate
   } schedule;
 
   struct Data {

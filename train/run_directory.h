@@ -2,6 +2,7 @@
 //
 //   config.toml      resolved configuration of the last start
 //   metrics.jsonl    metrics, one object a step    events.out.tfevents.*  metrics for TensorBoard
+//   metrics.before-K.jsonl   metrics of the steps that rollback K abandoned
 //   data.json        data that the last start reads
 //   checkpoints/     step-00001000/, ...
 //   numerics.json    algorithms of the GPU         plan.json              planned cost of a step
@@ -50,6 +51,9 @@ class RunDirectory {
   std::filesystem::path data() const { return path_ / "data.json"; }
   std::filesystem::path numerics() const { return path_ / "numerics.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path metrics_before(int rollback) const {
+    return path_ / str("metrics.before-", rollback, ".jsonl");
+  }
   std::filesystem::path ledger() const { return path_ / "ledger.jsonl"; }
   std::filesystem::path plan() const { return path_ / "plan.json"; }
   std::filesystem::path saved_step() const { return path_ / "saved_step.txt"; }

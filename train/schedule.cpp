@@ -19,12 +19,19 @@ double decayed(Config::Decay kind, double x) {
 
 }  // namespace
 
-double learning_rate(const Config::Schedule& schedule, double peak, std::int64_t step,
-                     std::int64_t steps) {
-  if (step <= schedule.warmup_steps)
-    return peak * static_cast<double>(step) / static_cast<double>(schedule.warmup_steps);
-  const auto decay_steps = std::llround(schedule.decay_fraction * static_cast<double>(steps));
-  const auto stable = std::max<std::int64_t>(schedule.warmup_steps, steps - decay_steps);
+std::int64_t LearningRate::last_before_decay() const {
+  const auto length = steps - begin;
+  const auto decay = schedule.decay_steps > 0
+                         ? schedule.decay_steps
+                         : std::llround(schedule.decay_fraction * static_cast<double>(length));
+  return begin + std::max<std::int64_t>(schedule.warmup_steps, length - decay);
+}
+
+double LearningRate::at(std::int64_t step) const {
+  if (step - begin <= schedule.warmup_steps)
+    return initial + (peak - initial) * static_cast<double>(step - begin) /
+                         static_cast<double>(schedule.warmup_steps);
+  const auto stable = last_before_decay();
   if (step <= stable || schedule.kind == Config::Decay::constant) return peak;
   const double x =
       step > steps ? 1.0

@@ -205,4 +205,24 @@ TEST(DataHistory, invalid_histories_are_an_error) {
   refused("too large a weight", first + a + "9000000000000000000}]}", "weight");
 }
 
+// The samples from 100 to 119 are skipped: sample 100 + i reads what sample 120 + i would have
+// read.
+TEST(DataHistory, a_skipped_range_is_never_read_and_what_follows_takes_its_place) {
+  const auto whole = start({source("a", 3), source("b", 1)});
+  const auto history = skipped(whole, 100, 120);
+  ASSERT_EQ(history.size(), 2u);
+  EXPECT_EQ(history[1].first_sample, 100);
+  const auto before = whole[0].mixture().counts(120);
+  for (std::size_t s = 0; s < 2; ++s)
+    EXPECT_EQ(history[1].sources[s].counter, before[s]);
+  EXPECT_TRUE(agree_before(100, history, whole));
+  // Twice, and from the same sample on.
+  EXPECT_EQ(skipped(history, 100, 140)[1].sources[0].counter, 90 + 30);
+  EXPECT_THROW(skipped(history, 99, 130), ConfigError);
+  // A later start derives the stretch again.
+  EXPECT_EQ(history_before(100, history), whole);
+  EXPECT_EQ(history_before(101, history), history);
+  EXPECT_EQ(history_before(0, whole), whole) << "the first stretch stays";
+}
+
 }  // namespace lockstep::testing::history_test

@@ -119,7 +119,8 @@ TEST_F(EndToEnd,
 
 TEST_F(EndToEnd, the_saved_configuration_of_a_run_resumes_the_run) {
   run(train("run", {"--set", "train.steps=10"}), 0);
-  const auto said = run({"train", path("run/config.toml"), "--set", "train.steps=12"}, 0);
+  const auto said =
+      run({"train", path("run/config.toml"), "--set", "train.steps=12", "--extend"}, 0);
   EXPECT_NE(said.find("resuming from step 10 of 12"), std::string::npos) << said;
   EXPECT_EQ(losses("run").size(), 12u);
 }

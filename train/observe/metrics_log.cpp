@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "core/file.h"
 #include "core/json.h"
@@ -45,6 +46,19 @@ std::optional<std::int64_t> step_of(std::string_view line) {
   const auto* begin = line.data() + kFirst.size();
   const auto read = std::from_chars(begin, line.data() + line.size(), step);
   return read.ec == std::errc{} ? std::optional(step) : std::nullopt;
+}
+
+// The complete lines of a file: those up to the first one of a step after `step`, and the rest.
+std::pair<std::string, std::string> split_after(const std::filesystem::path& path,
+                                                std::int64_t step) {
+  std::pair<std::string, std::string> parts;
+  bool is_after = false;
+  for_each_line(ReadFile(path), [&](std::string_view line) {
+    is_after = is_after || step_of(line).value_or(0) > step;
+    (is_after ? parts.second : parts.first) += str(line, "\n");
+    return true;
+  });
+  return parts;
 }
 
 }  // namespace
@@ -114,6 +128,25 @@ std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std:
     return true;
   });
   return steps;
+}
+
+void abandon_metrics_after(const RunDirectory& run, std::int64_t step) {
+  if (!path_exists(run.metrics())) return;
+  const auto lines = split_after(run.metrics(), step).second;
+  if (lines.empty()) return;
+  int k = 1;
+  while (path_exists(run.metrics_before(k)))
+    ++k;
+  const auto newest = run.metrics_before(k - 1);
+  const bool was_interrupted = k > 1 && ReadFile(newest).size_bytes() == std::ssize(lines) &&
+                               read_text(newest, std::ssize(lines)) == lines;
+  if (!was_interrupted) write_text(run.metrics_before(k), lines);
+  MetricsLog(run.metrics(), step).sync();
+}
+
+void copy_metrics(const std::filesystem::path& from, const std::filesystem::path& to,
+                  std::int64_t step) {
+  if (path_exists(from)) write_text(to, split_after(from, step).first);
 }
 
 // Size up to the first line after `resumed_step`, or up to the last complete line.

@@ -10,6 +10,7 @@
 
 #include "train/observe/append_only_file.h"
 #include "train/observe/step_report.h"
+#include "train/run_directory.h"
 
 namespace lockstep {
 
@@ -28,6 +29,14 @@ struct RecordedStep {
 // Reads the complete lines of metrics.jsonl for steps after `after`, in order. Returns none if the
 // file does not exist. Throws DataError naming a damaged line.
 std::vector<RecordedStep> recorded_steps(const std::filesystem::path& path, std::int64_t after);
+
+// Moves the complete lines of metrics.jsonl for steps after `step` to metrics.before-K.jsonl, with
+// the next free K. If it was interrupted, it can be called again.
+void abandon_metrics_after(const RunDirectory& run, std::int64_t step);
+
+// Copies the complete lines up to the first one of a step after `step`.
+void copy_metrics(const std::filesystem::path& from, const std::filesystem::path& to,
+                  std::int64_t step);
 
 class MetricsLog {
  public:

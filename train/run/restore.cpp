@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "checkpoint/all_ranks.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "train/interop/model_source.h"
@@ -42,6 +43,8 @@ void warn_of_other_tokens(const Run& run) {
 // Starts from `weights`; if it is empty, from random weights.
 void initialize(Run& run, const std::filesystem::path& weights) {
   run.compute.training.initialize();
+  if (!weights.empty())
+    run.position.progress.started_from = std::filesystem::absolute(weights).lexically_normal();
   if (weights.empty()) {
     log_info("starting from random weights, seed ", run.config.train.seed,
              "; the run directory is ", run.host.directory.path().string());
@@ -119,6 +122,96 @@ void load(Run& run, std::int64_t step) {
   run.position.progress = progress_in(about);
 }
 
+// Whether this start goes back to an earlier checkpoint. A run whose newest checkpoint has the
+// amendment went back before.
+bool goes_back(const Run& run) {
+  const auto& step = run.host.options.from_step;
+  if (!step) return false;
+  const auto newest = run.checkpoints.newest_about();
+  if (newest.is_null() || find(amendments_in(newest), rollback_to(*step).request) == nullptr)
+    return true;
+  log_info("--from-step: the run went back to step ", *step,
+           " before, and resumes from its newest checkpoint");
+  return false;
+}
+
+// Abandons the steps after the loaded one: their metrics first, and then their checkpoints, which
+// show that there is something to abandon.
+void abandon_later_steps(Run& run) {
+  const auto& directory = run.host.directory;
+  const AllRanks ranks(&run.host.world, "rollback");
+  ranks.act_if(run.host.is_first(), [&] {
+    directory.check();
+    abandon_metrics_after(directory, run.step());
+    write_text(directory.saved_step(), str(run.step(), "\n"));
+  });
+  run.checkpoints.abandon_after(run.step());
+  log_info("went back to step ", run.step(),
+           "; the checkpoints of later steps are kept as "
+           "step-N.replaced-K and their metrics as metrics.before-K.jsonl");
+}
+
+// Adds the amendments of this start's flags, unless the run has them.
+void amend(Run& run) {
+  auto& amendments = run.position.progress.amendments;
+  const auto& options = run.host.options;
+  const auto add = [&](const Amendment& amendment) {
+    if (find(amendments, amendment.request) == nullptr) amendments.push_back(amendment);
+  };
+  if (options.from_step) add(rollback_to(*options.from_step));
+  if (!options.skip_steps) return;
+  const auto skip = skip_of(*options.skip_steps);
+  if (find(amendments, skip.request) == nullptr && skip.first_skipped <= run.step())
+    throw ConfigError(str("--skip-steps ", skip.first_skipped, "..", skip.last_skipped,
+                          ": the run is at step ", run.step(),
+                          " and has read their samples; go back to a checkpoint before step ",
+                          skip.first_skipped, " with --from-step"));
+  add(skip);
+  if (skip.first_skipped > run.step())
+    log_info("--skip-steps: step ", skip.first_skipped, " reads what step ", skip.last_skipped + 1,
+             " would have read");
+}
+
+// Loads the checkpoint that this start resumes from, and sets the position and the data of the run.
+std::optional<Json> load_checkpoint_of_start(Run& run) {
+  auto& progress = run.position.progress;
+  const auto& options = run.host.options;
+  const auto history = [&](const Json& about, CarryOver carry) {
+    return check_resume(about, run.facts(), carry, options.allow_dataset_change);
+  };
+  const auto extension = [&](const Json& about) {
+    return check_extension(about, progress_in(about), run.config, options.settings, options.extend);
+  };
+  const auto accept = [&](const Json& found) {
+    history(found, [](const Stretch::Source& source, std::int64_t) { return source.counter; });
+    check_same_start(progress_in(found).started_from, run.config);
+    extension(found);
+  };
+  // On a GPU, the state is only on the host so far. The data are read afterwards, so that an error
+  // of the data does not count as damage of the checkpoint.
+  run.compute.state.prepare_to_read();
+  const bool back = goes_back(run);
+  const auto about = back ? run.checkpoints.load_from(*options.from_step, accept)
+                          : run.checkpoints.load_newest(accept);
+  auto data = run.data.loader.sources().history();
+  if (about) {
+    progress = progress_in(*about);
+    data = history(*about, [&](const Stretch::Source& source, std::int64_t length) {
+      return run.data.loader.sources().carried_over(source, length);
+    });
+    if (const auto extended = extension(*about)) {
+      progress.amendments.push_back(*extended);
+      log_info("the learning rate is ", extended->rate, " after step ", run.step(),
+               ", and its schedule begins again with a peak of ", extended->peak);
+    }
+  }
+  amend(run);
+  if (back) abandon_later_steps(run);
+  run.data.loader.go_on(with_skips(std::move(data), progress.amendments, progress.step,
+                                   progress.first_sample, run.data.loader.step_samples()));
+  return about;
+}
+
 // Recomputes recorded steps from an earlier checkpoint, and then loads the newest state again.
 void replay(Run& run, StepRunner& steps, const Json& newest) {
   const RunProgress now = run.position.progress;
@@ -146,25 +239,12 @@ void restore(Run& run, StepRunner& steps) {
   log_step(run.config, run.data.loader, run.host.world.size(), run.compute.meter.config());
   if (const auto imported = imported_weights(run.host.directory.checkpoints(), run.host.world);
       imported && !run.checkpoints.has_newer_elsewhere()) {
+    check_same_start(imported->string(), run.config);
     choose_matmul_algorithms(run, std::nullopt);
     log_sources(run.config, run.data.loader.sources(), run.end_sample());
     return initialize(run, *imported);
   }
-  const auto history = [&](const Json& about, CarryOver carry) {
-    return check_resume(about, run.facts(), carry, run.host.options.allow_dataset_change);
-  };
-  run.compute.state.prepare_to_read();
-  // On a GPU, the state is only on the host so far. The data are read afterwards, so that an error
-  // of the data does not count as damage of the checkpoint.
-  const auto about = run.checkpoints.load_newest([&](const Json& found) {
-    history(found, [](const Stretch::Source& source, std::int64_t) { return source.counter; });
-  });
-  if (about) {
-    run.position.progress = progress_in(*about);
-    run.data.loader.go_on(history(*about, [&](const Stretch::Source& source, std::int64_t length) {
-      return run.data.loader.sources().carried_over(source, length);
-    }));
-  }
+  const auto about = load_checkpoint_of_start(run);
   log_sources(run.config, run.data.loader.sources(), run.end_sample());
   if (run.step() < run.steps() || run.host.options.verify_steps > 0)
     choose_matmul_algorithms(run, about);

@@ -76,21 +76,45 @@ void log_other_length(std::int64_t before, std::int64_t now, RowKind kind) {
                : "");
 }
 
-// A longer run has a larger learning rate again, because its schedule spans train.steps.
-void log_jump(std::int64_t step, const Json& before, const Config& config) {
-  const Json* steps = before.find("train.steps");
-  if (steps == nullptr || step == 0 || steps->as_integer() == config.train.steps) return;
-  auto schedule = config.schedule;
-  if (const Json* warmup = before.find("schedule.warmup_steps"))
-    schedule.warmup_steps = warmup->as_integer();
-  const double peak = config.optimizer.learning_rate;
-  constexpr double kJump = 1.1;
-  const double then = learning_rate(schedule, peak, step, steps->as_integer());
-  const double now = learning_rate(config.schedule, peak, step + 1, config.train.steps);
-  if (now > kJump * then)
-    log_warning("the learning rate jumps from ", then, " at step ", step, " to ", now,
-                " at the next step: the schedule now has ", config.train.steps,
-                " steps instead of ", steps->as_integer());
+// The value of a key that `before` may lack.
+double number_in(const Json& before, const char* key, double otherwise) {
+  const Json* value = before.find(key);
+  return value != nullptr ? value->as_double() : otherwise;
+}
+
+// The schedule with the settings `before`.
+LearningRate planned_rate(const Json& before, Config config, const Amendments& amendments) {
+  const auto integer = [&](const char* key, std::int64_t& value) {
+    if (const Json* was = before.find(key)) value = was->as_integer();
+  };
+  auto& schedule = config.schedule;
+  if (const Json* kind = before.find("schedule.kind"))
+    schedule.kind = static_cast<Config::Decay>(std::ranges::find(kDecayNames, kind->as_string()) -
+                                               kDecayNames.begin());
+  integer("train.steps", config.train.steps);
+  integer("schedule.warmup_steps", schedule.warmup_steps);
+  integer("schedule.decay_steps", schedule.decay_steps);
+  schedule.decay_fraction = number_in(before, "schedule.decay_fraction", schedule.decay_fraction);
+  schedule.final_ratio = number_in(before, "schedule.final_ratio", schedule.final_ratio);
+  config.optimizer.learning_rate =
+      number_in(before, "optimizer.learning_rate", config.optimizer.learning_rate);
+  return learning_rate_of(config, amendments);
+}
+
+// Older checkpoints have only the last value of the key.
+std::string start_in(const Json& about) {
+  if (const Json* from = about.find("started_from")) return from->as_string();
+  const Json* from = about.at("configuration").find("train.init_from");
+  return from != nullptr ? from->as_string() : "";
+}
+
+std::string changes_of_precision(const Json& before, const Json& settings) {
+  std::string changes;
+  for (const auto& [key, now] : settings.as_object())
+    if (const Json* was = before.find(key); key.starts_with("precision.") && was != nullptr)
+      if (was->dump() != now.dump())
+        changes += str(changes.empty() ? "" : ", ", key, " from ", was->dump(), " to ", now.dump());
+  return changes;
 }
 
 }  // namespace
@@ -123,6 +147,8 @@ Json describe_run(const RunProgress& progress, const RunFacts& facts) {
   about.set("model", config_to_huggingface(config.model));
   about.set("numerics", numerics);
   about.set("configuration", facts.settings);
+  about.set("amendments", to_json(progress.amendments));
+  about.set("started_from", progress.started_from);
   about.set("statistics", statistics);
   return about;
 }
@@ -134,7 +160,9 @@ RunProgress progress_in(const Json& about) {
           .tokens_seen = about.at("tokens_seen").as_integer(),
           .good_step = about.at("last_good_checkpoint").as_integer(),
           .statistics = {.loss = window_in(statistics.at("loss")),
-                         .grad_norm = window_in(statistics.at("grad_norm"))}};
+                         .grad_norm = window_in(statistics.at("grad_norm"))},
+          .amendments = amendments_in(about),
+          .started_from = start_in(about)};
 }
 
 std::optional<std::filesystem::path> imported_weights(const std::filesystem::path& checkpoints,
@@ -166,8 +194,68 @@ DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver car
              std::string(name(now.rows)), step, "the rows of the data would change");
   check_same("data.shuffle_shards", shards != nullptr ? shards->as_integer() : 0,
              now.shuffle_shards, step, "the order of the data would change");
-  return continued(history_in(data), data.at("first_sample").as_integer(), facts.history.back(),
-                   carry, allow_dataset_change);
+  const auto sample = data.at("first_sample").as_integer();
+  return continued(history_before(sample, history_in(data)), sample, facts.history.back(), carry,
+                   allow_dataset_change);
+}
+
+std::optional<Amendment> check_extension(const Json& about, const RunProgress& progress,
+                                         const Config& config, const Json& settings, bool extend) {
+  constexpr double kJump = 1.1;
+  const auto step = progress.step;
+  const Json& before = about.at("configuration");
+  const auto planned = planned_rate(before, config, progress.amendments);
+  const auto now = learning_rate_of(config, progress.amendments);
+  const bool has_ended = step >= planned.steps, is_longer = now.steps > planned.steps;
+  if (step == 0 || now.steps <= step) return std::nullopt;
+
+  const double rate = planned.at(step), next = has_ended ? rate : planned.at(step + 1);
+  const bool decays = planned.schedule.kind != Config::Decay::constant &&
+                      (has_ended || step >= planned.last_before_decay());
+  const bool jumps = now.at(step + 1) > kJump * next || kJump * now.at(step + 1) < next;
+  const auto precision = changes_of_precision(before, settings);
+
+  if (!extend && is_longer && (has_ended || decays)) {
+    const auto stable = planned.last_before_decay();
+    const bool was_stable = decays && stable > planned.schedule.warmup_steps;
+    throw ConfigError(str(
+        "train.steps is ", now.steps, ", but the run ",
+        has_ended ? "has ended at step " : "decays the learning rate to step ", planned.steps,
+        "; pass --extend to continue it to step ", now.steps, " from today's learning rate of ",
+        rate,
+        was_stable
+            ? str(", go back to a checkpoint before the decay (step ", stable, ") with --from-step")
+            : "",
+        ", or choose another directory with --run",
+        precision.empty() ? "" : str("; the precision differs, too: ", precision)));
+  }
+  if (!extend && jumps)
+    throw ConfigError(str("the learning rate would jump from ", next, " to ", now.at(step + 1),
+                          " at step ", step + 1,
+                          "; restore optimizer.learning_rate, the keys of [schedule] and "
+                          "train.steps, pass --extend to accept the jump, or choose another "
+                          "directory with --run"));
+  if (!extend && !precision.empty())
+    throw ConfigError(str("the precision would change after step ", step, ": ", precision,
+                          "; restore it, pass --extend to accept the change, or choose another "
+                          "directory with --run"));
+  if (!is_longer || !decays) return std::nullopt;
+  const bool has_new_peak =
+      number_in(before, "optimizer.learning_rate", config.optimizer.learning_rate) !=
+      config.optimizer.learning_rate;
+  return extension_at(step, rate, has_new_peak ? config.optimizer.learning_rate : rate);
+}
+
+void check_same_start(const std::string& then, const Config& config) {
+  const auto whole = [](const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal();
+  };
+  const auto& now = config.train.init_from;
+  if (now.empty() || (!then.empty() && whole(now) == whole(then))) return;
+  throw ConfigError(str("train.init_from is ", now, ", but the run started from ",
+                        then.empty() ? "random weights" : then,
+                        ": leave it unset to resume the run, or choose another directory with "
+                        "--run"));
 }
 
 void log_changes(const Json& about, const RunFacts& facts) {
@@ -184,7 +272,6 @@ void log_changes(const Json& about, const RunFacts& facts) {
     log_other_sources(history.back().sources, facts.history.back().sources);
     log_other_length(history.back().length, facts.history.back().length, facts.config.data.rows);
   }
-  log_jump(about.at("step").as_integer(), before, facts.config);
   const Json& numerics = about.at("numerics");
   const auto computer = [](const std::string& device, std::string_view level, std::int64_t threads,
                            const std::string& attention) {

@@ -12,6 +12,7 @@
 #include "dist/comms.h"
 #include "train/config.h"
 #include "train/observe/statistics.h"
+#include "train/run/amendments.h"
 
 namespace lockstep {
 
@@ -25,6 +26,8 @@ struct RunProgress {
   std::int64_t good_step = -1;    // step of the last checkpoint known to be good; -1: none. A
                                   // checkpoint counts as good after a later step had a finite loss
   SpikeStatistics statistics;
+  Amendments amendments;
+  std::string started_from;  // train.init_from of the first start
 };
 
 // The inputs of a run's steps: configuration, data, and numerics.
@@ -51,6 +54,19 @@ std::optional<std::filesystem::path> imported_weights(const std::filesystem::pat
 // another order of the data, another kind of rows, or other data (unless `allow_dataset_change`).
 DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver carry,
                          bool allow_dataset_change);
+
+// Checks what the configuration plans for a run that is at `progress.step`. Returns the amendment
+// that continues the schedule of an extended run, if it needs one. Unless `extend`, throws
+// ConfigError if
+// - the run has ended, and train.steps is larger now;
+// - train.steps is larger now, and the decay of the learning rate has begun;
+// - the learning rate of the next step differs by more than 10%;
+// - a key of [precision] differs.
+std::optional<Amendment> check_extension(const Json& about, const RunProgress& progress,
+                                         const Config& config, const Json& settings, bool extend);
+
+// Throws ConfigError if train.init_from is set, and the run started from other weights.
+void check_same_start(const std::string& started_from, const Config& config);
 
 // Logs each other key that differs (`key: old -> new`). Warns if the device, the CPU level, the
 // number of threads, the attention kernels or layout.reduce differ: results are then not

@@ -121,15 +121,58 @@ bool RunCheckpoints::has_newer_elsewhere() const {
                      [&](const auto& candidate) { return candidate.step > newest_here; });
 }
 
-std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> accept) {
+std::vector<Checkpointer::Candidate> RunCheckpoints::all_candidates() const {
   auto candidates = of_run_.candidates();
   const auto more = elsewhere(candidates.empty() ? -1 : candidates.front().step);
   candidates.insert(candidates.end(), more.begin(), more.end());
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return a.step > b.step; });
-  auto about = of_run_.load_first(candidates, accept);
+  return candidates;
+}
+
+std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> accept) {
+  auto about = of_run_.load_first(all_candidates(), accept);
   if (about) set_aside_after(about->at("step").as_integer());
   return about;
+}
+
+Json RunCheckpoints::load_from(std::int64_t step, FunctionRef<void(const Json&)> accept) {
+  auto candidates = all_candidates();
+  std::string steps;
+  for (const auto& candidate : candidates)
+    steps = str(candidate.step, steps.empty() ? "" : ", ", steps);
+  std::erase_if(candidates, [&](const auto& candidate) { return candidate.step != step; });
+  if (candidates.empty())
+    throw ConfigError(str("--from-step: there is no checkpoint of step ", step, " in ",
+                          directory_.string(),
+                          steps.empty() ? "" : str("; there are those of steps ", steps)));
+  return *of_run_.load_first(candidates, accept);
+}
+
+Json RunCheckpoints::newest_about() const {
+  Json mine;
+  if (world_.rank() == 0)
+    mine = lockstep::newest_about(local_.empty() ? std::vector{directory_}
+                                                 : std::vector{directory_, local_});
+  return Json::parse(world_.exchange(mine.dump()).front(), "rank 0");
+}
+
+void RunCheckpoints::abandon_after(std::int64_t step) {
+  const AllRanks ranks(&world_, "rollback");
+  const auto each_after = [step](const fs::path& directory, auto act) {
+    for (const auto later : checkpoint_steps(directory))
+      if (later > step) act(checkpoint_path(directory, later));
+  };
+  const auto set = [](const fs::path& checkpoint) { set_aside(checkpoint, Aside::replaced); };
+  ranks.act_if(!local_.empty() && machine_.ranks.front() == world_.rank(), [&] {
+    each_after(local_, [&](const fs::path& checkpoint) {
+      path_exists(checkpoint / kCopiedMark) ? remove_checkpoint(checkpoint) : set(checkpoint);
+    });
+  });
+  ranks.act_if(world_.rank() == 0, [&] {
+    each_after(directory_, set);
+    if (!archive_.empty()) each_after(archive_, set);
+  });
 }
 
 // Renames the checkpoints after step `loaded`, which were unusable: retention then neither counts

@@ -28,6 +28,13 @@ class RunCheckpoints {
   // the run directory is not restored from local copies; the archive is used only if the directory
   // is empty.
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept);
+  // Loads the checkpoint of `step`, wherever it is. Throws ConfigError if there is none.
+  Json load_from(std::int64_t step, FunctionRef<void(const Json& about)> accept);
+  // Renames the checkpoints after `step` to step-N.replaced-K, also in the archive. Those of local
+  // directories are deleted if they were copied. Collective.
+  void abandon_after(std::int64_t step);
+  // The `about` of the newest checkpoint with a valid manifest, as rank 0 sees it; else null.
+  Json newest_about() const;
   // Whether a local directory or the archive has a newer checkpoint. Collective.
   bool has_newer_elsewhere() const;
   Json load(std::int64_t step) const { return of_run_.load(step); }
@@ -50,6 +57,7 @@ class RunCheckpoints {
   // Checkpoints of local directories and of the archive, which are copied to the run directory.
   std::vector<Checkpointer::Candidate> elsewhere(std::int64_t newest_here) const;
   void log_copies(const char* what_then);
+  std::vector<Checkpointer::Candidate> all_candidates() const;  // newest first
   void set_aside_after(std::int64_t loaded) const;
   void check_directories() const;
   void make_directories_beside_run() const;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "train/schedule.h"
 #include "train/step/weight_hash.h"
 
 namespace lockstep {
@@ -30,8 +29,7 @@ StepRunner::Enqueued StepRunner::enqueue(FunctionRef<void()> before_update, bool
 
   Enqueued enqueued{.step = ++progress.step, .due = due_after(config, progress.step)};
   enqueued.due.hash = enqueued.due.hash || must_hash;
-  enqueued.learning_rate =
-      learning_rate(config.schedule, config.optimizer.learning_rate, enqueued.step, run_.steps());
+  enqueued.learning_rate = learning_rate_of(config, progress.amendments).at(enqueued.step);
   training.begin_step(enqueued.step, enqueued.learning_rate,
                       run_.host.signals.exit_code().value_or(0));
   for (int m = 0; m < loader.micro_steps(); ++m) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "core/json.h"
@@ -10,6 +11,7 @@
 #include "dist/comms.h"
 #include "dist/topology/topology.h"
 #include "train/config.h"
+#include "train/run/amendments.h"
 #include "train/run/step_observer.h"
 
 namespace lockstep {
@@ -22,9 +24,12 @@ struct TrainOptions {
   Device device;
   MakeStepObserver make_observer{};
   bool allow_dataset_change = false;
-  std::string version{};          // of this program, for the ledger
-  std::int64_t verify_steps = 0;  // number of steps to recompute before the run resumes
-  std::int64_t trace_steps = 0;   // number of first steps that each rank traces to a file
+  bool extend = false;                      // accept another plan, see check_extension
+  std::optional<std::int64_t> from_step{};  // checkpoint that the run goes back to
+  std::optional<StepRange> skip_steps{};    // steps whose samples are not read
+  std::string version{};                    // of this program, for the ledger
+  std::int64_t verify_steps = 0;            // number of steps to recompute before the run resumes
+  std::int64_t trace_steps = 0;             // number of first steps that each rank traces to a file
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();  // process start
 };
 

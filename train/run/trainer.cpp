@@ -145,7 +145,7 @@ int Trainer::run() {
   RunLog& log = run_.host.log;
   if (run_.step() >= run_.steps()) {
     log_info("the run is at step ", run_.step(), " of ", run_.steps(),
-             "; raise train.steps to continue");
+             "; to continue, raise train.steps and pass --extend");
     log.stay_at(run_.step());
     log.end(0, "done", 0);
     return 0;

@@ -2,7 +2,9 @@
 #include "train/run/resume.h"
 
 #include <array>
+#include <cmath>
 #include <gtest/gtest.h>
+#include <numbers>
 
 #include "checkpoint/checkpointer.h"
 #include "model/families.h"
@@ -46,8 +48,13 @@ struct Resume : ::testing::Test {
 };
 
 TEST_F(Resume, progress_is_restored_bit_for_bit) {
-  RunProgress progress{
-      .step = 7, .first_sample = 1234, .tokens_seen = 99, .good_step = 5, .statistics = {}};
+  RunProgress progress{.step = 7,
+                       .first_sample = 1234,
+                       .tokens_seen = 99,
+                       .good_step = 5,
+                       .statistics = {},
+                       .amendments = {rollback_to(3)},
+                       .started_from = "/models/a"};
   for (int i = 0; i < 200; ++i) {
     progress.statistics.loss.add(1.0 / (3 + i));
     progress.statistics.grad_norm.add(i * 0.1);
@@ -59,6 +66,8 @@ TEST_F(Resume, progress_is_restored_bit_for_bit) {
   EXPECT_EQ(back.first_sample, 1234);
   EXPECT_EQ(back.tokens_seen, 99);
   EXPECT_EQ(back.good_step, 5);
+  EXPECT_EQ(back.amendments, progress.amendments);
+  EXPECT_EQ(back.started_from, "/models/a");
   for (int i = 0; i < 200; ++i) {
     StepReport a;
     a.loss = 3 + 0.1 * i;
@@ -157,23 +166,122 @@ TEST_F(Resume, another_number_of_chunks_is_a_warning_with_several_tensor_ranks) 
   EXPECT_EQ(log_of_changes(describe_run({}, facts)), "");
 }
 
-TEST_F(Resume, a_longer_schedule_that_raises_the_learning_rate_again_is_a_warning) {
-  config.schedule.kind = Config::Decay::cosine;
-  config.schedule.decay_fraction = 1;
-  config.train.steps = 100;
-  settings.set("train.steps", 100);
+// Extension has a run of 100 steps, at `step`.
+struct Extension : Resume {
+  Extension() {
+    config.train.steps = 100;
+    config.optimizer.learning_rate = 1e-3;
+    use(Config::Decay::cosine, 1);
+    save();
+  }
+  void use(Config::Decay kind, double fraction) {
+    config.schedule = {.kind = kind, .decay_fraction = fraction, .final_ratio = 0.1};
+  }
+  void save() {  // the settings up to now are those of the checkpoint
+    settings.set("train.steps", config.train.steps);
+    settings.set("schedule.kind", str(kDecayNames[static_cast<std::size_t>(config.schedule.kind)]));
+    settings.set("schedule.warmup_steps", config.schedule.warmup_steps);
+    settings.set("schedule.decay_fraction", config.schedule.decay_fraction);
+    settings.set("schedule.final_ratio", config.schedule.final_ratio);
+    settings.set("optimizer.learning_rate", config.optimizer.learning_rate);
+    settings.set("precision.compute", "fp32");
+    about = Json();
+    about.set("configuration", settings);
+  }
+  std::optional<Amendment> at(std::int64_t step, bool extend) {
+    progress.step = step;
+    return check_extension(about, progress, config, settings, extend);
+  }
+  void refused(std::int64_t step, const char* name, std::initializer_list<std::string> words) {
+    expect_refusal<ConfigError>(kReader, name, words, [&] { at(step, false); });
+  }
+  Json about;
   RunProgress progress;
-  progress.step = 100;
-  const auto before = describe_run(progress, facts);
-  EXPECT_EQ(log_of_changes(before), "");
+};
+
+TEST_F(Extension, an_unchanged_run_has_nothing_to_extend) {
+  for (const std::int64_t step : {0, 1, 50, 99, 100})
+    EXPECT_FALSE(at(step, false)) << step;
+}
+
+TEST_F(Extension, a_longer_run_needs_the_flag_once_its_decay_has_begun_and_continues_at_its_rate) {
   config.train.steps = 200;
-  expect_log(kReader, "a longer schedule", {"100", "200"}, [&] { log_changes(before, facts); });
-  config.schedule.kind = Config::Decay::constant;
-  EXPECT_EQ(log_of_changes(before), "");
-  // Within the warmup the rate rises anyway.
-  config.schedule.warmup_steps = 1000;
-  config.train.steps = 100;
-  EXPECT_EQ(log_of_changes(before), "");
+  refused(50, "a longer run that decays", {"--extend", "step 100", "step 200", "0.00056"});
+  refused(100, "a longer run that has ended", {"has ended at step 100", "--extend", "--run"});
+  const auto extended = at(100, true);
+  ASSERT_TRUE(extended);
+  EXPECT_EQ(extended->at_step, 100);
+  const auto before =
+      LearningRate(config).peak * (0.1 + 0.45 * (1 + std::cos(0.99 * std::numbers::pi)));
+  EXPECT_NEAR(extended->rate, before, 1e-12);
+  EXPECT_EQ(extended->peak, extended->rate) << "no warmup, no jump";
+  const auto rate = learning_rate_of(config, {*extended});
+  EXPECT_EQ(rate.at(101), extended->rate);
+  EXPECT_LT(rate.at(200), 0.11 * extended->rate);
+  // A new learning rate is the peak of the extension.
+  config.optimizer.learning_rate = 5e-4;
+  EXPECT_EQ(at(100, true)->peak, 5e-4);
+}
+
+// The same command again: its settings are those of the checkpoint.
+TEST_F(Extension, an_extended_run_resumes_without_a_second_extension) {
+  config.train.steps = 200;
+  progress.amendments.push_back(*at(100, true));
+  save();
+  for (const bool flag : {false, true})
+    EXPECT_FALSE(at(150, flag));
+}
+
+TEST_F(Extension, the_stable_part_of_wsd_grows) {
+  use(Config::Decay::wsd, 0.2);
+  save();
+  config.train.steps = 200;
+  EXPECT_FALSE(at(79, false));
+  refused(80, "a longer run within its decay", {"--extend", "learning rate of 0.001", "(step 80)"});
+  refused(100, "a longer run after its decay", {"has ended", "--extend"});
+  EXPECT_TRUE(at(90, true));
+}
+
+TEST_F(Extension, a_constant_rate_needs_the_flag_only_after_the_end) {
+  use(Config::Decay::constant, 0);
+  save();
+  config.train.steps = 200;
+  EXPECT_FALSE(at(99, false));
+  refused(100, "a longer run of a constant rate", {"has ended", "--extend"});
+  EXPECT_FALSE(at(100, true)) << "its schedule continues";
+}
+
+TEST_F(Extension, a_jump_of_the_learning_rate_needs_the_flag) {
+  for (const double peak : {2e-3, 0.5e-3, 0.0}) {
+    config.optimizer.learning_rate = peak;
+    expect_refusal<ConfigError>(kReader, str("a jump to ", peak).c_str(), {"--extend", "step 51"},
+                                [&] { at(50, false); });
+    EXPECT_FALSE(at(50, true)) << "the new settings hold";
+  }
+  config.optimizer.learning_rate = 1.05e-3;
+  EXPECT_FALSE(at(50, false)) << "no jump";
+}
+
+TEST_F(Extension, another_precision_needs_the_flag) {
+  settings.set("precision.compute", "bf16");
+  refused(50, "another precision", {R"(precision.compute from "fp32" to "bf16")", "--extend"});
+  EXPECT_FALSE(at(50, true));
+}
+
+TEST_F(Resume, another_start_is_refused_and_the_same_resumes) {
+  check_same_start("", config);
+  config.train.init_from = "other";
+  expect_refusal<ConfigError>(kReader, "other weights for a run from random weights",
+                              {"train.init_from is other", "random weights"},
+                              [&] { check_same_start("", config); });
+  const auto started = std::filesystem::absolute("other").string();
+  check_same_start(started, config);
+  config.train.init_from = "./x/../other";
+  check_same_start(started, config);
+  expect_refusal<ConfigError>(kReader, "other weights for a run from weights", {"/models/second"},
+                              [&] { check_same_start("/models/second", config); });
+  config.train.init_from.clear();
+  check_same_start(started, config);
 }
 
 TEST_F(Resume, a_checkpoint_of_only_weights_is_rejected_with_a_remedy) {

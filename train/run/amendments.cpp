@@ -1,0 +1,117 @@
+#include "train/run/amendments.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "core/error.h"
+#include "data/source.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kExtend = "extend";
+
+// The sample at which `step` begins, in a run that is at `now` and sample `sample`.
+std::int64_t sample_before(std::int64_t step, std::int64_t now, std::int64_t sample,
+                           std::int64_t step_samples) {
+  return sample + (step - 1 - now) * step_samples;
+}
+
+}  // namespace
+
+Json to_json(const Amendments& amendments) {
+  Json all = Json::Array{};
+  for (const auto& amendment : amendments) {
+    Json json;
+    json.set("at_step", amendment.at_step);
+    json.set("request", amendment.request);
+    if (amendment.last_skipped > 0) {
+      json.set("first_skipped", amendment.first_skipped);
+      json.set("last_skipped", amendment.last_skipped);
+    }
+    if (amendment.request == kExtend) {
+      json.set("rate", amendment.rate);
+      json.set("peak", amendment.peak);
+    }
+    all.push(json);
+  }
+  return all;
+}
+
+Amendments amendments_in(const Json& about) {
+  Amendments all;
+  const Json* array = about.find("amendments");
+  if (array == nullptr) return all;
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  for (const auto& json : array->as_array()) {
+    auto& amendment = all.emplace_back();
+    amendment.at_step = integer_at(json, "at_step", 0, kMost);
+    amendment.request = text_at(json, "request");
+    if (json.find("first_skipped") != nullptr) {
+      amendment.first_skipped = integer_at(json, "first_skipped", 1, kMost);
+      amendment.last_skipped = integer_at(json, "last_skipped", amendment.first_skipped, kMost);
+    }
+    if (amendment.request != kExtend) continue;
+    amendment.rate = json.at("rate").as_double();
+    amendment.peak = json.at("peak").as_double();
+  }
+  return all;
+}
+
+const Amendment* find(const Amendments& amendments, const std::string& request) {
+  const auto found =
+      std::ranges::find(amendments.rbegin(), amendments.rend(), request, &Amendment::request);
+  return found == amendments.rend() ? nullptr : &*found;
+}
+
+LearningRate learning_rate_of(const Config& config, const Amendments& amendments) {
+  LearningRate rate(config);
+  const auto* extension = find(amendments, kExtend);
+  if (extension == nullptr) return rate;
+  rate.begin = extension->at_step;
+  rate.initial = extension->rate;
+  rate.peak = extension->peak;
+  if (rate.peak == rate.initial) rate.schedule.warmup_steps = 0;
+  return rate;
+}
+
+StepRange StepRange::parse(const std::string& text) {
+  StepRange range;
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, range.first);
+  const bool has_dots = end - first.ptr > 2 && first.ptr[0] == '.' && first.ptr[1] == '.';
+  const auto last = has_dots ? std::from_chars(first.ptr + 2, end, range.last) : first;
+  if (!has_dots || first.ec != std::errc{} || last.ec != std::errc{} || last.ptr != end ||
+      range.first < 1 || range.last < range.first)
+    throw UsageError(str("--skip-steps ", text, ": expected FIRST..LAST, such as 1200..1250"));
+  return range;
+}
+
+Amendment rollback_to(std::int64_t step) {
+  return {.at_step = step, .request = str("from_step ", step)};
+}
+
+Amendment skip_of(const StepRange& steps) {
+  return {.at_step = steps.first - 1,
+          .request = str("skip_steps ", steps.first, "..", steps.last),
+          .first_skipped = steps.first,
+          .last_skipped = steps.last};
+}
+
+Amendment extension_at(std::int64_t step, double rate, double peak) {
+  return {.at_step = step, .request = kExtend, .rate = rate, .peak = peak};
+}
+
+DataHistory with_skips(DataHistory history, const Amendments& amendments, std::int64_t step,
+                       std::int64_t sample, std::int64_t step_samples) {
+  for (const auto& amendment : amendments) {
+    if (amendment.first_skipped <= step) continue;
+    const auto at = [&](std::int64_t of) { return sample_before(of, step, sample, step_samples); };
+    history =
+        skipped(std::move(history), at(amendment.first_skipped), at(amendment.last_skipped + 1));
+  }
+  return history;
+}
+
+}  // namespace lockstep

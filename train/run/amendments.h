@@ -1,0 +1,54 @@
+// Amendments: changes of a run that its configuration alone does not describe. Each checkpoint
+// holds those of its run (`amendments`, docs/formats.md). A command that is given again finds its
+// amendment there, and is not applied twice.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "data/history.h"
+#include "train/schedule.h"
+
+namespace lockstep {
+
+struct Amendment {
+  std::int64_t at_step = 0;  // the steps after it are changed
+  std::string request;       // "from_step 100", "skip_steps 120..130", "extend"
+  // skip_steps: the steps whose samples are not read.
+  std::int64_t first_skipped = 0, last_skipped = 0;
+  // extend: the learning rate after at_step, and the peak of the schedule that begins there.
+  double rate = 0, peak = 0;
+
+  friend bool operator==(const Amendment&, const Amendment&) = default;
+};
+using Amendments = std::vector<Amendment>;  // in the order of their requests
+
+Json to_json(const Amendments& amendments);
+Amendments amendments_in(const Json& about);  // none if a checkpoint is older than amendments
+const Amendment* find(const Amendments& amendments,
+                      const std::string& request);  // the last; or null
+
+// The schedule of the configuration, or the one that the last extension began.
+LearningRate learning_rate_of(const Config& config, const Amendments& amendments);
+
+// Steps FIRST..LAST of --skip-steps.
+struct StepRange {
+  std::int64_t first = 0, last = 0;
+  static StepRange parse(const std::string& text);  // throws UsageError
+};
+
+// The amendments of --from-step, of --skip-steps, and of --extend.
+Amendment rollback_to(std::int64_t step);
+Amendment skip_of(const StepRange& steps);
+Amendment extension_at(std::int64_t step, double rate, double peak);
+
+// Returns `history` of a run that is at `step` and sample `sample`, with the samples of the steps
+// that `amendments` skip after it left out.
+//   step_samples: number of samples of a step
+DataHistory with_skips(DataHistory history, const Amendments& amendments, std::int64_t step,
+                       std::int64_t sample, std::int64_t step_samples);
+
+}  // namespace lockstep
