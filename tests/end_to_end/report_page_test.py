@@ -231,6 +231,34 @@ def check_many(page, phone):
     if phone:
         top = page.run("[...document.querySelectorAll('.tooltip')].find(t => !t.hidden).getBoundingClientRect().y")
         expect(top >= y + height - 1, "the tooltip covers the chart")
+        check_phone_table(page)
+
+
+# Names of runs that their legend, tooltip or cell does not show in full.
+CUT_NAMES = """[...document.querySelectorAll('bdi')].filter(b => { const e = b.closest('span, td, th, h3') ?? b.parentElement, s = getComputedStyle(e);
+  return s.overflowX != 'visible' && e.scrollWidth > e.clientWidth; }).map(b => b.textContent)"""
+
+
+def check_phone_table(page):
+    """The table of runs is wider than the screen: it scrolls in its own box, and a shadow at its edge shows it."""
+    names = page.run(CUT_NAMES)
+    expect(names == [], f"names are cut: {names}")
+    width, all_of_it, overflow, left = page.run("(() => { const s = document.querySelector('.comparison'), first = s.querySelector('td');"
+                                               "s.scrollIntoView(); s.scrollLeft = 100;"
+                                               "return [s.clientWidth, s.scrollWidth, getComputedStyle(s).overflowX, first.getBoundingClientRect().x - s.getBoundingClientRect().x]; })()")
+    expect(all_of_it > width and overflow == "auto", f"the table of {all_of_it} in {width} pixels: {overflow}")
+    expect(abs(left) < 1, "the names scroll along")
+    expect(page.run("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the screen")
+
+    def edge(scrolled):
+        """Pixels of the box's right edge, above the heads."""
+        x, y = page.run(f"(() => {{ const s = document.querySelector('.comparison'); s.scrollLeft = {scrolled};"
+                        "const b = s.getBoundingClientRect(); return [b.right + scrollX, b.y + scrollY]; })()")
+        page.settle()
+        clip = {"x": x - 8, "y": y + 2, "width": 8, "height": 4, "scale": 1}
+        return page.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)["data"]
+
+    expect(edge(0) != edge(1e6), "nothing shows that the table goes on")
 
 
 # The position of a chart, and the visible part of its axis.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch/cluster/mpirun.sh trains on two pretend hosts, stops and goes on.
+"""launch/cluster/mpirun.sh trains on two pretend hosts, stops and goes on. A worker that ends stops it too.
 
 usage: mpirun_test.py LOCKSTEP
 
@@ -34,12 +34,24 @@ def check_variables(launcher, given, shown):
     job.expect(done.returncode == 0 and said == expected, f"variables: {said}, not {expected}")
 
 
+def check_worker(tiny, launcher, node):
+    """Kubernetes ends the pod of one worker: SIGTERM to the first process of its container."""
+    worker = subprocess.Popen(node.on(job.EXAMPLES / "worker.sh", "sleep", "infinity"))
+    process = tiny.start(launcher, "worker")
+    tiny.wait_for_steps("worker", 4, process)
+    hosts.sh(*node.on("pkill", "-TERM", "--full", "bash .*worker.sh"))
+    code = process.wait(timeout=hosts.PATIENCE)
+    stopped = len(tiny.numbers("worker"))
+    job.expect(code == 75 and says("train.stopped", step=stopped) in tiny.log("worker") and
+               tiny.checkpoints("worker") == [stopped], f"a worker ends: {code} {tiny.log('worker')[-2000:]}")
+    job.expect(worker.wait(timeout=hosts.PATIENCE) == 0, f"worker.sh ended with {worker.returncode}")
+
+
 def main():
     if shutil.which("mpirun") is None:
         hosts.skip("mpirun is not installed (package openmpi-bin)")
     hosts.become_head()
-    for number in (1, 2):
-        hosts.Host(number)
+    nodes = [hosts.Host(number) for number in (1, 2)]
     tiny = job.Job(sys.argv[1])
     launcher = [job.EXAMPLES / "mpirun.sh", tiny.hostfile]
 
@@ -60,6 +72,7 @@ def main():
     job.expect(says("train.goes_on", step=stopped) in tiny.log("two_hosts"),
                f"it does not go on: {tiny.log('two_hosts')}")
     tiny.expect_the_bits_of_one_host("two_hosts")
+    check_worker(tiny, launcher, nodes[1])
 
     # What tensor ranks share stays inside a host.
     code, said = tiny.run(launcher, "refused", "layout.tensor=4")

@@ -22,7 +22,7 @@ CLUSTER = pathlib.Path(__file__).resolve().parents[2] / "launch" / "cluster"
 # Takes the first line of `starts`, "CODE ACT...", and ends with CODE. ACTs: save a step, remove the run.
 COMMAND = """#!/usr/bin/env bash
 trap '' USR1
-read -r code acts <starts; sed -i 1d starts; echo start >>calls
+read -r code acts <starts; sed -i 1d starts; echo "start $*" >>calls
 mkdir -p run/checkpoints; touch run/lock
 for act in $acts; do
   case $act in
@@ -159,6 +159,23 @@ class Restart(unittest.TestCase):
             self.assertEqual(self.start(["bash", CLUSTER / "train.sbatch", "train", "--run", "run"],
                                         restarts), code, (self.folder / "log").read_text())
         self.assertEqual(len(self.calls("scontrol requeue 8")), 4)
+
+    def test_srun_gets_more_options_by_the_environment(self):
+        (self.folder / "starts").write_text("0\n")
+        self.environment["LOCKSTEP_SRUN_ARGS"] = "--container-image=a.sqsh\n  --container-mounts=/data:/data,/nvme:/nvme"
+        self.start(["bash", CLUSTER / "train.sbatch", "train", "--run", "run"], 0)
+        options = self.calls("start")[0].partition(" train --run run")
+        self.assertTrue(options[1])
+        self.assertTrue(options[0].endswith(" --container-image=a.sqsh --container-mounts=/data:/data,/nvme:/nvme"),
+                        options)
+        self.assertIn(" --mpi=pmix ", options[0])
+
+    def test_an_element_of_an_array_has_its_number_and_requeues_itself(self):
+        (self.folder / "starts").write_text("75 save\n")
+        self.environment.update(SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3")
+        self.start(["bash", CLUSTER / "train.sbatch", "train", "%a.toml", "--run", "run", "--set", "train.seed=%a"], 0)
+        self.assertIn(" train 3.toml --run run --set train.seed=3", self.calls("start")[0])
+        self.assertEqual(self.calls("scontrol"), ["scontrol requeue 7_3"])
 
 
 if __name__ == "__main__":

@@ -44,10 +44,21 @@ def check(tiny, cluster, nodes):
     code, said = tiny.run(["srun", "--nodes=2", "--ntasks-per-node=2", "--mpi=pmi2"], "refused")
     job.expect(code == 78 and "srun --mpi=pmix" in said,
                f"srun --mpi=pmi2: {code} {said}")
+    check_options(tiny, cluster)
     check_stop(tiny, cluster)
     check_death(tiny, cluster, nodes)
     check_removed(tiny, cluster)
     check_storage(tiny, cluster)
+
+
+def check_options(tiny, cluster):
+    """Options of srun by the environment follow those of the script, and replace --mpi=pmix."""
+    os.environ["LOCKSTEP_SRUN_ARGS"] = "--mpi=pmi2 --label"
+    number = cluster.submit(tiny, "options")
+    del os.environ["LOCKSTEP_SRUN_ARGS"]
+    hosts.wait_for(lambda: cluster.state(number) == "FAILED", "the job has failed")
+    job.expect(re.search(r"^0: .*srun --mpi=pmix", tiny.log("options"), re.MULTILINE) and
+               says("slurm.no_retry", code=78) in tiny.log("options"), f"options of srun: {tiny.log('options')}")
 
 
 def check_stop(tiny, cluster):

@@ -78,7 +78,7 @@ THREADS = ("core/start_thread.h", "core/thread_pool.cpp")
 # These headers declare functions of a verb for its tests. launch/verb.h declares the verb itself.
 SEAM = re.compile(r"launch/\w+_verb\.h")
 # The expression is split, so that this file has no path that it matches.
-MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|root|farm|home/\w+)/" + r"|\.\./shared\b")
+MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|root(?!/[.]ssh)|farm|home/\w+)/" + r"|\.\./shared\b")
 
 
 def below(folder):

@@ -269,7 +269,7 @@ class Tree(unittest.TestCase):
         self.expect("docs/a.md:1", "path of one machine")
         self.write("docs/a.md", "see .." + "/shared/design\n")
         self.expect("docs/a.md:1")
-        self.write("docs/a.md", "network/work/ and ${HOME}/work/ are no absolute paths\n")
+        self.write("docs/a.md", "network/work/ and ${HOME}/work/ are no absolute paths, /root/.ssh is in images\n")
         self.assertEqual(structure.faults(self.root), [])
 
 

@@ -17,7 +17,7 @@ constexpr std::int64_t kSameRequestNanoseconds = 100'000'000;
 
 // Globals, because a handler cannot return values. They are lock-free, so a handler may use them.
 std::atomic<int> first_signal{0};
-std::atomic<std::int64_t> first_nanoseconds{0};
+std::array<std::atomic<std::int64_t>, NSIG> first_nanoseconds;  // of each signal; 0: not received
 std::atomic<bool> speaks{true};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
@@ -35,18 +35,17 @@ void say(std::string_view text) {
 
 void decide(int signal) {
   const auto now = nanoseconds();
-  int none = 0;
-  // The time is set before the signal, so that a reader of the signal also has its time.
-  std::int64_t never = 0;
-  first_nanoseconds.compare_exchange_strong(never, now);
-  if (first_signal.compare_exchange_strong(none, signal)) {
-    if (speaks)
-      say("lockstep: stopping after this step; a second signal stops at once without saving\n");
+  std::int64_t before = 0;
+  if (first_nanoseconds[signal].compare_exchange_strong(before, now)) {
+    int none = 0;
+    if (first_signal.compare_exchange_strong(none, signal) && speaks)
+      say("lockstep: stopping after this step; the same signal again stops at once without "
+          "saving\n");
     return;
   }
   if (signal == SIGHUP) return;  // a closing shell sends it, then the kernel does again
-  if (none == signal && now - first_nanoseconds.load() < kSameRequestNanoseconds) return;
-  say("lockstep: second signal: stopped at once without saving\n");
+  if (now - before < kSameRequestNanoseconds) return;
+  say("lockstep: the same signal again: stopped at once without saving\n");
   _exit(128 + signal);
 }
 
@@ -61,7 +60,8 @@ void handle(int signal) {
 StopSignals::StopSignals(bool says_so) {
   speaks = says_so;
   first_signal = 0;
-  first_nanoseconds = 0;
+  for (auto& nanoseconds : first_nanoseconds)
+    nanoseconds = 0;
   struct sigaction action {};
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);

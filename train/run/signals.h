@@ -3,10 +3,12 @@
 //   SIGINT (Ctrl-C)                        exit code 130
 //   SIGTERM, SIGUSR1 (a scheduler's)       exit code 75: restart it to resume
 //   SIGHUP (its terminal is gone)          exit code 75, unless ignored, as by nohup
-//   a second signal, except SIGHUP         exits at once with 128 + its number
+//   the same signal again, except SIGHUP   exits at once with 128 + its number
 //
-// SIGPIPE is ignored, because a run outlives the readers of its output. A repeat within 100 ms
-// counts as the same request, because timeout(1) and mpirun signal a process and its group.
+// Different signals are one request: Kubernetes may send SIGTERM to a worker while the launcher
+// sends SIGUSR1, Slurm sends SIGUSR1 and then SIGTERM. A repeat within 100 ms is the same request
+// too, because timeout(1) and mpirun signal a process and its group. SIGPIPE is ignored, because a
+// run outlives the readers of its output.
 #pragma once
 
 #include <optional>
