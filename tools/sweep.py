@@ -140,15 +140,14 @@ class Trial:
 
 
 def json_lines(path):
-    """Whole lines of a file that another process writes."""
-    try:
-        text = path.read_bytes()
-    except OSError:
-        return []
-    try:
-        return [json.loads(line) for line in text[:text.rfind(b"\n") + 1].splitlines()]
-    except ValueError as error:
-        raise Refused(f"{path}: not lines of JSON: {error}") from error
+    """The whole lines of a file that a run writes, without damaged ones."""
+    found = []
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            pass
+    return found
 
 
 class Sweep:

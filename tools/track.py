@@ -220,8 +220,8 @@ def parsed(text):
         line = json.loads(text)
     except ValueError:
         return None
-    right = isinstance(line, dict) and type(line.get("step")) is int and type(line.get("time_seconds")) is float
-    return line if right else None
+    right = isinstance(line, dict) and type(line.get("step")) is int
+    return line if right and isinstance(line.get("time_seconds"), (int, float)) else None
 
 
 def is_done(run):
