@@ -36,13 +36,22 @@ std::string key_part(std::string_view part) {
 TomlValue value_of(const toml::node& node);
 int line_of(const toml::node& node);
 
+// Adds the keys of a table, and those of its inner tables as "table.key".
+void add_keys(const toml::table& table, const std::string& prefix,
+              std::vector<TomlEntry>& entries) {
+  for (const auto& [key, node] : table) {
+    const auto full = prefix + key_part(key.str());
+    if (const auto* inner = node.as_table())
+      add_keys(*inner, full + ".", entries);
+    else
+      entries.push_back({full, value_of(node), line_of(node)});
+  }
+}
+
 TomlValue tables_value(const toml::array& array) {
   TomlTables all;
-  for (const auto& element : array) {
-    auto& table = all.tables.emplace_back();
-    for (const auto& [key, node] : *element.as_table())
-      table.push_back({key_part(key.str()), value_of(node), line_of(node)});
-  }
+  for (const auto& element : array)
+    add_keys(*element.as_table(), "", all.tables.emplace_back());
   return all;
 }
 

@@ -11,6 +11,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "launch/key_names.h"
 #include "launch/options.h"
+#include "launch/phases.h"
 #include "launch/presets.h"
 #include "model/token_chunks.h"
 #include "train/fp8_sizes.h"
@@ -19,6 +20,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMostConfigBytes = 1 << 20;
+constexpr std::string_view kPhase = "phase";
 
 struct Assignment {
   const Option* option;
@@ -59,8 +61,7 @@ TomlValue value_of(const Setting& setting, const Option& option) {
   return setting.value;
 }
 
-std::vector<Assignment> assignments_of_file(std::string_view text, const std::string& name) {
-  const auto document = parse_toml(text, name);
+std::vector<Assignment> assignments_of_file(const TomlDocument& document, const std::string& name) {
   const auto known = tables();
   for (const auto& table : document.tables) {
     if (std::find(known.begin(), known.end(), table.name) != known.end()) continue;
@@ -69,6 +70,7 @@ std::vector<Assignment> assignments_of_file(std::string_view text, const std::st
   }
   std::vector<Assignment> all;
   for (const auto& entry : document.entries) {
+    if (entry.key == kPhase) continue;
     const auto origin = str(name, ":", entry.line);
     all.push_back({&option_of(entry.key, origin), entry.value, origin, name});
   }
@@ -94,6 +96,7 @@ constexpr Alternatives kAlternatives[] = {{"train.steps", "train.tokens"},
 
 // The order in which origins override each other.
 int precedence(std::string_view origin) {
+  if (origin.find(kOfPhase) != origin.npos) return 4;
   if (origin.starts_with("--set")) return 3;
   if (origin.starts_with("environment ")) return 2;
   return origin.starts_with("default") ? 0 : 1;
@@ -436,9 +439,12 @@ std::vector<Setting> environment_settings(const char* const* environment) {
   return settings;
 }
 
-ResolvedConfig resolve_config(std::string_view text, const std::string& name,
-                              const std::vector<Setting>& settings, int ranks, DType automatic) {
-  auto all = assignments_of_file(text, name);
+namespace {
+
+// Resolves a configuration without its phases.
+ResolvedConfig resolve_one(const TomlDocument& document, const std::string& name,
+                           const std::vector<Setting>& settings, int ranks, DType automatic) {
+  auto all = assignments_of_file(document, name);
   for (const auto& setting : settings) {
     const auto& option = option_of(setting.key, setting.origin);
     all.push_back({&option, value_of(setting, option), setting.origin, ""});
@@ -466,6 +472,25 @@ ResolvedConfig resolve_config(std::string_view text, const std::string& name,
     const auto origin = resolved.origins.find(what.substr(0, what.find(' ')));
     throw ConfigError(str(origin == resolved.origins.end() ? name : origin->second, ": ", what));
   }
+  return resolved;
+}
+
+}  // namespace
+
+ResolvedConfig resolve_config(std::string_view text, const std::string& name,
+                              const std::vector<Setting>& settings, int ranks, DType automatic) {
+  const auto document = parse_toml(text, name);
+  auto resolved = resolve_one(document, name, settings, ranks, automatic);
+  const auto phases = std::ranges::find(document.entries, kPhase, &TomlEntry::key);
+  if (phases == document.entries.end()) return resolved;
+  const auto* tables = std::get_if<TomlTables>(&phases->value);
+  if (tables == nullptr)
+    throw ConfigError(str(name, ":", phases->line, ": phase: expected tables [[phase]]"));
+  resolve_phases(*tables, name, resolved, [&](const std::vector<Setting>& more) {
+    auto with_phase = settings;
+    with_phase.insert(with_phase.end(), more.begin(), more.end());
+    return resolve_one(document, name, with_phase, ranks, automatic);
+  });
   return resolved;
 }
 
@@ -522,7 +547,11 @@ std::string to_toml(const ResolvedConfig& config) {
       text += str(line, "# ", comment(origin), "\n");
     }
   }
-  return text;
+  return text + to_toml(config.phases);
+}
+
+std::string toml_text(const TomlValue& value) {
+  return toml_of(std::visit(ToJson{}, value));
 }
 
 std::string model_to_toml(const ModelConfig& model) {
@@ -535,11 +564,11 @@ std::string model_to_toml(const ModelConfig& model) {
   return text;
 }
 
-Json to_json(const ResolvedConfig& config) {
+Json to_json(const Config& config) {
   Json json;
   for (const auto& option : options())
     json.set(std::string(option.key),
-             std::visit(ToJson{}, *parse_toml_value(to_toml(option, config.values))));
+             std::visit(ToJson{}, *parse_toml_value(to_toml(option, config))));
   return json;
 }
 

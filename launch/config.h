@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/toml.h"
 #include "train/config.h"
 
 namespace lockstep {
@@ -29,9 +30,19 @@ Setting parse_setting(std::string_view text);
 // LOCKSTEP_TABLE_KEY if the table has no such key, and for other names close to a known one.
 std::vector<Setting> environment_settings(const char* const* environment);
 
+// A table [[phase]], see launch/phases.h.
+struct Phase {
+  std::int64_t from_step = 0;     // the steps after it are of the phase
+  Config values;                  // of its steps
+  bool restarts = false;          // it changes more than the learning rate
+  std::string begin;              // "from_tokens = 2000000"
+  std::vector<Setting> settings;  // as written
+};
+
 struct ResolvedConfig {
-  Config values;
+  Config values;                                            // of the first phase
   std::map<std::string, std::string, std::less<>> origins;  // by key: "configs/a.toml:12"
+  std::vector<Phase> phases;                                // later phases, in order
 };
 
 // Resolves a configuration for this number of ranks; later settings override earlier ones.
@@ -59,9 +70,12 @@ std::string to_toml(const ResolvedConfig& config);
 // The table [model] of a model, for a run that starts from its weights.
 std::string model_to_toml(const ModelConfig& model);
 
+// A value as TOML, with one element of an array per line.
+std::string toml_text(const TomlValue& value);
+
 // Converts values to the form that checkpoints keep, {"train.steps": 1000, ...}, and back with
 // `origin` as the origin of each value.
-Json to_json(const ResolvedConfig& config);
+Json to_json(const Config& config);
 ResolvedConfig config_from_json(const Json& json, const std::string& origin);
 
 // The text of docs/configuration.md.

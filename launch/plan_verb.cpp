@@ -259,6 +259,22 @@ void take_fastest(Plan& plan, const WrongLayout& wrong, Config& config) {
   config.train.offload_activations = fastest.config.train.offload_activations;
 }
 
+// The phases of a run that has several, on the layout of the plan.
+std::vector<PlannedPhase> planned_phases(const Plan& plan, const ResolvedConfig& resolved,
+                                         TensorAcross across) {
+  std::vector<PlannedPhase> phases{{1, plan.config.train.steps, plan.config, plan.estimate}};
+  for (const auto& phase : resolved.phases) {
+    if (!phase.restarts) continue;
+    Config config = phase.values;
+    config.layout = plan.config.layout;
+    phases.back().last_step = phase.from_step;
+    phases.push_back({phase.from_step + 1, config.train.steps, planned_on(plan.cluster, config),
+                      estimate(config, plan.cluster, across)});
+  }
+  if (phases.size() == 1) phases.clear();
+  return phases;
+}
+
 Plan make_plan(const PlanOptions& given) {
   const auto asked = load_config(given.config, given.settings).values;
   const auto options = with_machines(given, asked);
@@ -285,7 +301,11 @@ Plan make_plan(const PlanOptions& given) {
     else if (!earlier.runs().empty())
       plan.notes.emplace_back("no earlier run on this cluster resembles this run");
   }
-  plan.costs = run_costs(plan.config, plan.cluster, plan.estimate);
+  plan.phases = planned_phases(plan, resolved, across);
+  std::optional<double> of_phases;
+  for (const auto& phase : plan.phases)
+    of_phases = of_phases.value_or(0) + phase.seconds();
+  plan.costs = run_costs(plan.config, plan.cluster, plan.estimate, of_phases);
   if (plan.corrected) plan.corrected_costs = run_costs(plan.config, plan.cluster, *plan.corrected);
   if (options.explain) {
     plan.calls = step_calls(plan.cluster, plan.config, across);

@@ -103,7 +103,7 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
   if (!options.config.empty()) {
     config =
         load_config(options.config, options.settings, launched.size(), automatic_precision(device));
-    const Json json = to_json(*config);
+    const Json json = to_json(config->values);
     for (const auto& [key, value] : json.as_object())
       settings.emplace_back(key, value.dump());
   }

@@ -62,60 +62,101 @@ std::int64_t ranks_per_host(const Topology& topology) {
   return divide_up(std::ssize(topology.places), std::ssize(hosts));
 }
 
-// What precision.compute = "auto" means for this run, and why.
-struct Automatic {
-  DType type;
-  std::string why;
+// The state of a run in its directory, before it is loaded.
+struct SavedRun {
+  std::int64_t step = 0;  // that this start resumes from
+  DType automatic;        // precision.compute = "auto"
+  std::string why;        // the reason for `automatic`
 };
 
-// The precision of the run's newest checkpoint, else the one that all ranks compute fast.
+// What rank 0 finds. A local directory of a host may have the newest checkpoint, whose step is in
+// saved_step.txt.
+Json found_run(const fs::path& run, const std::optional<std::int64_t>& from_step) {
+  constexpr std::int64_t kMostBytes = 100;
+  Json found;
+  const Json about = newest_about({run / "checkpoints"});
+  const auto file = run / "saved_step.txt";
+  std::int64_t step = about.is_object() ? about.at("step").as_integer() : 0;
+  if (path_exists(file))
+    step = std::max<std::int64_t>(step, std::atoll(read_text(file, kMostBytes).c_str()));
+  if (from_step && (!about.is_object() ||
+                    find(amendments_in(about), rollback_to(*from_step).request) == nullptr))
+    step = *from_step;
+  found.set("step", step);
+  if (about.is_object())
+    if (const Json* settings = about.find("configuration"))
+      if (const Json* type = settings->find("precision.compute")) found.set("compute", *type);
+  return found;
+}
+
+// The precision is that of the run's newest checkpoint, else the one that all ranks compute fast.
 // Collective.
-Automatic automatic_of_run(const fs::path& run, const Device& device, World& launched) {
-  const auto mine = automatic_precision(device);
-  std::string stored;
-  if (launched.rank() == 0)
-    if (const Json about = newest_about({run / "checkpoints"}); about.is_object())
-      if (const Json* settings = about.find("configuration"))
-        if (const Json* type = settings->find("precision.compute")) stored = type->as_string();
-  const auto said = launched.exchange(stored + " " + name(mine));
-  const auto blank = said.front().find(' ');
-  if (const auto of_run = said.front().substr(0, blank); !of_run.empty())
-    return {of_run == name(DType::bf16) ? DType::bf16 : DType::fp32, "as in the run's checkpoint"};
+SavedRun saved_run(const fs::path& directory, const std::optional<std::int64_t>& from_step,
+                   const Device& device, World& launched) {
+  Json mine = launched.rank() == 0 ? found_run(directory, from_step) : Json();
+  mine.set("fast", str(name(automatic_precision(device))));
+  std::vector<Json> said;
+  for (const auto& text : launched.exchange(mine.dump()))
+    said.push_back(Json::parse(text, "a rank"));
+  SavedRun saved{.step = said.front().at("step").as_integer(), .automatic = DType::bf16, .why = {}};
+  if (const Json* stored = said.front().find("compute")) {
+    saved.why = "as in the run's checkpoint";
+    if (stored->as_string() != name(DType::bf16)) saved.automatic = DType::fp32;
+    return saved;
+  }
+  saved.why = "every rank computes bf16 fast";
   for (std::size_t rank = 0; rank < said.size(); ++rank)
-    if (!said[rank].ends_with(name(DType::bf16)))
-      return {DType::fp32, str("rank ", rank, " does not compute bf16 fast")};
-  return {DType::bf16, "every rank computes bf16 fast"};
+    if (said[rank].at("fast").as_string() != name(DType::bf16)) {
+      saved.automatic = DType::fp32;
+      saved.why = str("rank ", rank, " does not compute bf16 fast");
+    }
+  return saved;
+}
+
+// The phases of a start that resumes from `step`: the current one, and the later ones.
+std::vector<RunPhase> phases_from(const ResolvedConfig& config, std::int64_t step) {
+  std::vector<RunPhase> phases{{0, config.values}};
+  for (const auto& phase : config.phases) {
+    if (!phase.restarts) continue;
+    if (phase.from_step <= step) phases.clear();
+    phases.push_back({phase.from_step, phase.values});
+  }
+  return phases;
 }
 
 int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point began) {
   const auto device = device_of_rank(device_of(options.device), launched);
   const auto directory = options.run.empty() ? default_run(options.config) : fs::path(options.run);
-  const auto automatic = automatic_of_run(directory, device, launched);
+  const auto saved = saved_run(directory, options.from_step, device, launched);
   const auto config =
-      load_config(options.config, options.settings, launched.size(), automatic.type);
+      load_config(options.config, options.settings, launched.size(), saved.automatic);
   check_threads(config);
   if (config.origins.find("precision.compute")->second.ends_with(kAutomatic))
-    log_info("precision.compute is auto: ", name(automatic.type), ", ", automatic.why);
+    log_info("precision.compute is auto: ", name(saved.automatic), ", ", saved.why);
+  auto phases = phases_from(config, saved.step);
+  const Config& now = phases.front().config;
   Fields settings;
-  const Json json = to_json(config);
+  const Json json = to_json(now);
   for (const auto& [key, value] : json.as_object())
     settings.emplace_back(key, value.dump());
   const auto across =
       options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused;
-  const auto ranks = place_ranks(launched, settings, mesh_of(config.values.layout, launched.size()),
-                                 device, across);
+  const auto ranks =
+      place_ranks(launched, settings, mesh_of(now.layout, launched.size()), device, across);
   if (const auto axis = derived_axis_in_words(config, ranks_per_host(ranks.topology));
       !axis.empty())
     log_info(axis);
-  const auto watched = watch_ranks(*ranks.world, config.values.train.stall_seconds, directory);
+  const auto watched = watch_ranks(*ranks.world, now.train.stall_seconds, directory);
   World& host = watched ? *watched : *ranks.world;
   return host.ends_all([&] {
-    const auto& cluster_file = config.values.plan.cluster;
+    const auto& cluster_file = now.plan.cluster;
     const auto cluster = host.rank() == 0 && !cluster_file.empty()
                              ? std::optional(load_cluster(cluster_file))
                              : std::nullopt;
     const auto train_over = [&](World& world) {
-      return train({.config = config.values,
+      return train({.config = now,
+                    .phase_begin = phases.front().from_step,
+                    .later_phases = {phases.begin() + 1, phases.end()},
                     .resolved_config = to_toml(config),
                     .settings = json,
                     .run = directory,

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,6 +76,14 @@ struct Config {
     std::int64_t decay_steps = 0;    // 0: decay_fraction holds
     double final_ratio = 0;          // of optimizer.learning_rate
   } schedule;
+
+  // A later part of the schedule, see [[phase]].
+  struct RatePhase {
+    std::int64_t from_step = 0;  // it begins after this step
+    Schedule schedule;
+    std::optional<double> peak;  // absent: the rate of from_step
+  };
+  std::vector<RatePhase> rate_phases;  // in order; equal in all phases, as is `schedule`
 
   struct Data {
     std::vector<std::string> train, validation;  // paths of directories or shards, see list_shards

@@ -114,6 +114,18 @@ Json plan_json(const Plan& plan) {
   json.set("run", run_json(plan.costs, e.save, plan.cluster));
   if (plan.corrected)
     json.set("corrected_run", run_json(plan.corrected_costs, plan.corrected->save, plan.cluster));
+  if (!plan.phases.empty()) {
+    Json::Array phases;
+    for (const auto& phase : plan.phases)
+      phases.emplace_back(Json::Object{{"first_step", phase.first_step},
+                                       {"last_step", phase.last_step},
+                                       {"batch_tokens", phase.config.train.batch_tokens},
+                                       {"sequence_length", phase.config.train.sequence_length},
+                                       {"seconds", phase.seconds()},
+                                       {"memory_bytes", phase.estimate.needed_bytes()},
+                                       {"fits", phase.estimate.fits()}});
+    json.set("phases", phases);
+  }
   if (plan.search) json.set("search", search_json(*plan.search));
   if (!plan.calls.empty()) {
     Json::Array components;

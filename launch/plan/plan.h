@@ -14,6 +14,18 @@
 
 namespace lockstep {
 
+// A phase of a run: its steps, and what one of them takes.
+struct PlannedPhase {
+  std::int64_t first_step = 0, last_step = 0;
+  Config config;
+  Estimate estimate;
+
+  double seconds() const {  // of its steps, without checkpoints
+    return static_cast<double>(last_step - first_step + 1) *
+           (estimate.time.total() - estimate.time[Component::checkpoint]);
+  }
+};
+
 struct Plan {
   Config config;
   Cluster cluster;
@@ -22,6 +34,7 @@ struct Plan {
   // Estimate corrected by earlier runs, if there are any.
   std::optional<Estimate> corrected;
   RunCosts corrected_costs;
+  std::vector<PlannedPhase> phases;  // all of a run with several phases; `config` is of the first
   std::optional<LayoutSearch> search;
   std::vector<StepCalls> calls;    // with --explain
   std::vector<Formula> formulas;   // with --explain

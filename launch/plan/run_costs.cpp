@@ -273,10 +273,11 @@ class Explanation {
 
 }  // namespace
 
-RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e) {
+RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e,
+                   std::optional<double> run_seconds) {
   RunCosts costs;
   costs.step_seconds = e.time.total() - e.time[Component::checkpoint];
-  costs.run_seconds = real(c.train.steps) * costs.step_seconds;
+  costs.run_seconds = run_seconds.value_or(real(c.train.steps) * costs.step_seconds);
   costs.write_bytes_per_second = real(e.save.bytes) / e.save.interval_seconds;
   costs.interruption_seconds = cluster.gpu_hours_per_interruption * 3600 / e.ranks;
   const double W = e.save.write_seconds, S = e.save.whole_after_seconds(),

@@ -26,7 +26,9 @@ struct RunCosts {
   std::int64_t cache_bytes_per_token = 0;  // KV cache, in the compute type
   double energy_joules = 0, price = 0;     // 0: unknown
 };
-RunCosts run_costs(const Config& config, const Cluster& cluster, const Estimate& estimate);
+// run_seconds: time of the training steps, if not all of them are as `estimate`
+RunCosts run_costs(const Config& config, const Cluster& cluster, const Estimate& estimate,
+                   std::optional<double> run_seconds = std::nullopt);
 
 std::vector<Formula> explain(const Config& config, const Cluster& cluster,
                              const Estimate& estimate);

@@ -220,16 +220,41 @@ std::string checkpoints(const Plan& plan) {
                  : std::string());
 }
 
+double all_tokens(const Plan& plan) {
+  if (plan.phases.empty())
+    return static_cast<double>(plan.config.train.steps) *
+           static_cast<double>(plan.config.train.batch_tokens);
+  double tokens = 0;
+  for (const auto& phase : plan.phases)
+    tokens += static_cast<double>(phase.last_step - phase.first_step + 1) *
+              static_cast<double>(phase.config.train.batch_tokens);
+  return tokens;
+}
+
+// One line for each phase: its steps, their tokens, the time of one, and the memory.
+std::string phases_table(const Plan& plan) {
+  std::string text = "\nPhases\n";
+  for (const auto& phase : plan.phases) {
+    const auto& c = phase.config;
+    text += row(
+        str("to step ", with_commas(phase.last_step)), duration(phase.seconds()),
+        str(human_seconds(phase.seconds() /
+                          static_cast<double>(phase.last_step - phase.first_step + 1)),
+            " a step of ", human_count(static_cast<double>(c.train.batch_tokens)),
+            " tokens in sequences of ", c.train.sequence_length, "; ",
+            memory(phase.estimate.needed_bytes()), phase.estimate.fits() ? "" : ": does not fit"));
+  }
+  return text;
+}
+
 std::string run_table(const Plan& plan) {
   const auto& costs = plan.costs;
   const auto& e = plan.estimate;
   const auto& c = plan.config;
   std::string text = "\nThe run\n";
   text += row("training", duration(costs.run_seconds),
-              str(human_count(static_cast<double>(c.train.steps) *
-                              static_cast<double>(c.train.batch_tokens)),
-                  " tokens in ", with_commas(c.train.steps), " steps",
-                  after_blank(in_band(plan, costs.run_seconds, duration))));
+              str(human_count(all_tokens(plan)), " tokens in ", with_commas(c.train.steps),
+                  " steps", after_blank(in_band(plan, costs.run_seconds, duration))));
   text += row("goodput", percent(costs.goodput),
               str("an interruption every ", human_eta(costs.interruption_seconds), ", ",
                   duration(plan.cluster.restart_seconds), " to restart"));
@@ -344,6 +369,7 @@ std::string nothing_fits(const LayoutSearch& search) {
 std::string plan_text(const Plan& plan) {
   std::string text = heading(plan) + memory_table(plan) + time_table(plan);
   if (plan.search) text += search_table(*plan.search);
+  if (!plan.phases.empty()) text += phases_table(plan);
   text += run_table(plan);
   if (!plan.calls.empty()) text += calls_table(plan);
   if (!plan.formulas.empty()) text += explanation(plan.formulas);

@@ -197,12 +197,12 @@ TEST(Config, the_command_line_overrides_the_environment_which_overrides_the_file
 TEST(Config, values_read_back_from_a_checkpoint) {
   const auto c = resolve("[optimizer]\nlearning_rate = 3e-5\n[log]\nsample_prompt = 'a \"b\"\t'",
                          {"data.train=['x', 'y z']", "model.family=qwen3"});
-  const auto text = Json::parse(to_json(c).dump(2), "about");
+  const auto text = Json::parse(to_json(c.values).dump(2), "about");
   EXPECT_EQ(text.at("optimizer.learning_rate").as_double(), 3e-5);
   EXPECT_EQ(text.at("model.norm_epsilon").as_double(), 1e-6);
   EXPECT_EQ(text.at("data.train").as_array().size(), 2u);
   const auto back = config_from_json(text, "a checkpoint");
-  EXPECT_EQ(to_json(back).dump(), to_json(c).dump());
+  EXPECT_EQ(to_json(back.values).dump(), to_json(c.values).dump());
   EXPECT_EQ(back.values.model, c.values.model);
   EXPECT_EQ(back.values.log.sample_prompt, "a \"b\"\t");
 }
@@ -438,7 +438,7 @@ TEST(Config, a_mixture_is_tables_in_the_file_or_an_array_on_the_command_line) {
             mixture);
   // The configuration in the run directory and the one in checkpoints have the same mixture.
   EXPECT_EQ(resolve_config(to_toml(from_file), "again", {}).values.data.source, mixture);
-  const auto json = Json::parse(to_json(from_file).dump(2), "about");
+  const auto json = Json::parse(to_json(from_file.values).dump(2), "about");
   EXPECT_EQ(config_from_json(json, "a checkpoint").values.data.source, mixture);
   const auto epochs = mixed("[{path='a',epochs=1},{path='b',epochs=2.5}]");
   EXPECT_EQ(epochs.values.data.source[1].epochs, 2.5);
@@ -496,7 +496,7 @@ TEST(Config, a_long_list_reads_back_as_printed) {
   const auto text = to_toml(first);
   EXPECT_EQ(resolve_config(text, "printed", {}).values.data.validation,
             first.values.data.validation);
-  EXPECT_EQ(config_from_json(to_json(first), "checkpoint").values.data.validation,
+  EXPECT_EQ(config_from_json(to_json(first.values), "checkpoint").values.data.validation,
             first.values.data.validation);
   EXPECT_NE(text.find(".bin\",\n]  "), std::string::npos) << text;
 }

@@ -66,9 +66,21 @@ bool Meter::Config::is_peak_too_low(double tokens_per_second) const {
          tokens_per_second * seconds_at_peak(*this, flops_per_token) > kMostUtilization;
 }
 
+double Meter::cost_after(std::int64_t step) const {
+  double sum = 0, cost = 1;
+  for (const auto& later : config_.later) {
+    const auto end = std::min(later.from_step, config_.steps);
+    sum += cost * static_cast<double>(std::max<std::int64_t>(end - step, 0));
+    step = std::max(step, end);
+    cost = later.cost;
+  }
+  return sum + cost * static_cast<double>(config_.steps - step);
+}
+
 double Meter::eta_seconds(std::int64_t step) const {
-  return static_cast<double>(config_.steps - step) *
-         (smooth_step_seconds_ + evaluation_seconds_per_step_ + checkpoint_seconds_per_step_);
+  return cost_after(step) * smooth_step_seconds_ +
+         static_cast<double>(config_.steps - step) *
+             (evaluation_seconds_per_step_ + checkpoint_seconds_per_step_);
 }
 
 }  // namespace lockstep

@@ -27,7 +27,12 @@ class Meter {
     double peak_flops = 0;           // FLOP/s of all ranks in the compute type; 0: unknown
     double fp8_flops_per_token = 0;  // part computed in fp8, the same in both counts
     double fp8_peak_flops = 0;
-    Device device;                 // device whose memory is reported
+    Device device;  // device whose memory is reported
+    struct Later {
+      std::int64_t from_step = 0;
+      double cost = 1;  // FLOPs of a step, over those of a step now
+    };
+    std::vector<Later> later{};    // later phases, in order
     std::int64_t limit_bytes = 0;  // size of its memory
 
     // Utilization at this rate of all ranks. Each matmul counts against the peak of its own type.
@@ -53,6 +58,7 @@ class Meter {
 
  private:
   double eta_seconds(std::int64_t step) const;
+  double cost_after(std::int64_t step) const;  // of the remaining steps, in steps of now
 
   Config config_;
   std::int64_t used_bytes_ = 0;

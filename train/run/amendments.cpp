@@ -65,15 +65,31 @@ const Amendment* find(const Amendments& amendments, const std::string& request) 
   return found == amendments.rend() ? nullptr : &*found;
 }
 
-LearningRate learning_rate_of(const Config& config, const Amendments& amendments) {
-  LearningRate rate(config);
-  const auto* extension = find(amendments, kExtend);
-  if (extension == nullptr) return rate;
-  rate.begin = extension->at_step;
-  rate.initial = extension->rate;
-  rate.peak = extension->peak;
-  if (rate.peak == rate.initial) rate.schedule.warmup_steps = 0;
-  return rate;
+LearningRate schedule_at(const Config& config, const Amendments& amendments, std::int64_t step) {
+  struct Part {
+    std::int64_t begin;
+    const Config::Schedule* schedule;  // null: as before
+    std::optional<double> rate, peak;  // absent: the rate before, and no warmup
+  };
+  std::vector<Part> parts;
+  for (const auto& phase : config.rate_phases)
+    parts.push_back({phase.from_step, &phase.schedule, {}, phase.peak});
+  for (const auto& amendment : amendments)
+    if (amendment.request == kExtend)
+      parts.push_back({amendment.at_step, nullptr, amendment.rate, amendment.peak});
+  std::ranges::stable_sort(parts, {}, &Part::begin);
+
+  LearningRate now(config);
+  for (const auto& part : parts) {
+    if (part.begin >= step) break;
+    const double rate = part.rate.value_or(now.at(part.begin));
+    if (part.schedule != nullptr) now.schedule = *part.schedule;
+    now.begin = part.begin;
+    now.initial = rate;
+    now.peak = part.peak.value_or(rate);
+    if (now.peak == now.initial) now.schedule.warmup_steps = 0;
+  }
+  return now;
 }
 
 StepRange StepRange::parse(const std::string& text) {

@@ -31,8 +31,13 @@ Amendments amendments_in(const Json& about);  // none if a checkpoint is older t
 const Amendment* find(const Amendments& amendments,
                       const std::string& request);  // the last; or null
 
-// The schedule of the configuration, or the one that the last extension began.
-LearningRate learning_rate_of(const Config& config, const Amendments& amendments);
+// The part of the schedule that `step` belongs to: of the configuration, or one that began in a
+// later phase or with an extension.
+LearningRate schedule_at(const Config& config, const Amendments& amendments, std::int64_t step);
+inline double learning_rate_at(const Config& config, const Amendments& amendments,
+                               std::int64_t step) {
+  return schedule_at(config, amendments, step).at(step);
+}
 
 // Steps FIRST..LAST of --skip-steps.
 struct StepRange {

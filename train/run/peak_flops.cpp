@@ -42,12 +42,25 @@ double peak_flops_of_all(Stream& compute, DType dtype, World& world) {
   return sum;
 }
 
+std::vector<Meter::Config::Later> later_costs(const Config& now, std::span<const RunPhase> phases) {
+  const auto cost = [](const Config& c) {
+    return static_cast<double>(c.train.batch_tokens) *
+           flops_per_token(c.model, c.train.sequence_length).causal;
+  };
+  std::vector<Meter::Config::Later> later;
+  for (const auto& phase : phases)
+    later.push_back({phase.from_step, cost(phase.config) / cost(now)});
+  return later;
+}
+
 }  // namespace
 
-Meter::Config meter_config(const Config& c, Stream& compute, World& world) {
+Meter::Config meter_config(const Config& c, Stream& compute, World& world,
+                           std::span<const RunPhase> later) {
   auto meter = meter_config(c, compute.device(),
                             [&](DType dtype) { return peak_flops_of_all(compute, dtype, world); });
   meter.limit_bytes = all_memory_bytes(compute.device());
+  meter.later = later_costs(c, later);
   return meter;
 }
 

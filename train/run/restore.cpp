@@ -138,6 +138,7 @@ bool goes_back(const Run& run) {
 // Abandons the steps after the loaded one: their metrics first, and then their checkpoints, which
 // show that there is something to abandon.
 void abandon_later_steps(Run& run) {
+  if (!run.checkpoints.has_after(run.step())) return;  // an earlier start has abandoned them
   const auto& directory = run.host.directory;
   const AllRanks ranks(&run.host.world, "rollback");
   ranks.act_if(run.host.is_first(), [&] {
@@ -149,6 +150,20 @@ void abandon_later_steps(Run& run) {
   log_info("went back to step ", run.step(),
            "; the checkpoints of later steps are kept as "
            "step-N.replaced-K and their metrics as metrics.before-K.jsonl");
+}
+
+// Throws TransientError if the loaded step is of another phase than this start assumed: its newest
+// checkpoint is damaged or was moved away. The next start finds the right phase.
+void check_phase(const Run& run) {
+  const auto& options = run.host.options;
+  const bool is_later = !options.later_phases.empty() && run.step() >= run.end_step();
+  if (!is_later && run.step() >= options.phase_begin) return;
+  const AllRanks ranks(&run.host.world, "phase");
+  ranks.act_if(run.host.is_first(),
+               [&] { write_text(run.host.directory.saved_step(), str(run.step(), "\n")); });
+  throw TransientError(str("step ", run.step(),
+                           " of the newest usable checkpoint is of another "
+                           "phase than expected; rerun the same command"));
 }
 
 // Adds the amendments of this start's flags, unless the run has them.
@@ -205,6 +220,7 @@ std::optional<Json> load_checkpoint_of_start(Run& run) {
                ", and its schedule begins again with a peak of ", extended->peak);
     }
   }
+  check_phase(run);
   amend(run);
   if (back) abandon_later_steps(run);
   run.data.loader.go_on(with_skips(std::move(data), progress.amendments, progress.step,

@@ -82,8 +82,8 @@ double number_in(const Json& before, const char* key, double otherwise) {
   return value != nullptr ? value->as_double() : otherwise;
 }
 
-// The schedule with the settings `before`.
-LearningRate planned_rate(const Json& before, Config config, const Amendments& amendments) {
+// The configuration with the schedule of the settings `before`.
+Config planned(const Json& before, Config config) {
   const auto integer = [&](const char* key, std::int64_t& value) {
     if (const Json* was = before.find(key)) value = was->as_integer();
   };
@@ -98,7 +98,7 @@ LearningRate planned_rate(const Json& before, Config config, const Amendments& a
   schedule.final_ratio = number_in(before, "schedule.final_ratio", schedule.final_ratio);
   config.optimizer.learning_rate =
       number_in(before, "optimizer.learning_rate", config.optimizer.learning_rate);
-  return learning_rate_of(config, amendments);
+  return config;
 }
 
 // Older checkpoints have only the last value of the key.
@@ -182,7 +182,9 @@ DataHistory check_resume(const Json& about, const RunFacts& facts, CarryOver car
     throw ConfigError(str("the checkpoint of step ", step,
                           " contains only weights: start a new run from it with --init-from"));
   const std::string where = str("the checkpoint of step ", step, " holds");
-  check_same_model(config_from_huggingface(about.at("model"), where), facts.config.model, where);
+  auto saved = config_from_huggingface(about.at("model"), where);
+  saved.rope_theta = facts.config.model.rope_theta;  // may change, for longer sequences
+  check_same_model(saved, facts.config.model, where);
   const Json& data = about.at("data");
   check_same("data.seed", data.at("seed").as_integer(),
              static_cast<std::int64_t>(facts.config.data.seed), step,
@@ -204,25 +206,28 @@ std::optional<Amendment> check_extension(const Json& about, const RunProgress& p
   constexpr double kJump = 1.1;
   const auto step = progress.step;
   const Json& before = about.at("configuration");
-  const auto planned = planned_rate(before, config, progress.amendments);
-  const auto now = learning_rate_of(config, progress.amendments);
-  const bool has_ended = step >= planned.steps, is_longer = now.steps > planned.steps;
-  if (step == 0 || now.steps <= step) return std::nullopt;
+  const Config then = planned(before, config);
+  const auto steps = then.train.steps;
+  const bool has_ended = step >= steps, is_longer = config.train.steps > steps;
+  if (step == 0 || config.train.steps <= step) return std::nullopt;
 
-  const double rate = planned.at(step), next = has_ended ? rate : planned.at(step + 1);
-  const bool decays = planned.schedule.kind != Config::Decay::constant &&
-                      (has_ended || step >= planned.last_before_decay());
-  const bool jumps = now.at(step + 1) > kJump * next || kJump * now.at(step + 1) < next;
+  const auto schedule = schedule_at(then, progress.amendments, step);
+  const double rate = schedule.at(step);
+  const double next = has_ended ? rate : learning_rate_at(then, progress.amendments, step + 1);
+  const double now = learning_rate_at(config, progress.amendments, step + 1);
+  const bool decays = schedule.schedule.kind != Config::Decay::constant &&
+                      (has_ended || step >= schedule.last_before_decay());
+  const bool jumps = now > kJump * next || kJump * now < next;
   const auto precision = changes_of_precision(before, settings);
 
   if (!extend && is_longer && (has_ended || decays)) {
-    const auto stable = planned.last_before_decay();
-    const bool was_stable = decays && stable > planned.schedule.warmup_steps;
+    const auto stable = schedule.last_before_decay();
+    const bool was_stable = decays && stable > schedule.begin + schedule.schedule.warmup_steps;
     throw ConfigError(str(
-        "train.steps is ", now.steps, ", but the run ",
-        has_ended ? "has ended at step " : "decays the learning rate to step ", planned.steps,
-        "; pass --extend to continue it to step ", now.steps, " from today's learning rate of ",
-        rate,
+        "train.steps is ", config.train.steps, ", but the run ",
+        has_ended ? "has ended at step " : "decays the learning rate to step ", steps,
+        "; pass --extend to continue it to step ", config.train.steps,
+        " from today's learning rate of ", rate,
         was_stable
             ? str(", go back to a checkpoint before the decay (step ", stable, ") with --from-step")
             : "",
@@ -230,8 +235,8 @@ std::optional<Amendment> check_extension(const Json& about, const RunProgress& p
         precision.empty() ? "" : str("; the precision differs, too: ", precision)));
   }
   if (!extend && jumps)
-    throw ConfigError(str("the learning rate would jump from ", next, " to ", now.at(step + 1),
-                          " at step ", step + 1,
+    throw ConfigError(str("the learning rate would jump from ", next, " to ", now, " at step ",
+                          step + 1,
                           "; restore optimizer.learning_rate, the keys of [schedule] and "
                           "train.steps, pass --extend to accept the jump, or choose another "
                           "directory with --run"));
@@ -264,6 +269,11 @@ void log_changes(const Json& about, const RunFacts& facts) {
   for (const auto& [key, now] : facts.settings.as_object())
     if (const auto old = dump(before.find(key)); old != now.dump())
       log_info("changed: ", key, ": ", old, " -> ", now.dump());
+  const auto saved = config_from_huggingface(about.at("model"), "the checkpoint");
+  if (!saved.learned_positions && saved.rope_theta != facts.config.model.rope_theta)
+    log_warning("model.rope_theta is ", facts.config.model.rope_theta, " from step ",
+                about.at("step").as_integer() + 1, " on, ", saved.rope_theta,
+                " before: the model has to adapt to it");
   const auto& data = about.at("data");
   const auto history = history_in(data);
   if (history != facts.history) {

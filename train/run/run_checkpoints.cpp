@@ -157,6 +157,11 @@ Json RunCheckpoints::newest_about() const {
   return Json::parse(world_.exchange(mine.dump()).front(), "rank 0");
 }
 
+bool RunCheckpoints::has_after(std::int64_t step) const {
+  const auto all = all_candidates();
+  return !all.empty() && all.front().step > step;
+}
+
 void RunCheckpoints::abandon_after(std::int64_t step) {
   const AllRanks ranks(&world_, "rollback");
   const auto each_after = [step](const fs::path& directory, auto act) {

@@ -30,6 +30,8 @@ class RunCheckpoints {
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept);
   // Loads the checkpoint of `step`, wherever it is. Throws ConfigError if there is none.
   Json load_from(std::int64_t step, FunctionRef<void(const Json& about)> accept);
+  // Whether there is a checkpoint after `step` anywhere. Collective.
+  bool has_after(std::int64_t step) const;
   // Renames the checkpoints after `step` to step-N.replaced-K, also in the archive. Those of local
   // directories are deleted if they were copied. Collective.
   void abandon_after(std::int64_t step);

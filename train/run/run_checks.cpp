@@ -81,10 +81,29 @@ void check_fp8(const Config& c, const Stream& compute) {
                 " (model.width is ", c.model.width, ")");
 }
 
+// Logs a later phase. Throws ConfigError if the memory is too small for it.
+void announce_phase(const RunPhase& phase, const Config& now, const MemoryRoom& room,
+                    World& world) {
+  Config c = phase.config;
+  c.data.rows = now.data.rows;  // the same for the whole run
+  c.train.attention = now.train.attention;
+  const auto bytes = run_bytes(c, room, /*may_copy=*/true, world.rank());
+  try {
+    require_room(c, bytes, room);
+  } catch (const ConfigError& error) {
+    throw ConfigError(str("the phase after step ", phase.from_step, ": ", error.what()));
+  }
+  log_info("phase: after step ", phase.from_step, " a step has ", c.train.batch_tokens,
+           " tokens in sequences of ", c.train.sequence_length, "; memory ",
+           human_memory(static_cast<double>(bytes.training.device)),
+           world.size() > 1 ? " per rank" : "");
+}
+
 }  // namespace
 
-RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
-                         const Topology* topology, const std::string& others) {
+RunBytes announced_bytes(const Config& config, std::span<const RunPhase> later,
+                         const Stream& compute, World& world, const Topology* topology,
+                         const std::string& others) {
   const auto& m = config.model;
   log_info(name(m.family), ": ", human_count(static_cast<double>(parameter_count(m))),
            " parameters, ", m.layers, m.layers == 1 ? " layer, width " : " layers, width ", m.width,
@@ -116,6 +135,8 @@ RunBytes announced_bytes(const Config& config, const Stream& compute, World& wor
                   : str("; not enough ", on_gpu ? "host " : "",
                         "memory for a checkpoint staging copy, so the optimizer step waits while "
                         "a checkpoint is written"));
+  for (const auto& phase : later)
+    announce_phase(phase, config, room, world);
   if (world.rank() == 0) {
     const auto more = keepable_blocks(config, room, bytes.copies);
     if (more.blocks > 0)

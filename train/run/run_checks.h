@@ -2,19 +2,22 @@
 // log lists what is trained.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "data/loader.h"
 #include "dist/comms.h"
 #include "train/observe/meter.h"
 #include "train/run/memory_budget.h"
+#include "train/run/train_options.h"
 
 namespace lockstep {
 
 // Logs the model and its memory before the allocation, which takes seconds if it is large. Throws
-// ConfigError if the memory is too small. `others`: see room_here.
-RunBytes announced_bytes(const Config& config, const Stream& compute, World& world,
-                         const Topology* topology, const std::string& others);
+// ConfigError if the memory is too small, also for a later phase. `others`: see room_here.
+RunBytes announced_bytes(const Config& config, std::span<const RunPhase> later,
+                         const Stream& compute, World& world, const Topology* topology,
+                         const std::string& others);
 
 // Checks that all ranks read the same data. Collective. `held_out` is data.validation, or null.
 // Throws ConfigError if the data differ between ranks, or if `held_out` and the training data have

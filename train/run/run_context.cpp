@@ -115,7 +115,12 @@ RunCompute::RunCompute(const RunConfig& config, const RunBytes& bytes, RunHost& 
                           config.layout.reduce)),
       state(state_slices(training.params(), training.optimizer()), host.stream, bytes.copies),
       shares_state(any_says(host.world, state.shares_state())),
-      meter(meter_config(config, host.stream, host.world)) {}
+      meter(meter_config(config, host.stream, host.world, host.options.later_phases)) {}
+
+std::int64_t Run::end_step() const {
+  const auto& later = host.options.later_phases;
+  return later.empty() ? steps() : std::min(steps(), later.front().from_step);
+}
 
 std::int64_t Run::end_sample() const {
   return position.progress.first_sample +

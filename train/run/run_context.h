@@ -112,6 +112,7 @@ struct Run {
 
   std::int64_t step() const { return position.progress.step; }
   std::int64_t steps() const { return config.train.steps; }
+  std::int64_t end_step() const;    // last step of this start, unless a signal stops it
   std::int64_t end_sample() const;  // after the last step
   RunFacts facts() const;
   // Reads the enqueued hash of the weights after `step`. Throws TransientError if replicated

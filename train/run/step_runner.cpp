@@ -28,8 +28,10 @@ StepRunner::Enqueued StepRunner::enqueue(FunctionRef<void()> before_update, bool
   const auto& config = run_.config;
 
   Enqueued enqueued{.step = ++progress.step, .due = due_after(config, progress.step)};
+  if (enqueued.step == run_.end_step() && !enqueued.due.last)
+    enqueued.due.phase_end = enqueued.due.checkpoint = enqueued.due.hash = true;
   enqueued.due.hash = enqueued.due.hash || must_hash;
-  enqueued.learning_rate = learning_rate_of(config, progress.amendments).at(enqueued.step);
+  enqueued.learning_rate = learning_rate_at(config, progress.amendments, enqueued.step);
   training.begin_step(enqueued.step, enqueued.learning_rate,
                       run_.host.signals.exit_code().value_or(0));
   for (int m = 0; m < loader.micro_steps(); ++m) {

@@ -21,6 +21,7 @@ struct Due {
   bool line = false, evaluation = false, sample = false, checkpoint = false;
   bool hash = false;        // hash of the weights, see WeightHash
   bool comparison = false;  // with the plan, see StepObserver::observe
+  bool phase_end = false;   // the next step is of another phase, for which the run starts again
 
   // Whether an action needs the numbers of the step before the next one is enqueued.
   bool needs_numbers() const { return last || evaluation || sample || checkpoint; }

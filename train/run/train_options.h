@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "core/tensor.h"
@@ -16,8 +17,17 @@
 
 namespace lockstep {
 
-struct TrainOptions {
+// A phase of a run that changes more than the learning rate. A start of the run ends where the next
+// one begins.
+struct RunPhase {
+  std::int64_t from_step = 0;  // the steps after it are of the phase
   Config config;
+};
+
+struct TrainOptions {
+  Config config;                 // of the current phase
+  std::int64_t phase_begin = 0;  // the current phase has the steps after it
+  std::vector<RunPhase> later_phases{};
   std::string resolved_config;  // TOML text for the run directory
   Json settings;                // values by key, for checkpoints: {"train.steps": 1000, ...}
   std::filesystem::path run;

@@ -67,6 +67,7 @@ class Trainer {
   CheckpointLoop saves_{run_};
   std::unique_ptr<StepObserver> observer_;  // may be absent
   bool measured_peak_again_ = false, told_costs_ = false;
+  bool phase_ends_ = false;  // this start ends because another phase begins
   // Results of the last reported step, which its checkpoint stores.
   std::optional<double> validation_loss_;
   std::optional<std::uint64_t> weight_hash_;
@@ -94,8 +95,8 @@ int train(const TrainOptions& options, const RunRanks& ranks) {
   const RunConfig config =
       settle(options.config, sources.training.row_kind(), host.stream, host.world);
   // Each rank has enough memory, or throws. All ranks stage checkpoints in a copy, or none does.
-  const RunBytes bytes = announced_bytes(config, host.stream, host.world, host.topology,
-                                         host.gpu ? host.gpu->others() : "");
+  const RunBytes bytes = announced_bytes(config, options.later_phases, host.stream, host.world,
+                                         host.topology, host.gpu ? host.gpu->others() : "");
   // Ranks compare the data.
   check_data(config, sources.training, sources.held_out ? &sources.held_out->dataset(0) : nullptr,
              host.world);
@@ -153,7 +154,11 @@ int Trainer::run() {
   if (run_.host.is_first()) open_logs();
   const int code = take_steps();
   if (run_.host.is_first() && observer_) observer_->end();
-  log.end(code, code == 0 ? "done" : "stopped by a signal", checkpoint_seconds_);
+  log.end(code,
+          code == 0     ? "done"
+          : phase_ends_ ? "the next phase begins"
+                        : "stopped by a signal",
+          checkpoint_seconds_);
   return code;
 }
 
@@ -184,7 +189,7 @@ int Trainer::take_steps() {
   last_end_ = Clock::now();
   bool save_due = false;
   std::optional<StepRunner::Enqueued> before;  // the enqueued step whose numbers are not read yet
-  while (run_.step() < run_.steps()) {
+  while (run_.step() < run_.end_step()) {
     const auto enqueued = runner_.enqueue([&] { saves_.await_before_update(); });
     if (before) finish(*before);
     if (timeline_ && run_.step() == timeline_end_) end_timeline();
@@ -195,6 +200,8 @@ int Trainer::take_steps() {
     const StepReport done = finish(enqueued);
     // Several ranks agree on a stop on the device, and read() returns it. A single rank asks here.
     if (run_.host.world.size() == 1) stop = run_.host.signals.exit_code().value_or(stop);
+    phase_ends_ = enqueued.due.phase_end && stop == 0;
+    if (phase_ends_) stop = TransientError("").exit_code();
     // After a skipped step a checkpoint waits for the next good step, unless the run ends.
     save_due = save_due || enqueued.due.checkpoint;
     if (stop != 0 || enqueued.due.last) {
@@ -207,8 +214,12 @@ int Trainer::take_steps() {
     }
     if (is_stopping()) {
       if (timeline_) end_timeline();
-      log_info("stopped by a signal after step ", run_.step(),
-               "; rerun the same command to resume");
+      if (phase_ends_)
+        log_info("the next phase begins after step ", run_.step(),
+                 ": everything is saved; rerun the same command to continue");
+      else
+        log_info("stopped by a signal after step ", run_.step(),
+                 "; rerun the same command to resume");
       return stop;
     }
   }

@@ -6,7 +6,8 @@
 namespace lockstep {
 
 // Trains. Returns the exit code: 0 after the last step, 130 after SIGINT, and 75 after SIGTERM or
-// SIGUSR1; in all cases everything is saved. Otherwise it throws the error that ended the run.
+// SIGUSR1, or if the next phase needs another start; in all cases everything is saved. Otherwise it
+// throws the error that ended the run.
 int train(const TrainOptions& options, const RunRanks& ranks);
 
 }  // namespace lockstep

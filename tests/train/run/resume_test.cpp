@@ -215,9 +215,8 @@ TEST_F(Extension, a_longer_run_needs_the_flag_once_its_decay_has_begun_and_conti
       LearningRate(config).peak * (0.1 + 0.45 * (1 + std::cos(0.99 * std::numbers::pi)));
   EXPECT_NEAR(extended->rate, before, 1e-12);
   EXPECT_EQ(extended->peak, extended->rate) << "no warmup, no jump";
-  const auto rate = learning_rate_of(config, {*extended});
-  EXPECT_EQ(rate.at(101), extended->rate);
-  EXPECT_LT(rate.at(200), 0.11 * extended->rate);
+  EXPECT_EQ(learning_rate_at(config, {*extended}, 101), extended->rate);
+  EXPECT_LT(learning_rate_at(config, {*extended}, 200), 0.11 * extended->rate);
   // A new learning rate is the peak of the extension.
   config.optimizer.learning_rate = 5e-4;
   EXPECT_EQ(at(100, true)->peak, 5e-4);

@@ -1,0 +1,168 @@
+#include "launch/phases.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/integer.h"
+#include "launch/key_names.h"
+#include "launch/options.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kFromStep = "from_step", kFromTokens = "from_tokens";
+
+bool is_of_rate(std::string_view key) {
+  return key.starts_with("schedule.") || key == "optimizer.learning_rate";
+}
+
+// A resume accepts other values of these keys.
+bool may_change(std::string_view key) {
+  constexpr std::array kFixed{"train.steps",        "train.tokens", "train.seed",
+                              "train.init_from",    "data.seed",    "data.rows",
+                              "data.shuffle_shards"};
+  if (std::ranges::find(kFixed, key) != kFixed.end()) return false;
+  const auto table = key.substr(0, key.find('.'));
+  if (table == "model") return key == "model.rope_theta";
+  return table != "precision";
+}
+
+// Reads a phase; positions are those of the phases before it.
+class Reader {
+ public:
+  Reader(const std::string& name, const ResolvedConfig& base) : name_(name), before_(base.values) {}
+
+  void read(const std::vector<TomlEntry>& table,
+            FunctionRef<ResolvedConfig(const std::vector<Setting>& settings)> resolve) {
+    ++number_;
+    Phase phase;
+    std::vector<const TomlEntry*> of_rate;
+    for (const auto& entry : table) {
+      if (entry.key == kFromStep || entry.key == kFromTokens) {
+        begin(entry, phase);
+        continue;
+      }
+      check_key(entry);
+      const auto value = toml_text(entry.value);
+      phase.settings.push_back({entry.key, value, str(origin(entry), kOfPhase, number_, ")")});
+      if (is_of_rate(entry.key))
+        of_rate.push_back(&entry);
+      else
+        settings_.push_back(phase.settings.back()), phase.restarts = true;
+    }
+    if (phase.begin.empty())
+      throw ConfigError(str(table.empty() ? name_ : origin(table.front()), ": phase ", number_,
+                            " has neither from_step nor from_tokens"));
+    phase.values = resolve(settings_).values;
+    if (!of_rate.empty()) rates_.push_back(rate(of_rate, phase));
+    before_ = phase.values;
+    phases_.push_back(std::move(phase));
+  }
+
+  // Gives all phases the whole schedule.
+  void finish(ResolvedConfig& base) {
+    auto steps = base.values.train.steps;
+    if (base.values.train.tokens > 0) steps = step_of(base.values.train.tokens);
+    if (steps <= step_)
+      throw ConfigError(str(name_, ": phase ", number_, " begins after step ", step_,
+                            ", but the run has ", steps, " steps"));
+    base.phases = std::move(phases_);
+    const auto complete = [&](Config& values) {
+      values.rate_phases = rates_;
+      values.train.steps = steps;
+    };
+    complete(base.values);
+    for (auto& phase : base.phases)
+      complete(phase.values);
+  }
+
+ private:
+  std::string origin(const TomlEntry& entry) const { return str(name_, ":", entry.line); }
+
+  void check_key(const TomlEntry& entry) const {
+    if (find_option(entry.key) == nullptr)
+      throw ConfigError(
+          str(origin(entry), ": unknown key ", entry.key, did_you_mean_key(entry.key)));
+    if (!may_change(entry.key))
+      throw ConfigError(str(origin(entry), ": ", entry.key, ": a phase cannot change it"));
+  }
+
+  // The first step at which the run has seen so many tokens.
+  std::int64_t step_of(std::int64_t tokens) const {
+    return step_ +
+           std::max<std::int64_t>(divide_up(tokens - tokens_, before_.train.batch_tokens), 0);
+  }
+
+  void begin(const TomlEntry& entry, Phase& phase) {
+    const auto* whole = std::get_if<std::int64_t>(&entry.value);
+    const auto* real = std::get_if<double>(&entry.value);
+    const auto count = whole != nullptr  ? *whole
+                       : real != nullptr ? static_cast<std::int64_t>(*real)
+                                         : std::int64_t{0};
+    if (count < 1 || count > 1'000'000'000'000'000)
+      throw ConfigError(str(origin(entry), ": ", entry.key, ": expected a positive integer, found ",
+                            describe(entry.value)));
+    if (!phase.begin.empty())
+      throw ConfigError(str(origin(entry), ": phase ", number_,
+                            " has both from_step and from_tokens; remove one of them"));
+    phase.begin = str(entry.key, " = ", count);
+    phase.from_step = entry.key == kFromStep ? count : step_of(count);
+    if (phase.from_step <= step_)
+      throw ConfigError(str(origin(entry), ": phase ", number_, " begins after step ",
+                            phase.from_step, ", but the phase before it after step ", step_,
+                            "; list the phases in order"));
+    tokens_ += (phase.from_step - step_) * before_.train.batch_tokens;
+    step_ = phase.from_step;
+  }
+
+  Config::RatePhase rate(const std::vector<const TomlEntry*>& entries, const Phase& phase) const {
+    Config scratch = phase.values;
+    const auto kind = rates_.empty() ? phase.values.schedule.kind : rates_.back().schedule.kind;
+    scratch.schedule = {.kind = kind};
+    Config::RatePhase rate{.from_step = phase.from_step, .schedule = {}, .peak = {}};
+    std::vector<std::string_view> set;
+    for (const auto* entry : entries) {
+      if (const auto wrong = assign(*find_option(entry->key), scratch, entry->value);
+          !wrong.empty())
+        throw ConfigError(str(origin(*entry), ": ", entry->key, ": ", wrong));
+      set.emplace_back(entry->key);
+      if (entry->key == "optimizer.learning_rate") rate.peak = scratch.optimizer.learning_rate;
+    }
+    const auto is_set = [&](std::string_view key) { return std::ranges::count(set, key) > 0; };
+    for (const char* key : {"schedule.decay_fraction", "schedule.final_ratio"})
+      if (!is_set(key)) find_option(key)->derive(scratch);
+    if (scratch.schedule.warmup_tokens > 0) find_option("schedule.warmup_steps")->derive(scratch);
+    rate.schedule = scratch.schedule;
+    return rate;
+  }
+
+  const std::string& name_;
+  Config before_;  // values of the phase before
+  int number_ = 0;
+  std::int64_t step_ = 0, tokens_ = 0;  // of the run where the newest phase begins
+  std::vector<Setting> settings_;       // of all phases so far, without the schedule
+  std::vector<Config::RatePhase> rates_;
+  std::vector<Phase> phases_;
+};
+
+}  // namespace
+
+void resolve_phases(const TomlTables& tables, const std::string& name, ResolvedConfig& base,
+                    FunctionRef<ResolvedConfig(const std::vector<Setting>& settings)> resolve) {
+  Reader reader(name, base);
+  for (const auto& table : tables.tables)
+    reader.read(table, resolve);
+  reader.finish(base);
+}
+
+std::string to_toml(const std::vector<Phase>& phases) {
+  std::string text;
+  for (const auto& phase : phases) {
+    text += str("\n[[phase]]\n", phase.begin, "\n");
+    for (const auto& setting : phase.settings)
+      text += str(setting.key, " = ", setting.value, "\n");
+  }
+  return text;
+}
+
+}  // namespace lockstep
