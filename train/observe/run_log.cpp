@@ -24,7 +24,7 @@ RunLog::RunLog(World& world, const RunDirectory& run, const Config& config)
     return true;
   });
   world.set_exit_handler(
-      [this](const std::string& why, int exit_code) { cut_off(exit_code, why); });
+      [this](const std::string& why, int exit_code, const auto&) { cut_off(exit_code, why); });
 }
 
 RunLog::~RunLog() {

@@ -199,7 +199,7 @@ TEST_F(RunLogTest, an_aborted_run_has_its_steps_and_its_end) {
     log.open(config_.log, start_at(0));
     append(log, 1, 1);
     log.end(75, "the connection to rank 1 is lost", 0);
-    world_.exit_handler("rank 1 died", 75);
+    world_.exit_handler("rank 1 died", 75, {});
     append(log, 1, 1);  // from the training thread, before the process ends
     log.end(1, "too late", 0);
     const auto lines = read_ledger(run_.ledger());
@@ -215,7 +215,7 @@ TEST_F(RunLogTest, an_aborted_run_has_its_steps_and_its_end) {
 // The failure detector may abort the run while it starts.
 TEST_F(RunLogTest, an_aborted_run_opens_no_logs) {
   RunLog log(world_, run_, {});
-  world_.exit_handler("rank 1 died", 75);
+  world_.exit_handler("rank 1 died", 75, {});
   log.open({}, start_at(0));
   EXPECT_FALSE(fs::exists(run_.ledger()));
   expect_page({"lockstep_running{run=\"run\"} 0\n"});
