@@ -56,8 +56,10 @@ class World {
   virtual std::vector<std::string> addresses() const;
   // Sets a handler that runs in another thread, within two seconds, before the failure detector
   // (monitored_world.h) exits this process; {} sets no handler. Waits until the previous handler
-  // has finished, if it is running.
-  using ExitHandler = std::function<void(const std::string& why, int exit_code)>;
+  // has finished, if it is running. `lost`: at rank 0, the ranks that died, stopped answering or
+  // stalled.
+  using ExitHandler =
+      std::function<void(const std::string& why, int exit_code, const std::vector<int>& lost)>;
   virtual void set_exit_handler(const ExitHandler& /*act*/) {}
   // Aborts all other ranks, because this rank cannot continue. With MPI it does not return.
   virtual void abort(const std::string& why, int exit_code) noexcept = 0;

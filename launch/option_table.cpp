@@ -328,6 +328,9 @@ const Option kOptions[] = {
     // ------------------------------------------------------------------------------- checkpoint
     {KEY(checkpoint.every_steps), kCount, "steps",
      "Interval between checkpoints; 0: only at the end."},
+    {KEY(checkpoint.most_failed), {1, 1e6}, "saves",
+     "Number of consecutive failed saves at which the run stops with exit code 74. A restart "
+     "repeats all steps since the newest checkpoint."},
     {KEY(checkpoint.keep_last), {1, 1e6}, "checkpoints",
      "Number of newest checkpoints to keep; older ones are deleted after a newer one has been "
      "read back."},

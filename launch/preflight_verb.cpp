@@ -1,6 +1,5 @@
 #include "launch/preflight_verb.h"
 
-#include <csignal>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -14,8 +13,10 @@
 #include "launch/plan/cluster_file.h"
 #include "launch/preflight/preflight.h"
 #include "launch/preflight/report.h"
+#include "launch/preflight/report_file.h"
 #include "launch/ranks.h"
 #include "launch/verb.h"
+#include "launch/version.h"
 #include "train/layout.h"
 #include "train/run/run_config.h"
 
@@ -96,7 +97,34 @@ std::optional<Cluster> named_cluster(const std::string& file, const std::string&
   return cluster;
 }
 
-int preflight_on(const PreflightVerbOptions& options, World& launched) {
+// report: at rank 0
+int measure(const PreflightVerbOptions& options, const std::optional<ResolvedConfig>& config,
+            World& host, const Topology& topology, const Mesh& mesh, Device device,
+            PreflightReport* report) {
+  check_scratch(options.scratch, host, topology);
+  const auto cluster =
+      named_cluster(config ? config->values.plan.cluster : "", options.cluster_out, host);
+  return with_collectives(host, device, [&](World& world) {
+    const int threads = options.threads > 0 ? options.threads
+                        : config            ? threads_of(config->values)
+                                            : processors_allowed();
+    const auto found = preflight({.config = config ? &config->values : nullptr,
+                                  .cluster = cluster ? &*cluster : nullptr,
+                                  .mesh = mesh,
+                                  .device = device,
+                                  .threads = threads,
+                                  .scratch = options.scratch},
+                                 world, topology, [&](const auto& findings) {
+                                   auto by_rank = findings_of_ranks(world, findings);
+                                   if (report != nullptr) report->hear(std::move(by_rank));
+                                 });
+    const int code =
+        report != nullptr ? report->conclude(found.cluster, cluster ? &*cluster : nullptr) : 0;
+    return std::stoi(world.exchange(std::to_string(code)).front());
+  });
+}
+
+int preflight_on(const PreflightVerbOptions& options, World& launched, ReportFile& file) {
   const auto device = device_of_rank(device_of(options.device), launched);
   std::optional<ResolvedConfig> config;
   Fields settings;
@@ -112,34 +140,20 @@ int preflight_on(const PreflightVerbOptions& options, World& launched) {
   const auto placed = place_ranks(launched, settings, mesh, device, TensorAcross::allowed);
   const auto watched = watch_ranks(*placed.world, kStallSeconds);
   World& host = watched ? *watched : *placed.world;
+  file.place(placed.topology);
   return host.ends_all([&] {
-    // After a death mpirun sends SIGTERM to all other ranks. Rank 0 ignores it: the failure
-    // detector sees the death, and ends rank 0 after the report.
-    if (watched && host.rank() == 0) std::signal(SIGTERM, SIG_IGN);
     std::optional<PreflightReport> report;
-    if (host.rank() == 0)
-      report.emplace(host, placed.topology,
-                     PreflightReport::Files{options.cluster_out, baseline_file(options)});
-    check_scratch(options.scratch, host, placed.topology);
-    const auto cluster =
-        named_cluster(config ? config->values.plan.cluster : "", options.cluster_out, host);
-    return with_collectives(host, device, [&](World& world) {
-      const int threads = options.threads > 0 ? options.threads
-                          : config            ? threads_of(config->values)
-                                              : processors_allowed();
-      const auto found = preflight({.config = config ? &config->values : nullptr,
-                                    .cluster = cluster ? &*cluster : nullptr,
-                                    .mesh = mesh,
-                                    .device = device,
-                                    .threads = threads,
-                                    .scratch = options.scratch},
-                                   world, placed.topology, [&](const auto& findings) {
-                                     auto by_rank = findings_of_ranks(world, findings);
-                                     if (report) report->hear(std::move(by_rank));
-                                   });
-      const int code = report ? report->conclude(found.cluster, cluster ? &*cluster : nullptr) : 0;
-      return std::stoi(world.exchange(std::to_string(code)).front());
-    });
+    try {
+      if (host.rank() == 0)
+        report.emplace(host, placed.topology,
+                       PreflightReport::Files{options.cluster_out, baseline_file(options)}, file);
+      return measure(options, config, host, placed.topology, mesh, device,
+                     report ? &*report : nullptr);
+    } catch (const std::exception& error) {
+      if (report) report->fail(error);
+      if (host.rank() == 0) file.fail(error);
+      throw;
+    }
   });
 }
 
@@ -149,7 +163,16 @@ int run_preflight(const PreflightVerbOptions& options) {
   if (options.config.empty() && !options.settings.empty())
     throw UsageError("--set: needs CONFIG.toml; name the configuration that --set changes");
   const auto launched = meet_ranks(device_of(options.device));
-  return launched->ends_all([&] { return preflight_on(options, *launched); });
+  ReportFile file({options.report, options.failed_hosts, version_and_commit()});
+  return launched->ends_all([&] {
+    if (launched->rank() == 0) file.check();
+    try {
+      return preflight_on(options, *launched, file);
+    } catch (const std::exception& error) {
+      if (launched->rank() == 0) file.fail(error);  // before the hosts are known
+      throw;
+    }
+  });
 }
 
 Verb preflight_verb() {
@@ -165,6 +188,11 @@ Verb preflight_verb() {
            {"--baseline", &o->baseline, "Output", "FILE",
             "file of earlier results to compare with; updated if no fault is found (default: "
             "preflight.json beside --cluster-out)"},
+           {"--report", &o->report, "Output", "FILE.json",
+            "file with all findings for scripts; written in any case (default: none)"},
+           {"--failed-hosts", &o->failed_hosts, "Output", "FILE",
+            "file with the names of faulty hosts, as `sbatch --exclude` takes them; written in any "
+            "case (default: none)"},
            {"--scratch", &o->scratch, "Host", "DIR", "directory in which storage is measured",
             kWithDefault},
            {"--device", &o->device, "Host", "cpu|cuda", kDeviceHelp},

@@ -13,6 +13,8 @@ struct PreflightVerbOptions {
   std::vector<Setting> settings;  // from --set
   std::string cluster_out = "cluster.json";
   std::string baseline;       // empty: preflight.json beside cluster_out
+  std::string report;         // empty: none
+  std::string failed_hosts;   // empty: none
   std::string scratch = ".";  // directory
   std::string device = "best";
   int threads = 0;  // 0: every CPU core that a rank may run on

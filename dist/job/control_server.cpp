@@ -118,6 +118,11 @@ class ControlServer::Server {
     return changed_.wait_for(lock, timeout, [&] { return connected_ == 0; });
   }
 
+  std::vector<int> lost() {
+    const std::lock_guard lock(mutex_);
+    return lost_;
+  }
+
   void run() {
     auto next = Clock::now() + options_.timing.interval;
     while (!stopping_) {
@@ -308,6 +313,10 @@ class ControlServer::Server {
     if (!all_came_ && now > start_) return too_late();
     verdict_ = detector_.verdict(now);
     if (!verdict_) return;
+    {
+      const std::lock_guard lock(mutex_);
+      lost_ = verdict_->lost;
+    }
     for (auto* heart : heart_)
       if (heart != nullptr && heart->rank() != 0) queue_verdict(*heart);
     flush();
@@ -413,6 +422,7 @@ class ControlServer::Server {
   std::mutex mutex_;
   std::condition_variable changed_;
   int connected_ = 0;
+  std::vector<int> lost_;  // of the verdict, for another thread
 };
 
 ControlServer::ControlServer(const ControlServerOptions& options)
@@ -430,6 +440,10 @@ ControlServer::ControlServer(const ControlServerOptions& options)
 ControlServer::~ControlServer() {
   server_->stop();
   thread_.join();
+}
+
+std::vector<int> ControlServer::lost() const {
+  return server_->lost();
 }
 
 bool ControlServer::wait_until_all_left(Milliseconds timeout) {

@@ -36,6 +36,7 @@ class ControlServer {
   ~ControlServer();
 
   std::uint16_t port() const { return port_; }
+  std::vector<int> lost() const;  // of the verdict; empty before it
 
   // Waits until all ranks have disconnected; returns false at the deadline. Rank 0 calls it before
   // it ends.

@@ -146,14 +146,18 @@ std::string FailureDetector::waiting_for(const Rank& at) const {
 
 // Names the silent ranks. If one exceeded the limit, ranks past half of it are named too, because a
 // dead host takes down all its ranks.
-std::string FailureDetector::deaths(Deadline now, Milliseconds most_silence) const {
+std::string FailureDetector::deaths(Deadline now, Milliseconds most_silence,
+                                    std::vector<int>& lost) const {
   std::vector<int> silent;
   Milliseconds longest{0};
   Sentences said;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     const auto& at = ranks_[r];
     const int rank = static_cast<int>(r);
-    if (at.state == State::closed) said.add(str(describe(rank), " died", describe_place(at)));
+    if (at.state == State::closed) {
+      said.add(str(describe(rank), " died", describe_place(at)));
+      lost.push_back(rank);
+    }
     if (at.state != State::beating) continue;
     const auto silence = std::chrono::duration_cast<Milliseconds>(now - at.heard);
     if (2 * silence > most_silence) silent.push_back(rank);
@@ -163,6 +167,7 @@ std::string FailureDetector::deaths(Deadline now, Milliseconds most_silence) con
     if (longest <= most_silence) break;
     const auto& at = ranks_[static_cast<std::size_t>(rank)];
     const auto silence = std::chrono::duration_cast<Milliseconds>(now - at.heard);
+    lost.push_back(rank);
     said.add(str(describe(rank), " stopped answering ", seconds_text(silence), " ago",
                  describe_place(at)));
   }
@@ -174,7 +179,7 @@ Milliseconds FailureDetector::limit(const Activity& activity) const {
   return activity.step == 0 ? 10 * timing_.stall : timing_.stall;
 }
 
-std::string FailureDetector::stalls() const {
+std::string FailureDetector::stalls(std::vector<int>& lost) const {
   std::vector<int> behind;
   std::size_t beating = 0;
   bool watched = false;
@@ -199,7 +204,10 @@ std::string FailureDetector::stalls() const {
     said.add(str(describe(rank), " made no progress for ", seconds_text(at.beat.still),
                  describe_place(at)));
   }
-  if (behind.size() < beating || beating == 1) return said.text();
+  if (behind.size() < beating || beating == 1) {
+    lost = behind;
+    return said.text();
+  }
   // No rank waits for another.
   return str("no rank made progress for ", seconds_text(latest->beat.still),
              describe_place(*latest));
@@ -214,11 +222,14 @@ std::optional<Verdict> FailureDetector::verdict(Deadline now) const {
     failed.add(str(describe(static_cast<int>(r)), " failed: ", ranks_[r].message));
   }
   // An error of one rank may be caused by another that has just died.
-  const auto dead = deaths(now, (failed.empty() ? timing_.missed : 2) * timing_.interval);
+  const auto dead =
+      deaths(now, (failed.empty() ? timing_.missed : 2) * timing_.interval, verdict.lost);
   verdict.text = str(failed.text(), failed.empty() || dead.empty() ? "" : "; ", dead);
   // A silent rank may be dying, so ranks that wait for it are not reported as stalled.
-  const bool all_heard = deaths(now, 2 * timing_.interval).empty();
-  if (verdict.text.empty() && timing_.stall.count() > 0 && all_heard) verdict.text = stalls();
+  std::vector<int> silent;
+  const bool all_heard = deaths(now, 2 * timing_.interval, silent).empty();
+  if (verdict.text.empty() && timing_.stall.count() > 0 && all_heard)
+    verdict.text = stalls(verdict.lost);
   return verdict.text.empty() ? std::nullopt : std::optional(verdict);
 }
 

@@ -32,8 +32,9 @@ struct Beat {
 // Verdict: the reason to abort the job, in one sentence, and the exit code.
 struct Verdict {
   std::string text{};
-  int exit_code = 75;   // a failed rank's code, otherwise 75 (start again)
-  bool is_own = false;  // concluded by this rank, because rank 0 stopped answering
+  int exit_code = 75;          // a failed rank's code, otherwise 75 (start again)
+  bool is_own = false;         // concluded by this rank, because rank 0 stopped answering
+  std::vector<int> lost = {};  // ranks that died, stopped answering or stalled; at the server only
 
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
@@ -70,8 +71,8 @@ class FailureDetector {
   std::string describe(int rank) const;
   std::string describe_place(const Rank& at) const;
   std::string waiting_for(const Rank& at) const;
-  std::string deaths(Deadline now, Milliseconds most_silence) const;
-  std::string stalls() const;
+  std::string deaths(Deadline now, Milliseconds most_silence, std::vector<int>& lost) const;
+  std::string stalls(std::vector<int>& lost) const;
   Milliseconds limit(const Activity& activity) const;
 
   Timing timing_;

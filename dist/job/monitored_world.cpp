@@ -155,7 +155,8 @@ void MonitoredWorld::end(const Verdict& verdict) {
                             leave_words(verdict.text);
                           });
                           const std::lock_guard lock(ending_);
-                          if (exit_handler_) exit_handler_(verdict.text, verdict.exit_code);
+                          const auto lost = server_ ? server_->lost() : std::vector<int>();
+                          if (exit_handler_) exit_handler_(verdict.text, verdict.exit_code, lost);
                         }});
 }
 

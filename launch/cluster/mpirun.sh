@@ -41,10 +41,27 @@ rank='
   fi
   exec "$@"'
 
+# After a failure mpirun prints up to 15 lines behind the error of the run. This function copies the
+# log and keeps the last error, which the script prints again at the end.
+is_error='^([0-9:]{8} (rank [0-9]+: )?error|lockstep): '
+reason=$(mktemp)
+trap 'rm -f "$reason"' EXIT
+note_reason() {
+  local line
+  trap '' USR1 TERM INT
+  while IFS= read -r line || [[ -n $line ]]; do
+    printf '%s\n' "$line" >&2
+    [[ ! $line =~ $is_error ]] || printf '%s\n' "$line" >"$reason"
+  done
+}
+exec {log}> >(note_reason)
+notes=$!
+
 # mpirun forwards SIGUSR1 to all ranks; after SIGTERM or Ctrl-C it kills them within two seconds.
 set -m  # a separate process group, which Ctrl-C does not reach
-mpirun "${options[@]}" sh -c "$rank" sh "$@" </dev/null &
+mpirun "${options[@]}" sh -c "$rank" sh "$@" </dev/null 2>&"$log" &
 job=$!
+exec {log}>&-
 set +m
 trap 'kill -USR1 "$job"' TERM INT USR1
 most=0 late=0
@@ -61,4 +78,8 @@ while kill -0 "$job" 2>/dev/null; do
     exit 75
   fi
 done
-wait "$job"  # for its exit code
+wait "$job"
+code=$?
+timeout 5 tail --pid="$notes" -f /dev/null  # an ssh that stays may keep the log open
+[[ $code == 0 || ! -s $reason ]] || echo "mpirun.sh: exit code $code: $(<"$reason")" >&2
+exit "$code"

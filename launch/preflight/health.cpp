@@ -28,9 +28,13 @@ double number_or_none(const Json& object, const char* key) {
 
 // The finding of a rank for one check.
 struct Found {
+  std::size_t rank;
   const Who* who;
   const Finding* finding;
   const std::string& whose() const { return finding->whose.empty() ? who->words : finding->whose; }
+  bool is_of_all() const {
+    return !finding->whose.empty() && !finding->whose.starts_with(who->words);
+  }
   const std::string& key() const {
     if (!finding->key.empty()) return finding->key;
     return finding->whose.empty() ? who->key : finding->whose;
@@ -52,7 +56,7 @@ std::vector<std::vector<Found>> by_check(const std::vector<std::vector<Finding>>
       const auto at = std::ranges::find_if(
           all, [&](const auto& found) { return found.front().finding->check == one.check; });
       auto& found = at == all.end() ? all.emplace_back() : *at;
-      found.push_back({&who[rank], &one});
+      found.push_back({rank, &who[rank], &one});
     }
   return all;
 }
@@ -77,9 +81,19 @@ std::string compared(double value, double with, Unit unit, const char* whose) {
   return str(by, value < with ? "less" : "more", " than the ", in_words(with, unit), " ", whose);
 }
 
-bool is_beyond(double value, double reference, double tolerance, Unit unit) {
-  const bool more_is_better = is_worse(0, 1, unit);
-  return is_worse(value, reference * (more_is_better ? 1 - tolerance : 1 + tolerance), unit);
+// The worst value within the tolerance of a finding. It is unknown if there is no reference.
+double worst_beside(double reference, const Finding& f) {
+  if (f.tolerance <= 0) return Finding::kNone;
+  const bool more_is_better = is_worse(0, 1, f.unit);
+  return reference * (more_is_better ? 1 - f.tolerance : 1 + f.tolerance);
+}
+
+// The worst value that is no fault. Comparisons with an unknown value are false.
+double worst_allowed(const Finding& f, double peers, double best) {
+  double worst = f.limit;
+  for (const double bound : {worst_beside(peers, f), worst_beside(best, f)})
+    if (std::isnan(worst) || is_worse(worst, bound, f.unit)) worst = bound;
+  return worst;
 }
 
 double best_of(const Baseline::ByConfiguration* known, const Finding& f) {
@@ -96,13 +110,19 @@ std::string wrong_with(const Finding& f, double peers, double best) {
     return str(in_words(f.value, f.unit), f.detail.empty() ? "" : str(" (", f.detail, ")"),
                ", expected ", is_worse(0, 1, f.unit) ? "at least " : "at most ",
                in_words(f.limit, f.unit));
-  if (f.tolerance <= 0) return "";
-  if (is_beyond(f.value, peers, f.tolerance, f.unit))
+  if (is_worse(f.value, worst_beside(peers, f), f.unit))
     return str(in_words(f.value, f.unit), ", ", compared(f.value, peers, f.unit, "of its peers"));
-  if (!std::isnan(best) && is_beyond(f.value, best, f.tolerance, f.unit))
+  if (is_worse(f.value, worst_beside(best, f), f.unit))
     return str(in_words(f.value, f.unit), ", ",
                compared(f.value, best, f.unit, "of its best earlier value"));
   return "";
+}
+
+void add(HealthVerdict& verdict, const std::string& whose, HealthVerdict::Result result) {
+  if (!result.fault.empty())
+    verdict.faults.push_back(
+        {whose, str(result.check, ": ", result.fault), result.is_wrong_configuration});
+  verdict.results.push_back(std::move(result));
 }
 
 // Reports the ranks whose bits differ from the majority; without a majority, all ranks.
@@ -119,10 +139,12 @@ void judge_bits(const std::vector<Found>& found, HealthVerdict& verdict, bool& i
     alike += ranks == most ? 1 : 0;
   for (const Found& one : found)
     if (alike > 1 || ranks_of[one.finding->bits] < most)
-      verdict.faults.push_back(
-          {one.whose(), str(check_in_words(one.finding->check), ": result differs from ",
-                            alike > 1 ? "other ranks; memory, CPU or GPU of one of them is faulty"
-                                      : "most ranks; its memory, CPU or GPU is faulty")});
+      add(verdict, one.whose(),
+          {.rank = one.rank,
+           .check = check_in_words(one.finding->check),
+           .fault = str("result differs from ",
+                        alike > 1 ? "other ranks; memory, CPU or GPU of one of them is faulty"
+                                  : "most ranks; its memory, CPU or GPU is faulty")});
 }
 
 // Reports ranks without a finding for a check that every rank makes.
@@ -133,16 +155,22 @@ void judge_missing(const std::vector<Found>& found, const std::vector<Who>& who,
   for (const Who& one : who) {
     if (std::ranges::any_of(found, [&](const Found& f) { return f.who == &one; })) continue;
     is_well = false;
-    verdict.faults.push_back({one.words, str(check_in_words(found.front().finding->check),
-                                             ": measured only on other ranks")});
+    add(verdict, one.words,
+        {.rank = static_cast<std::size_t>(&one - who.data()),
+         .check = check_in_words(found.front().finding->check),
+         .fault = "measured only on other ranks"});
   }
 }
 
 }  // namespace
 
+const char* name(Unit unit) {
+  return kUnits[static_cast<std::size_t>(unit)];
+}
+
 Json to_json(const Finding& f) {
   return Json::Object{
-      {"check", f.check},         {"unit", kUnits[static_cast<std::size_t>(f.unit)]},
+      {"check", f.check},         {"unit", name(f.unit)},
       {"value", f.value},         {"limit", f.limit},
       {"tolerance", f.tolerance}, {"bits", f.bits},
       {"detail", f.detail},       {"of", f.of},
@@ -257,11 +285,17 @@ HealthVerdict judge(const std::vector<std::vector<Finding>>& by_rank, const std:
         row.best = best;
         row.is_new = known != nullptr && std::isnan(best);
       }
-      const auto wrong = wrong_with(f, row.median, best);
-      if (wrong.empty()) continue;
-      row.is_well = false;
-      verdict.faults.push_back(
-          {one.whose(), str(check_in_words(f.check), ": ", wrong), f.is_wrong_configuration});
+      auto wrong = wrong_with(f, row.median, best);
+      row.is_well = row.is_well && wrong.empty();
+      add(verdict, one.whose(),
+          {.rank = one.rank,
+           .is_of_all = one.is_of_all(),
+           .check = row.check,
+           .unit = f.unit,
+           .measured = f.value,
+           .expected = worst_allowed(f, row.median, best),
+           .fault = std::move(wrong),
+           .is_wrong_configuration = f.is_wrong_configuration});
     }
     judge_bits(found, verdict, row.is_well);
     judge_missing(found, who, verdict, row.is_well);

@@ -36,6 +36,7 @@ struct Finding {
   std::string failure = {};  // reason why the measurement failed; empty: it succeeded
   bool is_wrong_configuration = false;  // the configuration caused the failure
 };
+const char* name(Finding::Unit unit);  // "bytes_per_second"
 Json to_json(const Finding& finding);
 Finding finding(const Json& json);  // throws DataError
 
@@ -81,8 +82,19 @@ struct HealthVerdict {
     std::string whose, what;
     bool is_wrong_configuration = false;
   };
+  struct Result {  // of a check on one rank
+    std::size_t rank = 0;
+    bool is_of_all = false;  // of all ranks together, as rank 0 reported it
+    std::string check = {};  // as in Row
+    Finding::Unit unit = Finding::Unit::count;
+    double measured = Finding::kNone;
+    double expected = Finding::kNone;  // the worst value that is no fault
+    std::string fault = {};            // empty: none
+    bool is_wrong_configuration = false;
+  };
   std::vector<Row> rows;  // in the order of the checks
   std::vector<Fault> faults;
+  std::vector<Result> results;
 
   // 0: no faults; 78: wrong configuration; 75: faulty or slow host.
   int exit_code() const;

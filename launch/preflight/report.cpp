@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "core/file.h"
@@ -145,14 +148,39 @@ void check_replaceable(const fs::path& cluster) {
                         other.string()));
 }
 
-PreflightReport::Files checked(const PreflightReport::Files& files) {
-  if (fs::weakly_canonical(files.cluster) == fs::weakly_canonical(files.baseline))
-    throw ConfigError(str("--cluster-out ", files.cluster.string(), " and --baseline ",
-                          files.baseline.string(), " are the same file; use different files"));
-  check_output("--cluster-out", files.cluster);
-  check_output("--baseline", files.baseline);
+PreflightReport::Files checked(const PreflightReport::Files& files,
+                               const ReportFile::Files& of_scripts) {
+  const std::array<std::pair<const char*, const fs::path&>, 4> all{
+      {{"--cluster-out", files.cluster},
+       {"--baseline", files.baseline},
+       {"--report", of_scripts.report},
+       {"--failed-hosts", of_scripts.failed_hosts}}};
+  for (auto one = all.begin(); one != all.end(); ++one) {
+    const auto& [option, file] = *one;
+    if (file.empty()) continue;
+    for (auto other = one + 1; other != all.end(); ++other)
+      if (fs::weakly_canonical(file) == fs::weakly_canonical(other->second))
+        throw ConfigError(str(option, " ", file.string(), " and ", other->first, " ",
+                              other->second.string(), " are the same file; use different files"));
+    check_output(option, file);
+  }
   check_replaceable(files.cluster);
   return files;
+}
+
+// A launcher that ends a job sends SIGTERM to all ranks. To the failure detector, ranks that end by
+// it look like ranks that died.
+volatile std::sig_atomic_t was_terminated = 0;
+void note_termination(int) {
+  was_terminated = 1;
+}
+
+// The lost ranks, or none if a launcher may have ended them.
+std::vector<int> truly_lost(const std::vector<int>& lost) {
+  if (lost.empty() || was_terminated != 0) return {};
+  std::signal(SIGTERM, note_termination);  // the failure detector ignores the signal from now on
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // this rank may get it last
+  return was_terminated != 0 ? std::vector<int>() : lost;
 }
 
 // Describes the state of the files if there are faults.
@@ -171,19 +199,23 @@ void say(const HealthVerdict& verdict, const std::string& where_well) {
 
 }  // namespace
 
-PreflightReport::PreflightReport(World& world, const Topology& topology, const Files& files)
+PreflightReport::PreflightReport(World& world, const Topology& topology, const Files& files,
+                                 ReportFile& file)
     : world_(world),
       hosts_(machines(topology).size()),
       who_(who_is_who(topology)),
-      files_(checked(files)),
+      files_(checked(files, file.files())),
+      file_(file),
       before_(read_baseline(files_.baseline)),
       cluster_before_(read_cluster(files_.cluster)) {
-  world.set_exit_handler([this](const auto&, int) { say_so_far(); });
+  if (world.size() > 1) std::signal(SIGTERM, note_termination);
+  world.set_exit_handler([this](const auto& why, int exit_code, const auto& lost) {
+    end_early({.text = why, .exit_code = exit_code, .lost = lost});
+  });
 }
 
 PreflightReport::~PreflightReport() {
   world_.set_exit_handler({});
-  say_so_far();
 }
 
 void PreflightReport::hear(std::vector<std::vector<Finding>> by_rank) {
@@ -191,13 +223,21 @@ void PreflightReport::hear(std::vector<std::vector<Finding>> by_rank) {
   by_rank_ = std::move(by_rank);
 }
 
-void PreflightReport::say_so_far() noexcept {
+void PreflightReport::fail(const std::exception& error) noexcept {
+  end_early(ReportFile::error_of(error));
+}
+
+// A faulty host may be the reason for the end.
+void PreflightReport::end_early(ReportFile::Error error) noexcept {
   try {
     const std::lock_guard lock(mutex_);
+    const auto verdict = judge(by_rank_, who_, before_);
     if (!std::exchange(is_said_, true) && !by_rank_.empty())
-      say(judge(by_rank_, who_, before_), "no faults found before preflight ended\n");
-  } catch (const std::exception& error) {
-    log_warning(error.what());
+      say(verdict, "no faults found before preflight ended\n");
+    error.lost = truly_lost(error.lost);
+    file_.write(verdict, error);
+  } catch (const std::exception& failure) {
+    log_warning(failure.what());
   }
 }
 
@@ -217,6 +257,7 @@ int PreflightReport::conclude(Cluster cluster, const Cluster* named) {
   } else {
     log_warning(left_as_they_are(files_));
   }
+  file_.write(verdict, {});
   return code;
 }
 

@@ -1,7 +1,9 @@
 // A run on a disk that loses unsynced data.
 #include <cerrno>
 #include <cstring>
+#include <list>
 #include <sstream>
+#include <sys/mount.h>
 
 #include "checkpoint/checkpointer.h"
 #include "core/json.h"
@@ -132,6 +134,60 @@ TEST(RunDurability, a_run_on_a_small_disk_continues_or_aborts_and_completes_on_a
     if (::testing::Test::HasFailure()) return;
   }
   std::printf("8 disks: %d large enough\n", ended);
+}
+
+// While it lives, the checkpoint of a step in RUN/checkpoints cannot get its name.
+class Blocked {
+ public:
+  Blocked(const fs::path& run, std::int64_t step)
+      : path_(checkpoint_path(run / "checkpoints", step).string() + ".tmp") {
+    fs::create_directories(path_);
+    is_blocked_ = mount("none", path_.c_str(), "tmpfs", 0, "size=1m") == 0;
+  }
+  Blocked(const Blocked&) = delete;
+  Blocked& operator=(const Blocked&) = delete;
+  ~Blocked() {
+    if (is_blocked_) umount2(path_.c_str(), MNT_DETACH);
+  }
+  bool is_blocked() const { return is_blocked_; }
+
+ private:
+  std::string path_;
+  bool is_blocked_ = false;
+};
+
+TEST(RunDurability, consecutive_failed_saves_end_the_run_and_a_save_resets_their_number) {
+  const TemporaryDirectory data;
+  spit(data / "tokens.bin", gpt2_shard(random_tokens(400, 256)));
+  auto config = tiny(data / "tokens.bin");
+  config.log.tensorboard = false;
+  config.checkpoint.most_failed = 2;
+  config.train.steps = 6;
+  const auto train_without = [&](std::initializer_list<std::int64_t> steps) {
+    const TemporaryDirectory root(fast_directory());
+    const auto run = root / "new/runs/run";
+    std::list<Blocked> blocked;
+    for (const auto step : steps)
+      if (!blocked.emplace_back(run, step).is_blocked()) return std::string("no mounts");
+    std::string error;
+    try {
+      EXPECT_EQ(train_in(root.path(), config), 0);
+    } catch (const StorageError& e) {
+      error = e.what();
+    }
+    return str(error, "\n", slurp(run / "metrics.prom"));
+  };
+  const auto separate = train_without({1, 3, 5});
+  if (separate == "no mounts") GTEST_SKIP() << "only root may mount";
+  EXPECT_TRUE(separate.starts_with("\n")) << separate;
+  expect_contains(separate, "lockstep_checkpoint_failures_total{run=\"run\"} 3\n");
+  expect_contains(separate, "lockstep_checkpoint_step{run=\"run\"} 6\n");
+  const auto in_a_row = train_without({3, 4});
+  EXPECT_TRUE(in_a_row.starts_with("step 4 is not saved: ")) << in_a_row;
+  expect_contains(in_a_row, "checkpoint.most_failed");
+  expect_contains(in_a_row, "resume from step 2\n");
+  expect_contains(in_a_row, "lockstep_checkpoint_failures_total{run=\"run\"} 2\n");
+  expect_contains(in_a_row, "lockstep_checkpoint_step{run=\"run\"} 2\n");
 }
 
 }  // namespace lockstep::testing::train_test

@@ -122,7 +122,18 @@ SYNTHETIC = {
     "LockstepGoodputLow": [("lockstep_goodput_ratio", "0.5x60"), ("lockstep_running", "1x60"),
                            ('lockstep_goodput_seconds{kind="productive"}', "2000x60"),
                            ('lockstep_goodput_seconds{kind="idle"}', "2000x60")],
-    "LockstepSkippedUpdates": [("lockstep_skipped_steps_total", "0x30 2x30")],
+    "LockstepCheckpointFailed": [("lockstep_checkpoint_failures_total", "0x20 1x40")],
+    # Of a run that has saved nothing yet.
+    "LockstepCheckpointOld": [("lockstep_step", "0+10x60"), ("lockstep_checkpoint_interval_steps", "100x60"),
+                              ("lockstep_running", "1x60")],
+    "LockstepCheckpointCopyFailed": [('lockstep_checkpoint_copy_failures_total{destination="archive"}', "0x20 1x40")],
+    "LockstepCheckpointCopyLate": [("lockstep_checkpoint_step", "100+20x60"), ("lockstep_running", "1x60"),
+                                   ('lockstep_checkpoint_copy_step{destination="run"}', "100x60"),
+                                   ("lockstep_checkpoint_interval_steps", "100x60")],
+    "LockstepLossSpike": [("lockstep_loss_spikes_total", "0x30 1x30")],
+    "LockstepLossNotFinite": [("lockstep_nonfinite_steps_total", "0x30 2x30"),
+                              ("lockstep_skipped_steps_total", "0x30 2x30")],
+    "LockstepSkippedUpdates": [("lockstep_skipped_steps_total", "0x30 2x30"), ("lockstep_nonfinite_steps_total", "0x60")],
     "LockstepMfuUnderPlan": [("lockstep_mfu_ratio", "0.3x60"), ("lockstep_plan_mfu_ratio", "0.4x60"),
                              ("lockstep_running", "1x60")],
     "LockstepSlowRank": [('lockstep_slowest_rank_seconds{rank="3"}', "1.3x60"), ("lockstep_median_rank_seconds", "1x60"),
@@ -133,11 +144,19 @@ SYNTHETIC = {
 HEALTHY = [
     [("lockstep_last_step_timestamp_seconds", "0+60x44"), ("lockstep_running", "1x44"), ("lockstep_step_seconds", "5x44"),
      ("lockstep_goodput_ratio", "0.95x44"), ('lockstep_goodput_seconds{kind="productive"}', "4000x44"),
-     ("lockstep_skipped_steps_total", "7x44"), ("lockstep_mfu_ratio", "0.39x44"), ("lockstep_plan_mfu_ratio", "0.4x44"),
+     ("lockstep_skipped_steps_total", "7x44"), ("lockstep_nonfinite_steps_total", "7x44"),
+     ("lockstep_loss_spikes_total", "1x44"), ("lockstep_mfu_ratio", "0.39x44"), ("lockstep_plan_mfu_ratio", "0.4x44"),
+     # 100 steps a minute are saved every 100 steps and copied every 400. The archive has each 5000th step.
+     ("lockstep_step", "150+100x44"), ("lockstep_checkpoint_step", "100+100x44"),
+     ("lockstep_checkpoint_interval_steps", "100x44"), ("lockstep_checkpoint_failures_total", "2x44"),
+     ('lockstep_checkpoint_copy_failures_total{destination="run"}', "2x44"),
+     ('lockstep_checkpoint_copy_step{destination="run"}', " ".join(f"{step}x3" for step in range(0, 4400, 400))),
+     ('lockstep_checkpoint_copy_step{destination="archive"}', "0x44"),
      ("lockstep_gpu_throttled", "0 0 1 1 0x44"), ("lockstep_median_rank_seconds", "1x44"),
      ('lockstep_slowest_rank_seconds{rank="3"}', "1.05x44")],
     # A run that ended, and one whose steps take half an hour.
-    [("lockstep_last_step_timestamp_seconds", "0x44"), ("lockstep_running", "0x44"), ("lockstep_goodput_ratio", "0.5x44"),
+    [("lockstep_step", "1000x44"), ("lockstep_checkpoint_interval_steps", "100x44"),
+     ("lockstep_last_step_timestamp_seconds", "0x44"), ("lockstep_running", "0x44"), ("lockstep_goodput_ratio", "0.5x44"),
      ('lockstep_goodput_seconds{kind="idle"}', "4000x44"), ("lockstep_mfu_ratio", "0.1x44"),
      ("lockstep_plan_mfu_ratio", "0.4x44"), ("lockstep_gpu_throttled", "1x44"), ("lockstep_median_rank_seconds", "1x44"),
      ('lockstep_slowest_rank_seconds{rank="3"}', "1.3x44")],
@@ -220,7 +239,9 @@ scrape_configs:
         # A simulated GPU does a step in a fraction of a second.
         settings = ["model.layers=1", "model.mlp_width=32", "train.batch_tokens=32", "train.micro_batch=1",
                     "eval.tokens=32", "train.steps=1000000", "eval.every_steps=10", "checkpoint.every_steps=15",
-                    "log.every_steps=1", f"log.metrics_port={self.ports[device]}"]
+                    "log.every_steps=1", f"log.metrics_port={self.ports[device]}",
+                    f"checkpoint.local_directory={folder / device}", "checkpoint.keep_every_steps=30",
+                    f"checkpoint.archive_directory={folder / 'archive'}"]
         command = [lockstep, "train", configuration(folder, "llama3"), "--run", run, "--device", device]
         return subprocess.Popen(command + [word for s in settings for word in ("--set", s)],
                                 env=dict(os.environ, LD_LIBRARY_PATH=str(nvml)),

@@ -564,7 +564,8 @@ TEST_F(Signalled, during_its_start_a_run_ends_with_the_code_of_a_resumable_run) 
 
 TEST_F(FullDisk, a_failed_save_is_reported_and_retried) {
   fill(300'000);  // less than a checkpoint
-  Process process = start(with(train("run"), {"train.steps=1000000", "log.tensorboard=false"}));
+  Process process = start(with(train("run"), {"train.steps=1000000", "log.tensorboard=false",
+                                              "checkpoint.most_failed=1000000"}));
   ASSERT_TRUE(process.says("step 10 is not saved: ")) << process.err();
   relieve();
   ASSERT_TRUE(process.says("saved step ")) << process.err();

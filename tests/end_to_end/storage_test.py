@@ -153,6 +153,13 @@ class Storage(unittest.TestCase):
             self.expect_end(run, code, text)
             self.assertFalse(self.run_folder.exists())
 
+    @unittest.skipUnless(HAS_MPIRUN, "without mpirun")
+    def test_all_ranks_end_after_too_many_failed_saves(self):
+        ranks = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2"]
+        limit = ["bash", "-c", 'ulimit -f 16; exec "$@"', "bash"]  # of each rank
+        run = self.start([*ranks, *limit, *self.train("checkpoint.most_failed=3")])
+        self.expect_end(run, 74, says("train.not_saved", step=60), "checkpoint.most_failed")
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

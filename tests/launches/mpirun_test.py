@@ -79,6 +79,9 @@ def main():
     job.expect(code == 78 and says("layout.spans_hosts", tensor=4) in said and
                says("layout.ranks_of_host", host="n2", count=2, ranks="2-3") in said,
                f"tensor ranks across hosts: {code} {said}")
+    last = said.splitlines()[-1]
+    job.expect(last.startswith("mpirun.sh: exit code 78: ") and says("layout.spans_hosts", tensor=4) in last,
+               f"the last line is not the reason: {said}")
 
     # Hosts of different sizes: some groups of ranks lie in one of them, others in two.
     hosts.Host(3)

@@ -63,7 +63,7 @@ PAIR = re.compile(r'\{\s*"(\w+)",')
 TYPE = re.compile(r"^(?:class|struct|union|enum(?: class)?) (?:alignas\(\w+\) )?(\w+)(?: final)?\s*(?::[^;{]*)?\{", re.MULTILINE)
 NAMESPACE = re.compile(r"^((?:inline )?namespace [\w:]+) \{|^(\})  // namespace", re.MULTILINE)
 # These match the metrics for Prometheus, the members of metrics.jsonl, and the components that name some of both.
-METRIC = re.compile(r'\btext\.(?:gauge|gauges|counter)\(\s*"(\w+)"')
+METRIC = re.compile(r'\btext\.(?:gauge|counter)s?\(\s*"(\w+)"')
 LINE_MEMBER = re.compile(r'\bline\.add\("(\w+)"')
 STEP_METRIC = re.compile(r'^ *X\((\w+), [^"]*"[^"]*", "(\w*)"', re.MULTILINE)  # member, name for Prometheus
 COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")

@@ -1,6 +1,8 @@
 #include "train/observe/metrics_page.h"
 
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <span>
@@ -13,6 +15,7 @@
 #include "core/log.h"
 #include "core/wall_clock.h"
 #include "train/observe/metrics_reader.h"
+#include "train/observe/statistics.h"
 
 namespace lockstep {
 namespace {
@@ -57,18 +60,22 @@ StepReport report_of(const StepMetrics& metrics) {
 
 }  // namespace
 
-MetricsPage::MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps)
+MetricsPage::MetricsPage(const RunDirectory& run, const Config& config)
     : run_(run),
-      file_(config.prometheus_file.empty() ? "" : run.path() / config.prometheus_file),
+      file_(config.log.prometheus_file.empty() ? "" : run.path() / config.log.prometheus_file),
       plan_(run.plan()),
-      is_in_run_(std::filesystem::path(config.prometheus_file).is_relative()) {
+      is_in_run_(std::filesystem::path(config.log.prometheus_file).is_relative()) {
   exposed_.run = run_name(run.path());
-  exposed_.steps = steps;
+  exposed_.steps = config.train.steps;
   exposed_.last_step_time_seconds = seconds_since_1970();
-  if (!file_.empty() || config.metrics_port != 0) recall(run);
-  if (config.metrics_port == 0) return;
+  exposed_.checkpoint_interval_steps = config.checkpoint.every_steps;
+  if (!config.checkpoint.local_directory.empty()) exposed_.copies[kCopyToRun];
+  if (!config.checkpoint.archive_directory.empty()) exposed_.copies[kCopyToArchive];
+  if (!file_.empty() || config.log.metrics_port != 0) recall(run);
+  if (config.log.metrics_port == 0) return;
   try {
-    server_.emplace(config.metrics_address, static_cast<std::uint16_t>(config.metrics_port));
+    server_.emplace(config.log.metrics_address,
+                    static_cast<std::uint16_t>(config.log.metrics_port));
     server_->set(prometheus_text(exposed_));
     log_info("metrics for Prometheus: http://", server_->address(), "/metrics");
   } catch (const TransientError& error) {
@@ -90,13 +97,44 @@ void MetricsPage::recall(const RunDirectory& run) {
       exposed_.goodput = goodput_of(lines);
   } catch (const Error&) {
   }
+  try {
+    if (path_exists(run.saved_step())) recall_save(run.saved_step());
+  } catch (const Error&) {
+  }
+}
+
+void MetricsPage::recall_save(const std::filesystem::path& saved_step) {
+  const auto text = read_text(saved_step, 32);
+  std::int64_t step = -1;
+  std::from_chars(text.data(), text.data() + text.size(), step);
+  if (step < 0) return;
+  std::error_code unknown;
+  const auto written =
+      std::chrono::file_clock::to_sys(std::filesystem::last_write_time(saved_step, unknown));
+  exposed_.saves.step = step;
+  if (!unknown)
+    exposed_.saves.time_seconds = std::chrono::duration<double>(written.time_since_epoch()).count();
 }
 
 void MetricsPage::begin(std::int64_t step, const std::optional<Goodput>& goodput) {
   exposed_.step = step;
   if (exposed_.report && exposed_.report->step != step) exposed_.report.reset();
   if (goodput) exposed_.goodput = goodput;
+  if (exposed_.saves.step != step) {  // a resume from an older checkpoint, or a run without one
+    exposed_.saves = {};
+    if (step > 0) exposed_.saves.step = step;
+  }
   publish();
+}
+
+void MetricsPage::count_save(std::int64_t step, bool failed, const std::string& copied_to) {
+  auto& counts = copied_to.empty() ? exposed_.saves : exposed_.copies[copied_to];
+  if (failed) {
+    ++counts.failures;
+    return;
+  }
+  counts.step = step;
+  counts.time_seconds = seconds_since_1970();
 }
 
 void MetricsPage::count(const StepReport& r) {
@@ -107,6 +145,8 @@ void MetricsPage::count(const StepReport& r) {
   exposed_.last_step_time_seconds = seconds_since_1970();
   exposed_.tokens += std::llround(known(r.tokens_per_second * r.step_seconds));
   exposed_.skipped_steps += r.skipped ? 1 : 0;
+  exposed_.nonfinite_steps += r.skipped && r.valid_tokens > 0 ? 1 : 0;
+  exposed_.loss_spikes += r.loss_z > kSpikeDeviations ? 1 : 0;
   exposed_.data_wait_seconds += known(r.data_wait_seconds);
   exposed_.checkpoint_seconds += known(r.time[Component::checkpoint]);
   exposed_.evaluation_seconds += known(r.evaluation_seconds);

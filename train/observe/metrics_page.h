@@ -13,12 +13,14 @@
 
 namespace lockstep {
 
+// Destinations of copies of checkpoints.
+inline constexpr const char *kCopyToRun = "run", *kCopyToArchive = "archive";
+
 class MetricsPage {
  public:
   // Make it when the process begins. It shows the last step of the previous process. If the port
-  // cannot be opened, it warns and continues without the port. steps: the run's last step. `run`
-  // outlives it.
-  MetricsPage(const RunDirectory& run, const Config::Log& config, std::int64_t steps);
+  // cannot be opened, it warns and continues without the port. `run` outlives it.
+  MetricsPage(const RunDirectory& run, const Config& config);
 
   // Each throws like fail_io() if the file cannot be written. If the file is in the run's
   // directory, each throws like RunDirectory::check().
@@ -27,6 +29,8 @@ class MetricsPage {
   void begin(std::int64_t step, const std::optional<Goodput>& goodput);
   // Publishes at most once a second. Returns whether it did.
   bool show(const StepReport& report, const std::optional<Goodput>& goodput);
+  // Counts a save that ended, or with `copied_to` (kCopyTo...) a copy. show() publishes it.
+  void count_save(std::int64_t step, bool failed, const std::string& copied_to);
   // Publishes the last values. If goodput is nullopt, the published one stays. checkpoint_seconds:
   // time of saving after the last step.
   void end(const std::optional<Goodput>& goodput, double checkpoint_seconds);
@@ -35,6 +39,7 @@ class MetricsPage {
   using Clock = std::chrono::steady_clock;
 
   void recall(const RunDirectory& run);
+  void recall_save(const std::filesystem::path& saved_step);
   void count(const StepReport& report);
 
   const RunDirectory& run_;

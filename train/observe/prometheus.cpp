@@ -47,19 +47,28 @@ class Text {
     head(name, help, "counter");
     sample(name, run_, value);
   }
-  // Adds a sample for each known value, with its name in `label`.
+  // Each adds a sample for each known value, with its name in `label`.
   template <class Pairs>
   void gauges(const char* name, const char* help, const char* label, const Pairs& pairs) {
-    bool any = false;
-    for (const auto& [key, value] : pairs) {
-      if (std::isnan(value)) continue;
-      if (!std::exchange(any, true)) head(name, help, "gauge");
-      sample(name, str(run_, ',', label, "=\"", escaped(key), '"'), value);
-    }
+    samples("gauge", name, help, label, pairs);
+  }
+  template <class Pairs>
+  void counters(const char* name, const char* help, const char* label, const Pairs& pairs) {
+    samples("counter", name, help, label, pairs);
   }
   std::string take() { return std::move(text_); }
 
  private:
+  template <class Pairs>
+  void samples(const char* type, const char* name, const char* help, const char* label,
+               const Pairs& pairs) {
+    bool any = false;
+    for (const auto& [key, value] : pairs) {
+      if (std::isnan(value)) continue;
+      if (!std::exchange(any, true)) head(name, help, type);
+      sample(name, str(run_, ',', label, "=\"", escaped(key), '"'), value);
+    }
+  }
   void head(const char* name, const char* help, const char* type) {
     text_ += str("# HELP lockstep_", name, " ", help, "\n# TYPE lockstep_", name, " ", type, "\n");
   }
@@ -81,6 +90,12 @@ void add_progress(Text& text, const Exposed& e) {
                static_cast<double>(e.tokens));
   text.counter("skipped_steps_total", "Steps of this process with a skipped update.",
                static_cast<double>(e.skipped_steps));
+  text.counter("nonfinite_steps_total",
+               "Steps of this process whose loss or gradient norm was not finite.",
+               static_cast<double>(e.nonfinite_steps));
+  text.counter("loss_spikes_total",
+               "Steps of this process whose loss was over 6 standard deviations above the mean.",
+               static_cast<double>(e.loss_spikes));
   text.counter("data_wait_seconds_total", "Time that steps of this process waited for data.",
                e.data_wait_seconds);
   text.counter("checkpoint_seconds_total",
@@ -90,6 +105,29 @@ void add_progress(Text& text, const Exposed& e) {
   if (e.validation_loss)
     text.gauge("validation_loss", "Loss of the last evaluation, in nats per token.",
                *e.validation_loss);
+}
+
+void add_checkpoints(Text& text, const Exposed& e) {
+  if (e.checkpoint_interval_steps > 0)
+    text.gauge("checkpoint_interval_steps", "Interval between checkpoints.",
+               static_cast<double>(e.checkpoint_interval_steps));
+  if (e.saves.step)
+    text.gauge("checkpoint_step", "Newest saved step.", static_cast<double>(*e.saves.step));
+  text.gauge("checkpoint_timestamp_seconds", "Time when the newest checkpoint was saved.",
+             e.saves.time_seconds);
+  text.counter("checkpoint_failures_total", "Saves of this process that failed.",
+               static_cast<double>(e.saves.failures));
+  std::map<std::string, double> steps, times, failures;  // by destination
+  for (const auto& [to, copies] : e.copies) {
+    if (copies.step) steps[to] = static_cast<double>(*copies.step);
+    times[to] = copies.time_seconds;
+    failures[to] = static_cast<double>(copies.failures);
+  }
+  constexpr const char* kLabel = "destination";
+  text.gauges("checkpoint_copy_step", "Newest step that this process copied.", kLabel, steps);
+  text.gauges("checkpoint_copy_timestamp_seconds", "Time when it was copied.", kLabel, times);
+  text.counters("checkpoint_copy_failures_total", "Copies of this process that failed.", kLabel,
+                failures);
 }
 
 void add_step(Text& text, const StepReport& r) {
@@ -161,6 +199,7 @@ void add_gpu(Text& text, const GpuReading& gpu, double energy_joules) {
 std::string prometheus_text(const Exposed& exposed) {
   Text text(exposed.run);
   add_progress(text, exposed);
+  add_checkpoints(text, exposed);
   if (exposed.report) add_step(text, *exposed.report);
   if (exposed.time) add_components(text, *exposed.time);
   if (exposed.slowest) add_slowest(text, *exposed.slowest);

@@ -3,6 +3,7 @@
 // the names.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,13 @@
 #include "train/observe/step_report.h"
 
 namespace lockstep {
+
+// Saves of checkpoints to one place.
+struct SaveCounts {
+  std::optional<std::int64_t> step{};          // of the newest checkpoint
+  double time_seconds = StepReport::kUnknown;  // since 1970, when it was complete
+  std::int64_t failures = 0;                   // of this process
+};
 
 struct Exposed {
   std::string run;  // name of the run
@@ -25,8 +33,11 @@ struct Exposed {
   std::optional<GpuReading> gpu{};
   std::optional<Goodput> goodput{};
   std::optional<PlanFile::Step> planned{};
+  SaveCounts saves{};
+  std::map<std::string, SaveCounts> copies{};  // by destination
+  std::int64_t checkpoint_interval_steps = 0;  // 0: unknown, or only at the end
   // Sums since this process's first step.
-  std::int64_t tokens = 0, skipped_steps = 0;
+  std::int64_t tokens = 0, skipped_steps = 0, nonfinite_steps = 0, loss_spikes = 0;
   double data_wait_seconds = 0, checkpoint_seconds = 0, evaluation_seconds = 0, energy_joules = 0;
 };
 

@@ -16,15 +16,15 @@ void warn(const std::exception& error) {
 
 }  // namespace
 
-RunLog::RunLog(World& world, const RunDirectory& run, const Config::Log& config, std::int64_t steps)
+RunLog::RunLog(World& world, const RunDirectory& run, const Config& config)
     : world_(&world), run_(&run) {
-  page_.emplace(run, config, steps);
+  page_.emplace(run, config);
   attempt(page_part_, [&] {
     page_->publish();
     return true;
   });
   world.set_exit_handler(
-      [this](const std::string& why, int exit_code) { cut_off(exit_code, why); });
+      [this](const std::string& why, int exit_code, const auto&) { cut_off(exit_code, why); });
 }
 
 RunLog::~RunLog() {
@@ -96,6 +96,11 @@ void RunLog::append(const StepReport& report) {
   append_to(tensorboard_, tensorboard_part_);
   attempt(ledger_part_, [&] { return ledger_ && ledger_->append(report); });
   attempt(page_part_, [&] { return page_ && page_->show(report, goodput()); });
+}
+
+void RunLog::count_save(std::int64_t step, bool failed, const std::string& copied_to) {
+  const std::lock_guard lock(mutex_);
+  if (page_) page_->count_save(step, failed, copied_to);
 }
 
 void RunLog::reopen_lost(std::int64_t step) {

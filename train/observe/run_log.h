@@ -24,7 +24,7 @@ class RunLog {
   RunLog() = default;  // for ranks that write no logs
   // Rank 0 makes it when its process begins, and publishes that for Prometheus. `world` and `run`
   // outlive it. If the failure detector of `world` aborts the run, the abort is logged last.
-  RunLog(World& world, const RunDirectory& run, const Config::Log& config, std::int64_t steps);
+  RunLog(World& world, const RunDirectory& run, const Config& config);
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
   ~RunLog();
@@ -38,6 +38,9 @@ class RunLog {
   void stay_at(std::int64_t step);
 
   void append(const StepReport& report);
+  // Counts a save that ended, or with `copied_to` (kCopyTo...) a copy. The metrics for Prometheus
+  // show it with the next step.
+  void count_save(std::int64_t step, bool failed, const std::string& copied_to = "");
   // Rank 0 calls it while no checkpoint is being saved. Opens files again that were removed, moved
   // or replaced, as for a run whose last step was `step`.
   void reopen_lost(std::int64_t step);

@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+// A loss with a z-score above this is a spike. Normal noise exceeds it once in 10^9 steps.
+inline constexpr double kSpikeDeviations = 6;
+
 // SlidingWindow holds the last 128 values.
 class SlidingWindow {
  public:

@@ -60,7 +60,7 @@ void CheckpointLoop::await_before_update() {
 // A resume finds the checkpoint on the hosts even if a copy failed.
 void CheckpointLoop::finish_copies(bool copies_must_arrive) {
   try {
-    run_.checkpoints.finish();
+    run_.checkpoints.finish([this](const auto& copied) { count_copy(copied); });
   } catch (const DataError&) {  // logged already
     if (copies_must_arrive) throw;
   }
@@ -68,8 +68,10 @@ void CheckpointLoop::finish_copies(bool copies_must_arrive) {
 
 // All ranks get the result. After a failed periodic save, the next one that is due tries again.
 void CheckpointLoop::told(const BackgroundSave::Outcome& outcome) {
+  run_.host.log.count_save(outcome.step, outcome.error != nullptr);
   try {
     if (outcome.error) std::rethrow_exception(outcome.error);
+    failed_in_a_row_ = 0;
     run_.position.saved_step = outcome.step;
     run_.position.judge_checkpoint();
     if (run_.host.is_first())
@@ -82,8 +84,30 @@ void CheckpointLoop::told(const BackgroundSave::Outcome& outcome) {
              human_bytes(bytes), ", ", human_bytes(bytes / outcome.seconds), "/s");
   } catch (const DataError& error) {
     if (ending_) throw;
-    log_warning("step ", outcome.step, " is not saved: ", error.what(), "; training continues");
+    failed(outcome.step, error);
   }
+}
+
+void CheckpointLoop::failed(std::int64_t step, const DataError& error) {
+  const auto most = run_.config.checkpoint.most_failed;
+  const auto what = str("step ", step, " is not saved: ", error.what());
+  if (++failed_in_a_row_ < most || leaving_) {
+    log_warning(what, "; training continues; consecutive failed saves: ", failed_in_a_row_, " of ",
+                most);
+    return;
+  }
+  throw StorageError(str(what, "; consecutive failed saves: ", most,
+                         " (checkpoint.most_failed). Correct the cause, then rerun the same "
+                         "command to ",
+                         run_.position.saved_step < 0
+                             ? "start from the beginning"
+                             : str("resume from step ", run_.position.saved_step)));
+}
+
+void CheckpointLoop::count_copy(const BackgroundCopies::Outcome& copied) {
+  const bool is_in_run = *copied.to == run_.host.directory.checkpoints();
+  run_.host.log.count_save(copied.step, copied.error != nullptr,
+                           is_in_run ? kCopyToRun : kCopyToArchive);
 }
 
 std::string CheckpointLoop::last_good() const {
@@ -101,12 +125,13 @@ std::string CheckpointLoop::last_good() const {
 
 void CheckpointLoop::poll() {
   if (const auto saved = run_.checkpoints.poll()) told(*saved);
-  run_.checkpoints.log_copies();
+  run_.checkpoints.log_copies([this](const auto& copied) { count_copy(copied); });
 }
 
 double CheckpointLoop::end(std::optional<double> validation_loss,
                            std::optional<std::uint64_t> weight_hash, bool copies_must_arrive) {
   const auto begin_time = std::chrono::steady_clock::now();
+  leaving_ = true;
   await();
   ending_ = true;
   begin(validation_loss, weight_hash);
@@ -116,6 +141,7 @@ double CheckpointLoop::end(std::optional<double> validation_loss,
 }
 
 void CheckpointLoop::give_up() {
+  leaving_ = true;
   await();
   finish_copies(/*copies_must_arrive=*/false);
 }

@@ -19,7 +19,9 @@ class CheckpointLoop {
   // Returns the seconds that training waited. Throws, at rank 0, as RunDirectory::check().
   double begin(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash);
 
-  void poll();   // logs the result of a save that has ended
+  // Each logs the result of a save that has ended. Each throws StorageError, on all ranks, after
+  // checkpoint.most_failed consecutive failures.
+  void poll();
   void await();  // waits for a save under way
   // Waits for the save if it reads the training state itself, which the update would change.
   void await_before_update();
@@ -36,11 +38,15 @@ class CheckpointLoop {
 
  private:
   void told(const BackgroundSave::Outcome& outcome);
+  void failed(std::int64_t step, const DataError& error);
+  void count_copy(const BackgroundCopies::Outcome& copied);
   void finish_copies(bool copies_must_arrive);
 
   Run& run_;
-  bool saving_ = false;  // true while any rank is saving (agreed by all ranks)
-  bool ending_ = false;  // the save under way is the final one: no later save retries it
+  bool saving_ = false;   // true while any rank is saving (agreed by all ranks)
+  bool leaving_ = false;  // the run ends anyway: failures of earlier saves do not end it
+  bool ending_ = false;   // the save under way is the final one: no later save retries it
+  std::int64_t failed_in_a_row_ = 0;
 };
 
 }  // namespace lockstep

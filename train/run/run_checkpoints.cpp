@@ -235,10 +235,11 @@ std::optional<BackgroundSave::Outcome> RunCheckpoints::passed_on(
   return saved;
 }
 
-void RunCheckpoints::log_copies(const char* what_then) {
+void RunCheckpoints::log_copies(const char* what_then, OnCopy on_copy) {
   if (!copies_) return;
   for (const auto& copied : copies_->poll())
     try {
+      on_copy(copied);
       if (copied.step == newest_saved_ && *copied.to == directory_)
         newest_not_copied_ = copied.error;
       if (copied.error) std::rethrow_exception(copied.error);
@@ -250,10 +251,10 @@ void RunCheckpoints::log_copies(const char* what_then) {
     }
 }
 
-void RunCheckpoints::finish() {
+void RunCheckpoints::finish(OnCopy on_copy) {
   if (!copies_) return;
   copies_->finish();
-  log_copies("");
+  log_copies("", on_copy);
   if (newest_not_copied_) std::rethrow_exception(newest_not_copied_);
 }
 

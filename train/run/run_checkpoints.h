@@ -45,10 +45,13 @@ class RunCheckpoints {
   void begin(BackgroundSave::Save save);
   std::optional<BackgroundSave::Outcome> poll() { return passed_on(save_.poll()); }
   std::optional<BackgroundSave::Outcome> wait() { return passed_on(save_.wait()); }
-  void log_copies() { log_copies("; training continues"); }  // that ended since the last call
-  // Waits until all copies are done. Collective. Throws DataError if the newest checkpoint exists
-  // only in local directories.
-  void finish();
+  // Called with each copy that ended.
+  using OnCopy = FunctionRef<void(const BackgroundCopies::Outcome&)>;
+  // Logs the copies that ended since the last call.
+  void log_copies(OnCopy on_copy) { log_copies("; training continues", on_copy); }
+  // Waits until all copies are done, and logs them. Collective. Throws DataError if the newest
+  // checkpoint exists only in local directories.
+  void finish(OnCopy on_copy);
 
   // Path of the checkpoint, in the run directory if it is there; "" if this rank sees none.
   std::filesystem::path find(std::int64_t step) const;
@@ -58,7 +61,7 @@ class RunCheckpoints {
                       const CheckpointCopier& copies, std::int64_t newest_here) const;
   // Checkpoints of local directories and of the archive, which are copied to the run directory.
   std::vector<Checkpointer::Candidate> elsewhere(std::int64_t newest_here) const;
-  void log_copies(const char* what_then);
+  void log_copies(const char* what_then, OnCopy on_copy);
   std::vector<Checkpointer::Candidate> all_candidates() const;  // newest first
   void set_aside_after(std::int64_t loaded) const;
   void check_directories() const;

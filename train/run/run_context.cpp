@@ -66,8 +66,7 @@ RunHost::RunHost(const TrainOptions& given, const RunRanks& ranks)
       topology(ranks.topology),
       signals(ranks.world.rank() == 0),
       directory(open_run(options.run, world)),
-      log(is_first() ? RunLog(world, directory, options.config.log, options.config.train.steps)
-                     : RunLog()),
+      log(is_first() ? RunLog(world, directory, options.config) : RunLog()),
       gpu(options.device.kind == Device::Kind::cuda
               ? std::optional<GpuTelemetry>(std::in_place, options.device)
               : std::nullopt),

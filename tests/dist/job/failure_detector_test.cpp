@@ -22,6 +22,7 @@ struct Ward {
         detector.beat(rank, beat, now);
   }
   std::string verdict() const { return detector.verdict(now).value_or(Verdict{}).text; }
+  std::vector<int> lost() const { return detector.verdict(now).value_or(Verdict{}).lost; }
   // The verdict is the message `name`, which holds `pins`.
   void expect_verdict(const std::string& name, std::initializer_list<std::string> pins) const {
     const auto text = verdict();
@@ -92,7 +93,9 @@ TEST(FailureDetector, stays_short_when_very_many_are_gone) {
     detector.introduce(rank, {"n", 1});
     detector.joined(rank, Deadline());
   }
-  const auto text = detector.verdict(Deadline() + seconds(6)).value_or(Verdict{}).text;
+  const auto verdict = detector.verdict(Deadline() + seconds(6)).value_or(Verdict{});
+  const auto& text = verdict.text;
+  EXPECT_EQ(verdict.lost.size(), 1000u);
   EXPECT_LT(text.size(), 1000u);
   expect_contains(text, "992");
   expect_wording("dist/failure_detector", "very many are silent", text);
@@ -104,6 +107,7 @@ TEST(FailureDetector, names_a_rank_that_closed_its_connection_at_once) {
   ward.detector.closed(2);
   ward.expect_verdict("one died",
                       {"rank 2 (host n1, pid 102)", "step 120", "all_gather 3", "layer 7"});
+  EXPECT_EQ(ward.lost(), std::vector<int>{2});
 }
 
 TEST(FailureDetector, accepts_a_goodbye) {
@@ -125,6 +129,7 @@ TEST(FailureDetector, has_the_message_of_a_failed_rank_and_the_silent_ranks) {
   ward.detector.failed(1, "no bytes are left", 65);
   ward.expect_verdict("one failed", {"rank 1 (host n0, pid 101)", "no bytes are left",
                                      "rank 6 (host n3, pid 106)", "2.5 s", "all_gather 3"});
+  EXPECT_EQ(ward.lost(), std::vector<int>{6}) << "rank 1 sent its error, and is not lost";
 }
 
 TEST(FailureDetector, names_the_ranks_with_the_fewest_collectives_in_a_stall) {
@@ -135,6 +140,7 @@ TEST(FailureDetector, names_the_ranks_with_the_fewest_collectives_in_a_stall) {
                      ward.now);  // waits for 3, like the others
   ward.expect_verdict("a stall", {"rank 3 (host n1, pid 103)", "51 s", "step 120",
                                   "all_gather 4710", "layer 6", "ranks 0-2, 4-7"});
+  EXPECT_EQ(ward.lost(), std::vector<int>{3});
 }
 
 TEST(FailureDetector, does_not_abort_a_slow_rank) {
@@ -148,6 +154,7 @@ TEST(FailureDetector, names_no_rank_if_all_stall_at_one_place) {
   Ward ward;
   ward.beats(at(4711, true, seconds(60)));
   ward.expect_verdict("a stall of all", {"60 s", "step 120", "all_gather 4711", "layer 7"});
+  EXPECT_TRUE(ward.lost().empty());
 }
 
 // For example, when some ranks have copied their checkpoint files and one has more of them.

@@ -57,7 +57,7 @@ TEST(MonitoredWorldDeathTest, a_consequence_is_not_reported_before_its_cause) {
       MonitoredWorld watched(world,
                              {.timing = {.interval = Milliseconds(1000)}, .directory = run.path()});
       if (world.rank() == 0) {
-        watched.set_exit_handler([&](const std::string& why, int exit_code) {
+        watched.set_exit_handler([&](const std::string& why, int exit_code, const auto&) {
           std::raise(SIGTERM);
           spit(run / "last_act", str(exit_code, " ", why));
         });

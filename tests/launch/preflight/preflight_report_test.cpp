@@ -1,4 +1,6 @@
 // Messages and files of `lockstep preflight` if something is faulty.
+#include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <gtest/gtest.h>
 
@@ -16,6 +18,16 @@ namespace fs = std::filesystem;
 
 constexpr const char* kClusterOfLastTime = R"({"format": "lockstep cluster 1"})";
 
+// The places of ranks, one for each name.
+Topology topology_of_hosts(const std::vector<std::string>& hosts) {
+  Topology topology;
+  for (const auto& host : hosts) {
+    auto& place = topology.places.emplace_back();
+    place.host = place.machine = host;
+  }
+  return topology;
+}
+
 // LastTime holds the two files of an earlier preflight, in which one thread on `host` had a memory
 // rate of `memory`.
 struct LastTime {
@@ -30,6 +42,8 @@ struct LastTime {
     PreflightVerbOptions options;
     options.cluster_out = cluster.string();
     options.scratch = scratch.string();
+    options.report = report_file;
+    options.failed_hosts = failed_hosts;
     options.device = "cpu";
     options.threads = 1;
     return run_preflight(options);
@@ -41,16 +55,16 @@ struct LastTime {
     return code;
   }
 
-  // Output and log of a report of one rank on host n1.
+  // Output and log of a report of a rank on each of `hosts`.
   std::string said(const std::function<void(PreflightReport&)>& use) const {
     LoneWorld alone;
-    Topology topology;
-    topology.places.resize(1);
-    topology.places.front().host = "n1";
+    const auto topology = topology_of_hosts(hosts);
     std::string printed;
     const auto logged = stderr_of([&] {
       printed = stdout_of([&] {
-        PreflightReport report(alone, topology, {cluster, baseline});
+        ReportFile file({report_file, failed_hosts, "1.2.3"});
+        file.place(topology);
+        PreflightReport report(alone, topology, {cluster, baseline}, file);
         use(report);
       });
     });
@@ -72,6 +86,8 @@ struct LastTime {
 
   TemporaryDirectory folder;
   fs::path cluster = folder / "cluster.json", baseline = folder / "preflight.json";
+  std::string report_file, failed_hosts;
+  std::vector<std::string> hosts{"n1"};
   std::string out;
 };
 
@@ -125,7 +141,10 @@ TEST(Preflight, only_empty_and_earlier_cluster_files_are_replaced) {
 TEST(Preflight, findings_are_printed_if_preflight_ends_with_an_error) {
   const LastTime slower("1e18", "n1");
   const auto said = [&](const std::vector<std::vector<Finding>>& by_rank) {
-    return slower.said([&](auto& report) { report.hear(by_rank); });
+    return slower.said([&](auto& report) {
+      report.hear(by_rank);
+      report.fail(TransientError("rank 1 died"));
+    });
   };
   Finding memory{.check = "memory, read and written",
                  .unit = Finding::Unit::bytes_per_second,
@@ -201,6 +220,156 @@ TEST(Preflight, values_that_preflight_does_not_measure_are_kept) {
   named.watts = 1275;
   conclude(&named);
   EXPECT_EQ(written().watts, 1275);
+}
+
+Finding rate(double value) {
+  return {.check = "product 8 x 8 x 8 fp32",
+          .unit = Finding::Unit::flops,
+          .value = value,
+          .tolerance = 0.25};
+}
+
+// Two hosts with two ranks each; the second rank of n2 is slow.
+struct ForScripts : ::testing::Test {
+  ForScripts() {
+    fs::remove(last.baseline);
+    last.hosts = {"n1.cluster", "n1.cluster", "n2.cluster", "n2.cluster"};
+    last.report_file = (last.folder / "report.json").string();
+    last.failed_hosts = (last.folder / "failed").string();
+  }
+  Json report() const { return Json::parse(slurp(last.report_file), "the report"); }
+  std::string failed() const { return slurp(last.failed_hosts); }
+
+  LastTime last;
+  const std::vector<std::vector<Finding>> slow{{rate(1e9)}, {rate(1e9)}, {rate(1e9)}, {rate(5e8)}};
+};
+
+TEST_F(ForScripts, a_report_has_each_finding_and_the_failed_hosts) {
+  last.said([&](auto& report) {
+    report.hear(slow);
+    EXPECT_EQ(report.conclude({}, nullptr), 75);
+  });
+  const auto json = report();
+  EXPECT_EQ(json.at("format").as_string(), "lockstep preflight report 1");
+  EXPECT_EQ(json.at("version").as_string(), "1.2.3");
+  EXPECT_NEAR(json.at("time_seconds").as_double(), static_cast<double>(std::time(nullptr)), 100);
+  EXPECT_EQ(json.at("verdict").as_string(), "wrong");
+  EXPECT_EQ(json.at("exit_code").as_integer(), 75);
+  EXPECT_EQ(json.at("error").as_string(), "");
+  EXPECT_EQ(json.at("hosts").dump(), R"(["n1.cluster","n2.cluster"])");
+  EXPECT_EQ(json.at("failed_hosts").dump(), R"(["n2.cluster"])");
+  const auto& findings = json.at("findings").as_array();
+  ASSERT_EQ(findings.size(), 4u);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    const auto& one = findings[rank];
+    EXPECT_EQ(one.at("host").as_string(), last.hosts[rank]);
+    EXPECT_EQ(one.at("rank").as_integer(), static_cast<std::int64_t>(rank));
+    EXPECT_EQ(one.at("check").as_string(), "matmul 8 x 8 x 8 fp32");
+    EXPECT_EQ(one.at("measured").as_double(), rank == 3 ? 5e8 : 1e9);
+    EXPECT_EQ(one.at("expected").as_double(), 7.5e8);  // 25 % less than the median
+    EXPECT_EQ(one.at("unit").as_string(), "flops");
+    EXPECT_EQ(one.at("verdict").as_string(), rank == 3 ? "wrong" : "ok");
+    EXPECT_EQ(one.at("fault").as_string().empty(), rank != 3);
+  }
+  EXPECT_EQ(failed(), "n2\n") << "Slurm's names have no domain";
+}
+
+TEST_F(ForScripts, healthy_hosts_leave_an_empty_list) {
+  auto well = slow;
+  well[3] = {rate(9e8)};
+  last.said([&](auto& report) {
+    report.hear(well);
+    EXPECT_EQ(report.conclude(processors(1), nullptr), 0);
+  });
+  EXPECT_EQ(report().at("verdict").as_string(), "ok");
+  EXPECT_EQ(report().at("failed_hosts").dump(), "[]");
+  EXPECT_EQ(failed(), "");
+}
+
+// A slow collective of all ranks, or a configuration that fits nowhere, is no host's fault.
+TEST_F(ForScripts, a_fault_of_all_ranks_or_of_the_configuration_names_no_host) {
+  auto all = slow;
+  all[3] = {rate(1e9)};
+  all[0].push_back({.check = "all_gather of 4 ranks",
+                    .unit = Finding::Unit::bytes_per_second,
+                    .value = 1,
+                    .limit = 2,
+                    .whose = "hosts n1, n2"});
+  all[1].push_back({.check = "memory", .failure = "too large", .is_wrong_configuration = true});
+  for (const std::size_t rank : {0u, 2u, 3u})
+    all[rank].push_back({.check = "memory", .value = 0});
+  last.said([&](auto& report) {
+    report.hear(all);
+    EXPECT_EQ(report.conclude({}, nullptr), 78);
+  });
+  const auto json = report();
+  EXPECT_EQ(json.at("verdict").as_string(), "wrong");
+  EXPECT_EQ(failed(), "");
+  for (const auto& one : json.at("findings").as_array())
+    if (one.at("check").as_string() == "all_gather of 4 ranks") {
+      EXPECT_TRUE(one.at("host").is_null() && one.at("rank").is_null());
+      EXPECT_EQ(one.at("verdict").as_string(), "wrong");
+    }
+}
+
+// A world whose failure detector ends the process on request.
+class EndedWorld final : public WorldOver {
+ public:
+  using WorldOver::WorldOver;
+  void set_exit_handler(const ExitHandler& act) override { exit_handler = act; }
+  ExitHandler exit_handler;
+};
+
+TEST_F(ForScripts, a_host_that_stops_answering_is_in_the_list_beside_those_found_faulty) {
+  LoneWorld one(0, 4);
+  EndedWorld world(one);
+  const auto topology = topology_of_hosts(last.hosts);
+  const auto handler = std::signal(SIGTERM, SIG_DFL);
+  const auto end = [&](bool by_a_launcher) {
+    stderr_of([&] {
+      stdout_of([&] {
+        ReportFile file({last.report_file, last.failed_hosts, "1.2.3"});
+        file.place(topology);
+        PreflightReport report(world, topology, {last.cluster, last.baseline}, file);
+        report.hear(slow);
+        if (by_a_launcher) std::raise(SIGTERM);
+        world.exit_handler("rank 0 stopped answering", 75, {0});
+      });
+    });
+  };
+  end(false);
+  EXPECT_EQ(report().at("verdict").as_string(), "incomplete");
+  EXPECT_EQ(report().at("error").as_string(), "rank 0 stopped answering");
+  EXPECT_EQ(report().at("exit_code").as_integer(), 75);
+  EXPECT_EQ(report().at("findings").as_array().size(), 4u);
+  EXPECT_EQ(failed(), "n1,n2\n");
+  end(true);
+  EXPECT_EQ(failed(), "n2\n") << "SIGTERM may have ended the rank";
+  std::signal(SIGTERM, handler);
+}
+
+TEST_F(ForScripts, an_error_before_the_measurements_is_reported) {
+  spit(last.report_file, R"({"format": "lockstep preflight report 1"})");
+  spit(last.failed_hosts, "n1,n2\n");
+  last.cluster = last.folder / "nowhere/cluster.json";
+  const auto error = message_of<ConfigError>([&] { last.preflight(last.folder.path()); });
+  EXPECT_EQ(report().at("error").as_string(), error);
+  EXPECT_EQ(report().at("exit_code").as_integer(), 78);
+  EXPECT_EQ(report().at("hosts").dump(), str("[\"", host_name(), "\"]"));
+  EXPECT_EQ(failed(), "");
+}
+
+TEST_F(ForScripts, other_files_are_kept) {
+  const auto& folder = last.folder.path();
+  spit(last.failed_hosts, "n1 slots=8\nn2 slots=8\n");
+  last.refused("not a list", folder, {"--failed-hosts", last.failed_hosts});
+  EXPECT_EQ(slurp(last.failed_hosts), "n1 slots=8\nn2 slots=8\n");
+  fs::remove(last.failed_hosts);
+  spit(last.report_file, "{}");
+  last.refused("not a report", folder, {"--report", last.report_file});
+  EXPECT_EQ(slurp(last.report_file), "{}");
+  last.report_file = last.failed_hosts;
+  last.refused("one file for scripts", folder, {"--report", "--failed-hosts", last.report_file});
 }
 
 }  // namespace lockstep::testing::preflight_report_test

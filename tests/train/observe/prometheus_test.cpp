@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <gtest/gtest.h>
 #include <map>
 #include <regex>
@@ -93,22 +94,28 @@ StepReport report() {
 }
 
 Exposed everything() {
-  return {.run = "r",
-          .steps = 40,
-          .step = 12,
-          .last_step_time_seconds = 1790000000.25,
-          .report = report(),
-          .time = report().time,
-          .slowest = SlowestRank{.rank = 13, .seconds = 0.46, .median = 0.4},
-          .validation_loss = 3.5,
-          .gpu = report().gpu,
-          .goodput = Goodput{.productive_seconds = 30, .idle_seconds = 10, .restarts = 2},
-          .planned = PlanFile::Step{.seconds = 0.4,
-                                    .mfu = 0.5,
-                                    .components = {{"attention", 0.2}, {"optimizer", 0.1}}},
-          .tokens = 4096,
-          .skipped_steps = 3,
-          .energy_joules = 1200};
+  return {
+      .run = "r",
+      .steps = 40,
+      .step = 12,
+      .last_step_time_seconds = 1790000000.25,
+      .report = report(),
+      .time = report().time,
+      .slowest = SlowestRank{.rank = 13, .seconds = 0.46, .median = 0.4},
+      .validation_loss = 3.5,
+      .gpu = report().gpu,
+      .goodput = Goodput{.productive_seconds = 30, .idle_seconds = 10, .restarts = 2},
+      .planned =
+          PlanFile::Step{
+              .seconds = 0.4, .mfu = 0.5, .components = {{"attention", 0.2}, {"optimizer", 0.1}}},
+      .saves = {.step = 10, .time_seconds = 1789999990.5, .failures = 2},
+      .copies = {{"archive", {.failures = 4}}, {"run", {.step = 5, .time_seconds = 1789999980}}},
+      .checkpoint_interval_steps = 5,
+      .tokens = 4096,
+      .skipped_steps = 3,
+      .nonfinite_steps = 2,
+      .loss_spikes = 1,
+      .energy_joules = 1200};
 }
 
 TEST(Prometheus, each_metric_has_its_name_unit_and_labels) {
@@ -126,6 +133,12 @@ TEST(Prometheus, each_metric_has_its_name_unit_and_labels) {
       {"lockstep_learning_rate", 6e-4},
       {"lockstep_tokens_total", 4096},
       {"lockstep_skipped_steps_total", 3},
+      {"lockstep_nonfinite_steps_total", 2},
+      {"lockstep_loss_spikes_total", 1},
+      {"lockstep_checkpoint_interval_steps", 5},
+      {"lockstep_checkpoint_step", 10},
+      {"lockstep_checkpoint_timestamp_seconds", 1789999990.5},
+      {"lockstep_checkpoint_failures_total", 2},
       {"lockstep_step_seconds", 0.5},
       {"lockstep_tokens_per_second", 2048},
       {"lockstep_mfu_ratio", 0.471},
@@ -154,6 +167,14 @@ TEST(Prometheus, each_metric_has_its_name_unit_and_labels) {
   EXPECT_EQ(values.at("lockstep_goodput_seconds{run=\"r\",kind=\"productive\"}"), 30);
   EXPECT_EQ(values.at("lockstep_goodput_seconds{run=\"r\",kind=\"idle\"}"), 10);
   EXPECT_EQ(values.count("lockstep_component_seconds{run=\"r\",component=\"evaluation\"}"), 0u);
+  EXPECT_EQ(values.at("lockstep_checkpoint_copy_step{run=\"r\",destination=\"run\"}"), 5);
+  EXPECT_EQ(values.at("lockstep_checkpoint_copy_timestamp_seconds{run=\"r\",destination=\"run\"}"),
+            1789999980);
+  for (const auto& [to, failures] : {std::pair("run", 0), std::pair("archive", 4)})
+    EXPECT_EQ(values.at(str("lockstep_checkpoint_copy_failures_total{run=\"r\",destination=\"", to,
+                            "\"}")),
+              failures);
+  EXPECT_EQ(values.count("lockstep_checkpoint_copy_step{run=\"r\",destination=\"archive\"}"), 0u);
   expect_promtool_agrees(text);
 }
 
@@ -165,7 +186,7 @@ TEST(Prometheus, unknown_values_are_omitted) {
   EXPECT_EQ(text.find("nan"), text.npos);
   for (const auto& [name, value] : parse(text))
     for (const char* absent :
-         {"loss", "mfu", "gpu", "plan", "goodput", "component", "limit", "rank"})
+         {"_loss{", "mfu", "gpu", "plan", "goodput", "component", "limit", "rank"})
       EXPECT_EQ(name.find(absent), name.npos) << name;
   expect_promtool_agrees(text);
 }
@@ -186,8 +207,9 @@ TEST(Prometheus, before_the_first_step_only_known_values_are_present) {
   EXPECT_EQ(names, (std::set<std::string>{
                        "lockstep_running", "lockstep_steps", "lockstep_last_step_timestamp_seconds",
                        "lockstep_tokens_total", "lockstep_skipped_steps_total",
-                       "lockstep_data_wait_seconds_total", "lockstep_checkpoint_seconds_total",
-                       "lockstep_evaluation_seconds_total"}));
+                       "lockstep_nonfinite_steps_total", "lockstep_loss_spikes_total",
+                       "lockstep_checkpoint_failures_total", "lockstep_data_wait_seconds_total",
+                       "lockstep_checkpoint_seconds_total", "lockstep_evaluation_seconds_total"}));
 }
 
 TEST(Prometheus, non_finite_numbers_have_the_forms_of_the_format) {
@@ -209,10 +231,10 @@ TEST(Prometheus, any_name_of_a_run_is_a_label) {
 }
 
 struct MetricsPageTest : ::testing::Test {
-  static Config::Log to_file(const std::string& file) {
-    Config::Log log;
-    log.prometheus_file = file;
-    return log;
+  static Config to_file(const std::string& file) {
+    Config config;
+    config.log.prometheus_file = file;
+    return config;
   }
 
   TemporaryDirectory directory;
@@ -227,7 +249,9 @@ double value(const std::filesystem::path& path, const std::string& name) {
 }
 
 TEST_F(MetricsPageTest, counts_this_process_and_publishes_its_end) {
-  MetricsPage page(run, to_file("metrics.prom"), 40);
+  auto config = to_file("metrics.prom");
+  config.train.steps = 40;
+  MetricsPage page(run, config);
   page.publish();
   EXPECT_EQ(value(path, "lockstep_running"), 1);
   EXPECT_EQ(value(path, "lockstep_steps"), 40);
@@ -267,28 +291,96 @@ TEST_F(MetricsPageTest, counts_this_process_and_publishes_its_end) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("metrics.prom.")) << entry.path();
 }
 
+double now() {
+  return static_cast<double>(std::time(nullptr));
+}
+
+TEST_F(MetricsPageTest, counts_saves_and_copies_and_their_failures) {
+  auto config = to_file("metrics.prom");
+  config.checkpoint.every_steps = 5;
+  config.checkpoint.local_directory = "/local";
+  MetricsPage page(run, config);
+  page.begin(0, std::nullopt);
+  // A counter has to be there before its first failure: an increase from nothing is no increase.
+  EXPECT_EQ(value(path, "lockstep_checkpoint_failures_total"), 0);
+  EXPECT_EQ(value(path, "lockstep_checkpoint_copy_failures_total"), 0);
+  EXPECT_EQ(value(path, "lockstep_checkpoint_interval_steps"), 5);
+  EXPECT_TRUE(std::isnan(value(path, "lockstep_checkpoint_step")));
+  page.count_save(5, /*failed=*/false, "");
+  page.count_save(5, false, kCopyToRun);
+  page.count_save(10, true, "");
+  page.count_save(10, true, kCopyToRun);
+  page.publish();
+  EXPECT_EQ(value(path, "lockstep_checkpoint_step"), 5);
+  EXPECT_EQ(value(path, "lockstep_checkpoint_failures_total"), 1);
+  EXPECT_EQ(value(path, "lockstep_checkpoint_copy_step"), 5);
+  EXPECT_EQ(value(path, "lockstep_checkpoint_copy_failures_total"), 1);
+  for (const char* name :
+       {"lockstep_checkpoint_timestamp_seconds", "lockstep_checkpoint_copy_timestamp_seconds"})
+    EXPECT_NEAR(value(path, name), now(), 100) << name;
+  expect_contains(slurp(path), ",destination=\"run\"} 5\n");
+}
+
+TEST_F(MetricsPageTest, shows_the_newest_save_of_an_earlier_process) {
+  spit(run.saved_step(), "20\n");
+  const auto saved = std::filesystem::file_time_type::clock::now() - std::chrono::hours(2);
+  std::filesystem::last_write_time(run.saved_step(), saved);
+  MetricsPage page(run, to_file("metrics.prom"));
+  page.publish();
+  EXPECT_EQ(value(path, "lockstep_checkpoint_step"), 20);
+  EXPECT_NEAR(value(path, "lockstep_checkpoint_timestamp_seconds"), now() - 7200, 100);
+  page.begin(20, std::nullopt);
+  EXPECT_NEAR(value(path, "lockstep_checkpoint_timestamp_seconds"), now() - 7200, 100);
+  page.begin(15, std::nullopt);  // the checkpoint of step 20 is damaged
+  EXPECT_EQ(value(path, "lockstep_checkpoint_step"), 15);
+  EXPECT_TRUE(std::isnan(value(path, "lockstep_checkpoint_timestamp_seconds")));
+  spit(run.saved_step(), "damaged");
+  MetricsPage(run, to_file("metrics.prom")).publish();
+  EXPECT_TRUE(std::isnan(value(path, "lockstep_checkpoint_step")));
+}
+
+TEST_F(MetricsPageTest, counts_spikes_of_the_loss_and_losses_that_are_not_finite) {
+  MetricsPage page(run, to_file("metrics.prom"));
+  const auto show = [&](double z, bool skipped, double valid_tokens) {
+    auto step = report();
+    step.loss_z = z;
+    step.skipped = skipped;
+    step.valid_tokens = static_cast<decltype(step.valid_tokens)>(valid_tokens);
+    page.show(step, std::nullopt);
+  };
+  show(5.5, false, 32);
+  show(6.5, false, 32);
+  show(-7, false, 32);                       // a drop
+  show(std::nan(""), /*skipped=*/true, 32);  // loss is not finite
+  show(std::nan(""), /*skipped=*/true, 0);   // no token counts
+  page.end(std::nullopt, 0);
+  EXPECT_EQ(value(path, "lockstep_loss_spikes_total"), 1);
+  EXPECT_EQ(value(path, "lockstep_nonfinite_steps_total"), 1);
+  EXPECT_EQ(value(path, "lockstep_skipped_steps_total"), 2);
+}
+
 TEST_F(MetricsPageTest, the_file_may_be_anywhere_or_absent) {
   {
-    MetricsPage page(run, to_file((directory / "x.prom").string()), 0);
+    MetricsPage page(run, to_file((directory / "x.prom").string()));
     page.show(report(), std::nullopt);
     EXPECT_EQ(value(directory / "x.prom", "lockstep_step"), 12);
   }
   {
-    MetricsPage page(run, to_file(""), 0);
+    MetricsPage page(run, to_file(""));
     page.show(report(), std::nullopt);
     page.end(std::nullopt, 0);
   }
-  MetricsPage lost(run, to_file((directory / "absent/x.prom").string()), 0);
+  MetricsPage lost(run, to_file((directory / "absent/x.prom").string()));
   expect_refusal<DataError>("train/prometheus", "a directory that is absent", {"absent/x.prom: "},
                             [&] { lost.show(report(), std::nullopt); });
 }
 
 TEST_F(MetricsPageTest, a_port_that_is_taken_is_a_warning) {
   const MetricsServer other("127.0.0.1", 0);
-  Config::Log log = to_file("metrics.prom");
-  log.metrics_port = other.port();
+  Config config = to_file("metrics.prom");
+  config.log.metrics_port = other.port();
   std::optional<MetricsPage> page;
-  auto said = stderr_of([&] { page.emplace(run, log, 0); });
+  auto said = stderr_of([&] { page.emplace(run, config); });
   const auto port = std::to_string(other.port());
   expect_contains(said, port);
   said.replace(said.find(port), port.size(), "PORT");

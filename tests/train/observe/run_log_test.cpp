@@ -60,7 +60,7 @@ Ledger::Start start_at(std::int64_t step, std::int64_t ranks = 1) {
 
 class RunLogTest : public ::testing::Test {
  protected:
-  RunLogTest() { config_.tensorboard = false; }
+  RunLogTest() { config_.log.tensorboard = false; }
 
   std::string page() const { return slurp(run_.path() / "metrics.prom"); }
   void expect_page(std::initializer_list<const char*> lines) const {
@@ -72,15 +72,15 @@ class RunLogTest : public ::testing::Test {
   const RunDirectory run_{directory_ / "run"};
   LoneWorld alone_;
   EndedWorld world_{alone_};
-  Config::Log config_;
+  Config config_;
 };
 
 TEST_F(RunLogTest, each_file_that_cannot_be_written_is_reported_once_and_the_others_continue) {
   spit(run_.ledger(), "damaged\n");
-  config_.prometheus_file = "absent/x.prom";
+  config_.log.prometheus_file = "absent/x.prom";
   const auto said = stderr_of([&] {
-    RunLog log(alone_, run_, config_, 3);
-    log.open(config_, start_at(0));
+    RunLog log(alone_, run_, config_);
+    log.open(config_.log, start_at(0));
     append(log, 1, 3);
     log.end(0, "done", 0);
     log.attempt([] { throw DataError("thrown once"); });
@@ -94,10 +94,10 @@ TEST_F(RunLogTest, each_file_that_cannot_be_written_is_reported_once_and_the_oth
 
 // For example, when a disk was full for some time.
 TEST_F(RunLogTest, a_file_that_can_be_written_again_is_logged_with_its_missing_steps) {
-  config_.prometheus_file = "";
+  config_.log.prometheus_file = "";
   spit(run_.metrics(), "{\"note\": \"" + std::string(1 << 16, 'x') + "\"}\n");
-  RunLog log(alone_, run_, config_, 9);
-  log.open(config_, start_at(0));
+  RunLog log(alone_, run_, config_);
+  log.open(config_.log, start_at(0));
   const auto said = stderr_of([&] {
     append(log, 1, 2);
     {
@@ -119,7 +119,7 @@ TEST_F(RunLogTest, a_file_that_can_be_written_again_is_logged_with_its_missing_s
 }
 
 TEST_F(RunLogTest, files_that_were_removed_moved_or_replaced_are_opened_again) {
-  RunLog log(alone_, run_, {}, 9);
+  RunLog log(alone_, run_, {});
   log.open({}, start_at(0, 2));
   const auto events = [&] {
     std::vector<fs::path> found;
@@ -154,7 +154,7 @@ TEST_F(RunLogTest, files_that_were_removed_moved_or_replaced_are_opened_again) {
 
 // Another run in that directory has its own page.
 TEST_F(RunLogTest, the_page_is_not_written_into_a_directory_that_replaced_the_run) {
-  RunLog log(alone_, run_, {}, 3);
+  RunLog log(alone_, run_, {});
   fs::rename(run_.path(), directory_ / "moved");
   fs::create_directory(run_.path());
   spit(run_.path() / "metrics.prom", "another run's");
@@ -163,7 +163,7 @@ TEST_F(RunLogTest, the_page_is_not_written_into_a_directory_that_replaced_the_ru
 }
 
 TEST_F(RunLogTest, a_resume_warns_of_logs_that_lack_earlier_steps) {
-  config_.prometheus_file = "";
+  config_.log.prometheus_file = "";
   struct Row {
     const char* name;
     const char* metrics;  // nullptr: there are no metrics and no ledger
@@ -184,8 +184,8 @@ TEST_F(RunLogTest, a_resume_warns_of_logs_that_lack_earlier_steps) {
       spit(run.metrics(), metrics);
       spit(run.ledger(), "");
     }
-    RunLog log(alone_, run, config_, 9);
-    const auto said = stderr_of([&, step = step] { log.open(config_, start_at(step)); });
+    RunLog log(alone_, run, config_);
+    const auto said = stderr_of([&, step = step] { log.open(config_.log, start_at(step)); });
     for (const auto& pin : pins)
       expect_contains(said, pin);
     EXPECT_EQ(said.empty(), pins.empty()) << name << ": " << said;
@@ -195,11 +195,11 @@ TEST_F(RunLogTest, a_resume_warns_of_logs_that_lack_earlier_steps) {
 
 TEST_F(RunLogTest, an_aborted_run_has_its_steps_and_its_end) {
   {
-    RunLog log(world_, run_, config_, 3);
-    log.open(config_, start_at(0));
+    RunLog log(world_, run_, config_);
+    log.open(config_.log, start_at(0));
     append(log, 1, 1);
     log.end(75, "the connection to rank 1 is lost", 0);
-    world_.exit_handler("rank 1 died", 75);
+    world_.exit_handler("rank 1 died", 75, {});
     append(log, 1, 1);  // from the training thread, before the process ends
     log.end(1, "too late", 0);
     const auto lines = read_ledger(run_.ledger());
@@ -214,8 +214,8 @@ TEST_F(RunLogTest, an_aborted_run_has_its_steps_and_its_end) {
 
 // The failure detector may abort the run while it starts.
 TEST_F(RunLogTest, an_aborted_run_opens_no_logs) {
-  RunLog log(world_, run_, {}, 3);
-  world_.exit_handler("rank 1 died", 75);
+  RunLog log(world_, run_, {});
+  world_.exit_handler("rank 1 died", 75, {});
   log.open({}, start_at(0));
   EXPECT_FALSE(fs::exists(run_.ledger()));
   expect_page({"lockstep_running{run=\"run\"} 0\n"});
@@ -224,7 +224,8 @@ TEST_F(RunLogTest, an_aborted_run_opens_no_logs) {
 TEST_F(RunLogTest, a_process_publishes_its_begin_and_an_end_before_the_first_step) {
   spit(run_.path() / "metrics.prom", "of a process that was killed");
   {
-    const RunLog log(alone_, run_, {}, 30);
+    config_.train.steps = 30;
+    const RunLog log(alone_, run_, config_);
     expect_page({"lockstep_running{run=\"run\"} 1\n", "lockstep_steps{run=\"run\"} 30\n"});
   }
   expect_page({"lockstep_running{run=\"run\"} 0\n"});
@@ -235,17 +236,17 @@ TEST_F(RunLogTest, a_start_without_steps_publishes_the_last_values) {
   const auto numbers = {"lockstep_step{run=\"run\"} 3\n", "lockstep_loss{run=\"run\"} 2.5\n",
                         "lockstep_goodput_ratio{"};
   {
-    RunLog log(alone_, run_, config_, 3);
-    log.open(config_, start_at(0));
+    RunLog log(alone_, run_, config_);
+    log.open(config_.log, start_at(0));
     append(log, 3, 3, 2.5);
     log.end(0, "done", 0);
   }
   expect_page(numbers);
-  { const RunLog refused(alone_, run_, config_, 3); }
+  { const RunLog refused(alone_, run_, config_); }
   expect_page(numbers);
   EXPECT_EQ(page().find("lockstep_eta_seconds"), std::string::npos) << "the process has ended";
   {
-    RunLog finished(alone_, run_, config_, 3);
+    RunLog finished(alone_, run_, config_);
     finished.stay_at(3);
     finished.end(0, "done", 0);
   }
@@ -253,7 +254,7 @@ TEST_F(RunLogTest, a_start_without_steps_publishes_the_last_values) {
   spit(run_.metrics(), "damaged\n");
   spit(run_.ledger(), "damaged\n");
   {
-    RunLog finished(alone_, run_, config_, 3);
+    RunLog finished(alone_, run_, config_);
     finished.stay_at(3);
   }
   expect_page({"lockstep_step{run=\"run\"} 3\n"});
