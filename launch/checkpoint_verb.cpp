@@ -239,6 +239,7 @@ void take_tokenizer(const ModelSource& source, HuggingFaceExport& how) {
   if (how.tokenizer_from.empty() && own == "bytes") {
     const auto about = ByteTokenizer().about();
     how.token_ids = {about.document_token, about.end_token, {}};
+    how.byte_tokenizer = true;
     return;
   }
   if (how.tokenizer_from.empty()) {
