@@ -19,7 +19,7 @@ namespace lockstep {
 
 class Conversation {
  public:
-  // system: first message; empty: none. Throws UsageError if the system message leaves no room in
+  // system: first message; empty: none. Throws UsageError if the system message fills all
   // `positions`, or if the template has no role for a message.
   Conversation(const Tokenizer& tokenizer, ChatTemplate chat_template, const std::string& system,
                std::int64_t positions);
