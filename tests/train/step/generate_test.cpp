@@ -98,8 +98,7 @@ TEST(Generate, a_kept_cache_gives_the_same_texts) {
   const Arena::Scope scope(step.scratch), pinned(model.arenas.pinned);
   Generator generator(step, model.inference.transformer(), model.arenas.pinned,
                       {.sequences = 2, .capacity = 90, .prefill = 90});
-  auto prompts = prompts_of({30, 12}, 10);
-  std::vector<std::int32_t> first;
+  auto prompts = prompts_of({30, 33}, 10);
   for (int call = 0; call < 4; ++call) {
     Texts kept;
     generator.run(prompts, {.temperature = 0}, [&](std::size_t prompt, std::int32_t token) {
@@ -107,12 +106,13 @@ TEST(Generate, a_kept_cache_gives_the_same_texts) {
       return true;
     });
     EXPECT_EQ(kept, model.run(prompts, {.temperature = 0})) << call;
-    if (call == 0) first = kept.at(0);
-    auto& ids = prompts[0].ids;
-    if (call == 0) ids.insert(ids.end(), first.begin(), first.end());  // goes on behind its text
-    if (call == 0) ids.insert(ids.end(), {3, 1, 4, 1, 5});
-    if (call == 1) ids[20] = (ids[20] + 1) % 41;  // differs within the cache
-    if (call == 2) ids.resize(7);                 // lies within the cache
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      auto& ids = prompts[i].ids;
+      if (call == 0) ids.insert(ids.end(), kept.at(i).begin(), kept.at(i).end());
+      if (call == 0) ids.insert(ids.end(), {3, 1, 4, 1, 5});  // goes on behind its text
+      if (call == 1) ids[20 + i] = (ids[20] + 1) % 41;        // differs within the cache
+      if (call == 2) ids.resize(7);                           // lies within the cache
+    }
   }
 }
 
