@@ -3,6 +3,7 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <sys/stat.h>
 
@@ -17,6 +18,7 @@
 #include "launch/verb.h"
 #include "model/families.h"
 #include "train/config.h"
+#include "train/interop/gguf_export.h"
 #include "train/interop/huggingface.h"
 #include "train/interop/model_source.h"
 #include "train/interop/model_tokenizer.h"
@@ -42,6 +44,7 @@ struct CheckpointExportOptions {
   std::string model;           // a run, a checkpoint, a Hugging Face directory or an llm.c model
   std::string out;             // must be empty or absent
   std::string dtype = "bf16";  // type of the weights in the files: bf16 or fp32
+  std::string gguf;            // type of the weights in a GGUF file; empty: a directory
   std::string tokenizer_from;  // directory whose tokenizer files are copied; empty: the model's
 };
 
@@ -240,6 +243,7 @@ void take_tokenizer(const ModelSource& source, HuggingFaceExport& how) {
   if (how.tokenizer_from.empty() && own == "bytes") {
     const auto about = ByteTokenizer().about();
     how.token_ids = {about.document_token, about.end_token, {}};
+    how.byte_tokenizer = true;
     return;
   }
   if (how.tokenizer_from.empty()) {
@@ -327,18 +331,51 @@ int checkpoint_prune(const CheckpointPruneOptions& options) {
   return 0;
 }
 
-// Writes a directory that `transformers` can load.
+// Calls act(weights) with the weights of a model, which are read when they are used if possible.
+template <class Act>
+void with_weights(const ModelSource& source, Act&& act) {
+  if (source.form == ModelSource::Form::checkpoint)
+    act(StreamedWeights(source).slices());
+  else
+    act(Weights(source).slices());
+}
+
+// Writes a file that llama.cpp can load.
+int export_to_gguf(const CheckpointExportOptions& options) {
+  const std::map<std::string, GgufType> types{
+      {"F32", GgufType::f32}, {"F16", GgufType::f16}, {"Q8_0", GgufType::q8_0}};
+  const auto type = types.find(options.gguf);
+  if (type == types.end())
+    throw UsageError(str("--gguf ", options.gguf, ": expected F32, F16 or Q8_0"));
+  const auto source = find_model(options.model);
+  HuggingFaceExport files{.tokenizer_from = options.tokenizer_from};
+  take_tokenizer(source, files);
+  if (!files.byte_tokenizer && files.tokenizer_from.empty())
+    throw UsageError(str(source.path.string(),
+                         ": found no tokenizer with this model, which a GGUF file needs; pass its "
+                         "directory with --tokenizer-from"));
+  const GgufExport how{.type = type->second,
+                       .tokenizer = files.byte_tokenizer ? "bytes" : files.tokenizer_from.string(),
+                       .token_ids = files.token_ids};
+  with_weights(source, [&](const std::vector<StateSlice>& weights) {
+    export_gguf(options.out, source.model, weights, how);
+  });
+  log_info("wrote ", source.path.string(), " to ", options.out, " in ", options.gguf);
+  return 0;
+}
+
+// Writes a directory that `transformers` can load, or a GGUF file.
 int checkpoint_export(const CheckpointExportOptions& options) {
+  if (!options.gguf.empty()) return export_to_gguf(options);
   if (options.dtype != "bf16" && options.dtype != "fp32")
     throw UsageError(str("--dtype ", options.dtype, ": expected bf16 or fp32"));
   const auto source = find_model(options.model);
   HuggingFaceExport how{.dtype = options.dtype == "bf16" ? DType::bf16 : DType::fp32,
                         .tokenizer_from = options.tokenizer_from};
   take_tokenizer(source, how);
-  if (source.form == ModelSource::Form::checkpoint)
-    export_huggingface(options.out, source.model, StreamedWeights(source).slices(), how);
-  else
-    export_huggingface(options.out, source.model, Weights(source).slices(), how);
+  with_weights(source, [&](const std::vector<StateSlice>& weights) {
+    export_huggingface(options.out, source.model, weights, how);
+  });
   log_info("wrote ", source.path.string(), " to ", options.out, " in ", options.dtype);
   return 0;
 }
@@ -441,11 +478,13 @@ Verb checkpoint_verb() {
          settings_flag(forked->settings)},
         [forked] { return checkpoint_fork(*forked); }},
        {"export",
-        "export a model to a Hugging Face directory",
+        "export a model to a Hugging Face directory, or to a GGUF file for llama.cpp",
         {{"model", &exported->model, "Model", "MODEL", kModelForms, kRequired},
-         {"--out", &exported->out, "Output", "DIR", "output directory; must be empty or absent",
-          kRequired},
+         {"--out", &exported->out, "Output", "PATH",
+          "output directory, empty or absent; with --gguf a new file", kRequired},
          {"--dtype", &exported->dtype, "Output", "bf16|fp32", "type of the weights", kWithDefault},
+         {"--gguf", &exported->gguf, "Output", "F32|F16|Q8_0",
+          "write a GGUF file with matrices of this type", kRule.excluding({"--dtype"})},
          {"--tokenizer-from", &exported->tokenizer_from, "Output", "DIR",
           "copy the tokenizer files of this directory (default: those of the model)"}},
         [exported] { return checkpoint_export(*exported); }},

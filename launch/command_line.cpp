@@ -224,6 +224,17 @@ Flag threads_flag(int& threads) {
           kRule.within(1, static_cast<double>(most_threads()))};
 }
 
+std::vector<Flag> sampling_flags(Sampling& sampling) {
+  return {{"--temperature", &sampling.temperature, "Sampling", "X",
+           "sampling temperature; 0: always the most likely token", kWithDefault.within(0)},
+          {"--top-k", &sampling.top_k, "Sampling", "K",
+           "sample from the K most likely tokens; 0: from all", kWithDefault.within(0)},
+          {"--top-p", &sampling.top_p, "Sampling", "P",
+           "sample from the most likely tokens whose probabilities sum to P",
+           kWithDefault.within(0, 1)},
+          {"--seed", &sampling.seed, "Sampling", "N", "random seed", kWithDefault.within(0)}};
+}
+
 std::vector<Flag> ranks_flags(ModelRanksOptions& ranks) {
   constexpr double kMost = 1e6;
   return {{"--tensor", &ranks.tensor, "Ranks", "N",
@@ -237,9 +248,9 @@ std::vector<Flag> ranks_flags(ModelRanksOptions& ranks) {
 }
 
 std::vector<Verb> all_verbs() {
-  return {data_verb(),       plan_verb(),   train_verb(),     generate_verb(),
-          eval_verb(),       report_verb(), watch_verb(),     preflight_verb(),
-          checkpoint_verb(), config_verb(), completion_verb()};
+  return {data_verb(),      plan_verb(),       train_verb(),  generate_verb(),
+          chat_verb(),      eval_verb(),       report_verb(), watch_verb(),
+          preflight_verb(), checkpoint_verb(), config_verb(), completion_verb()};
 }
 
 int run_command_line(const std::vector<std::string>& arguments) {

@@ -8,14 +8,13 @@
 #include "core/output.h"
 #include "core/units.h"
 #include "core/utf8.h"
-#include "dist/topology_here.h"
 #include "launch/verb.h"
 #include "model/generate.h"
+#include "train/infer/answer.h"
+#include "train/infer/loaded_model.h"
 #include "train/infer/prompts.h"
-#include "train/infer/text_stream.h"
 #include "train/interop/model_source.h"
 #include "train/interop/model_tokenizer.h"
-#include "train/step/memory.h"
 
 namespace lockstep {
 namespace {
@@ -60,53 +59,37 @@ class Output {
  public:
   Output(const GenerateOptions& options, const Tokenizer& tokenizer,
          std::span<const PromptText> texts, std::span<const Prompt> prompts, World& world)
-      : tokenizer_(tokenizer),
-        texts_(texts),
+      : texts_(texts),
+        prompts_(prompts),
+        stops_(tokenizer, options.stops),
         streams_(!holds_prompt_lines(options.prompt_file)),
         world_(world) {
-    for (const Prompt& prompt : prompts)
-      answers_.push_back({.text = TextStream(options.stops),
-                          .finish = prompt.tokens > 0 ? kLength.data() : "full"});
-    for (std::int32_t id = 0; id < tokenizer.about().vocabulary; ++id)
-      if (tokenizer.is_special(id) && std::ranges::count(options.stops, tokenizer.bytes_of(id)) > 0)
-        stop_tokens_.push_back(id);
+    for (const PromptText& text : texts)
+      answers_.emplace_back(tokenizer, stops_, /*drops_first_space=*/text.text.empty());
     if (streams_) write(texts.front().text);
   }
 
   // Adds a token to the text of a prompt. Returns true if generation continues.
   bool take(std::size_t prompt, std::int32_t token) {
-    Answer& answer = answers_[prompt];
-    ++answer.tokens;
     ++generated_;
-    const auto& about = tokenizer_.about();
-    if (token == about.end_token || token == about.document_token) {
-      answer.finish = "end";
-      return false;
-    }
-    auto bytes = tokenizer_.bytes_of(token);
-    if (about.drops_first_space && answer.tokens == 1 && texts_[prompt].text.empty() &&
-        bytes.starts_with(' '))
-      bytes.remove_prefix(1);
-    const bool goes_on = tokenizer_.is_special(token) ? std::ranges::count(stop_tokens_, token) == 0
-                                                      : answer.text.append(bytes);
-    if (!goes_on) answer.finish = "stop";
-    if (streams_) write(answer.text.settled());
-    return answer.finish == kLength;
+    const bool goes_on = answers_[prompt].take(token);
+    if (streams_) write(answers_[prompt].text().settled());
+    return goes_on;
   }
 
   // Writes the rest of prompts [first, first + count), which have ended.
   void finish(std::size_t first, std::size_t count) {
     for (std::size_t i = first; i < first + count; ++i) {
       if (streams_) {
-        write(answers_[i].text.rest());
+        write(answers_[i].text().rest());
         write("\n");
         continue;
       }
       Json line;
       line.set("prompt", texts_[i].text);
-      line.set("text", replaced_utf8(answers_[i].text.text()));
-      line.set("tokens", answers_[i].tokens);
-      line.set("finish", answers_[i].finish);
+      line.set("text", replaced_utf8(answers_[i].text().text()));
+      line.set("tokens", answers_[i].tokens());
+      line.set("finish", prompts_[i].tokens > 0 ? name(answers_[i].finish()) : "full");
       write(line.dump() + "\n");
     }
   }
@@ -123,12 +106,11 @@ class Output {
   }
 
  private:
-  static constexpr std::string_view kLength = "length";
-  struct Answer {
-    TextStream text;
-    std::int64_t tokens = 0;
-    const char* finish = kLength.data();
-  };
+  static const char* name(Answer::Finish finish) {
+    return finish == Answer::Finish::length ? "length"
+           : finish == Answer::Finish::end  ? "end"
+                                            : "stop";
+  }
 
   void write(std::string_view text) {
     if (world_.rank() != 0 || !failure_.empty()) return;
@@ -140,13 +122,13 @@ class Output {
     }
   }
 
-  const Tokenizer& tokenizer_;
   std::span<const PromptText> texts_;
+  std::span<const Prompt> prompts_;
+  Stops stops_;
   bool streams_;
   World& world_;
   std::string failure_;  // error of standard output; empty: none
   std::vector<Answer> answers_;
-  std::vector<std::int32_t> stop_tokens_;  // special tokens that are stop strings
   std::int64_t generated_ = 0;
 };
 
@@ -174,19 +156,15 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
       encode_prompts(texts, options.tokens, *tokenizer, source.model.max_positions, odd);
   const std::span<const Prompt> prompts = encoded.prompts;
   warn_of_fewer(options, encoded, source.model.max_positions);
-  const Inference::Config config{.model = source.model};
-  const auto bytes =
-      measure_inference(config, ranks.mesh, /*rank=*/0, stream, [&](Inference& model) {
+  LoadedModel loaded(
+      source, ranks, stream, "use a smaller model, fewer --tokens or a smaller --batch",
+      [&](Inference& model) {
         for_each_batch(prompts, options.batch, [&](std::size_t, std::span<const Prompt> some) {
           generate(model.context(), model.transformer(), model.arenas().pinned, some,
                    options.sampling, [](std::size_t, std::int32_t) { return true; });
         });
       });
-  room_here(stream.device(), static_cast<int>(ranks_here(ranks.world).size()))
-      .require(bytes, "use a smaller model, fewer --tokens or a smaller --batch");
-  Arenas arenas(stream.device(), bytes, ranks.world.allocate(bytes.device));
-  Inference model(config, stream, arenas, ranks.comms());
-  load_weights(source, model.params(), stream);
+  Inference& model = loaded.inference();
 
   const auto begin = std::chrono::steady_clock::now();
   Output output(options, *tokenizer, texts, prompts, ranks.world);
@@ -195,8 +173,8 @@ int generate_on(const GenerateOptions& options, const ModelRanks& ranks, Stream&
     if (!written) return;
     in_context(
         [&] {
-          generate(model.context(), model.transformer(), arenas.pinned, some, options.sampling,
-                   [&](std::size_t prompt, std::int32_t token) {
+          generate(model.context(), model.transformer(), model.arenas().pinned, some,
+                   options.sampling, [&](std::size_t prompt, std::int32_t token) {
                      return output.take(first + prompt, token);
                    });
         },
@@ -237,7 +215,6 @@ int run_generate(const GenerateOptions& options) {
 
 Verb generate_verb() {
   auto o = std::make_shared<GenerateOptions>();
-  auto& sampling = o->sampling;
   std::vector<Flag> flags{
       {"model", &o->model, "Model", "MODEL", kModelForms, kRequired},
       {"--prompt", &o->prompt, "Text", "TEXT", "text to continue"},
@@ -252,15 +229,8 @@ Verb generate_verb() {
        kWithDefault.within(1, 65536)},
       {"--tokenizer", &o->tokenizer, "Text", "WHAT", kTokenizerHelp},
       {"--tokens", &o->tokens, "Text", "N", "maximum number of generated tokens per prompt",
-       kWithDefault.within(0).telling(&o->asked_tokens)},
-      {"--temperature", &sampling.temperature, "Sampling", "X",
-       "sampling temperature; 0: always the most likely token", kWithDefault.within(0)},
-      {"--top-k", &sampling.top_k, "Sampling", "K",
-       "sample from the K most likely tokens; 0: from all", kWithDefault.within(0)},
-      {"--top-p", &sampling.top_p, "Sampling", "P",
-       "sample from the most likely tokens whose probabilities sum to P",
-       kWithDefault.within(0, 1)},
-      {"--seed", &sampling.seed, "Sampling", "N", "random seed", kWithDefault.within(0)}};
+       kWithDefault.within(0).telling(&o->asked_tokens)}};
+  std::ranges::move(sampling_flags(o->sampling), std::back_inserter(flags));
   std::ranges::move(ranks_flags(o->ranks), std::back_inserter(flags));
   return {"generate", "generate text that continues a prompt", std::move(flags),
           [o] { return run_generate(*o); }};

@@ -13,6 +13,7 @@
 
 #include "launch/config.h"
 #include "launch/ranks.h"
+#include "model/sampler.h"
 
 namespace lockstep {
 
@@ -75,6 +76,7 @@ struct Verb {
 
 std::vector<Verb> all_verbs();  // as the help lists them
 
+Verb chat_verb();
 Verb checkpoint_verb();
 Verb completion_verb();
 Verb config_verb();
@@ -96,6 +98,7 @@ inline constexpr const char* kDeviceHelp =
     "compute device (default: cuda if a GPU is usable, otherwise cpu)";
 Flag settings_flag(std::vector<Setting>& settings);  // --set
 Flag threads_flag(int& threads);
+std::vector<Flag> sampling_flags(Sampling& sampling);
 std::vector<Flag> ranks_flags(ModelRanksOptions& ranks);
 
 }  // namespace lockstep

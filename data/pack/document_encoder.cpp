@@ -204,13 +204,7 @@ void DocumentEncoder::encode_turns(TextBatch& batch, const std::vector<Turn>& tu
   std::int64_t text_bytes = 0;
   for (const auto& turn : turns) {
     const auto before = ids.size();
-    memory.words.place = before == 1                         ? Bpe::Place::front
-                         : tokenizer_.is_special(ids.back()) ? Bpe::Place::behind_token
-                                                             : Bpe::Place::behind_text;
-    if (turn.trusted)
-      tokenizer_.encode(turn.text, ids, memory.words);
-    else
-      tokenizer_.encode_plain(turn.text, ids, memory.words);
+    encode_part(tokenizer_, turn.text, turn.trusted, ids, memory.words);
     batch.mask.insert(batch.mask.end(), ids.size() - before, turn.counts ? 1 : 0);
     text_bytes += static_cast<std::int64_t>(turn.text.size());
   }

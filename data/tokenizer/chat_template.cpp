@@ -7,6 +7,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMostTemplateBytes = 1 << 20;
+constexpr std::int64_t kMostConfigBytes = std::int64_t{256} << 20;  // of a tokenizer_config.json
+constexpr int kConfigDepth = 16;
 
 ChatTemplate of_markers(const std::string& name, const std::string& before_role,
                         const std::string& behind_role, const std::string& suffix) {
@@ -87,6 +89,45 @@ ChatTemplate chat_template(const std::string& what) {
   if (!path_exists(what))
     throw DataError(str(what, ": no such chat template; expected chatml, llama3, or a file"));
   return ChatTemplate::parse(read_text(what, kMostTemplateBytes), what);
+}
+
+void encode_part(const Tokenizer& tokenizer, std::string_view text, bool trusted,
+                 std::vector<std::int32_t>& ids, Tokenizer::Memory& memory) {
+  const auto document = tokenizer.about().document_token;
+  const bool is_first = ids.empty() || (ids.size() == 1 && ids.front() == document);
+  memory.place = is_first                           ? Bpe::Place::front
+                 : tokenizer.is_special(ids.back()) ? Bpe::Place::behind_token
+                                                    : Bpe::Place::behind_text;
+  if (trusted)
+    tokenizer.encode(text, ids, memory);
+  else
+    tokenizer.encode_plain(text, ids, memory);
+}
+
+std::optional<ModelTemplate> model_template(const std::filesystem::path& directory) {
+  if (const auto path = directory / "chat_template.jinja"; path_exists(path))
+    return ModelTemplate{read_text(path, kMostTemplateBytes), path};
+  for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
+    const auto path = directory / name;
+    if (!path_exists(path)) continue;
+    const Json json = Json::parse(read_text(path, kMostConfigBytes), path.string(), kConfigDepth);
+    const Json* text = json.is_object() ? json.find("chat_template") : nullptr;
+    if (text != nullptr && text->is_string()) return ModelTemplate{text->as_string(), path};
+    if (text == nullptr || !text->is_array()) continue;
+    for (const Json& one : text->as_array())  // [{"name": "default", "template": TEXT}, ...]
+      if (one.is_object() && text_at(one, "name") == "default")
+        return ModelTemplate{text_at(one, "template"), path};
+  }
+  return std::nullopt;
+}
+
+std::string recognised_template(std::string_view jinja) {
+  const auto has = [&](std::string_view marker) {
+    return jinja.find(marker) != std::string_view::npos;
+  };
+  if (has("<|im_start|>") && has("<|im_end|>")) return "chatml";
+  if (has("<|start_header_id|>") && has("<|eot_id|>")) return "llama3";
+  return {};
 }
 
 }  // namespace lockstep

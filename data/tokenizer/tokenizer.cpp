@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/hash.h"
 #include "data/tokenizer/bpe_tokenizer.h"
+#include "data/tokenizer/byte_tokenizer_files.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "data/tokenizer/tokenizer_json.h"
 
@@ -112,6 +113,7 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& what,
     return std::make_unique<ByteTokenizer>();
   }
   const auto file = tokenizer_file(what);
+  if (document_token.empty() && is_byte_tokenizer(file)) return std::make_unique<ByteTokenizer>();
   const auto text = read_text(file, kMostTokenizerBytes);
   const auto definition = parse_tokenizer(text, file.string());
   if (!document_token.empty() && definition.find(document_token) < 0)

@@ -28,18 +28,27 @@ bool flag(const Json& json, const char* key, bool otherwise) {
   return is_absent(value) ? otherwise : value->as_bool();
 }
 
+// The character of each byte in ByteLevel. Printable bytes of Latin-1 are unchanged; the others are
+// numbered from U+0100 on.
+constexpr auto kByteCharacters = [] {
+  std::array<std::uint16_t, 256> characters{};
+  std::uint16_t next = 0x100;
+  for (std::uint16_t byte = 0; byte < 256; ++byte) {
+    const bool is_seen = (0x21 <= byte && byte <= 0x7e) || (0xa1 <= byte && byte <= 0xac) ||
+                         (0xae <= byte && byte <= 0xff);
+    characters[byte] = is_seen ? byte : next++;
+  }
+  return characters;
+}();
+
 // Writing is how a vocabulary writes tokens: unchanged, or for ByteLevel with a visible character
-// for each byte. Printable bytes of Latin-1 are unchanged; the others are numbered from U+0100 on.
+// for each byte.
 class Writing {
  public:
   explicit Writing(bool is_byte_level) : is_byte_level_(is_byte_level) {
     byte_of_.fill(-1);
-    std::size_t next = 0x100;
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      const bool is_seen = (0x21 <= byte && byte <= 0x7e) || (0xa1 <= byte && byte <= 0xac) ||
-                           (0xae <= byte && byte <= 0xff);
-      byte_of_[is_seen ? byte : next++] = static_cast<std::int32_t>(byte);
-    }
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      byte_of_[kByteCharacters[byte]] = static_cast<std::int32_t>(byte);
   }
 
   // Throws DataError if a character is not in the alphabet.
@@ -393,6 +402,13 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string&
         return TokenizerConfig{named(json, "bos_token"), named(json, "eos_token")};
       },
       where);
+}
+
+std::string byte_level_text(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes)
+    append_utf8(text, kByteCharacters[static_cast<unsigned char>(byte)]);
+  return text;
 }
 
 BpeDefinition parse_tokenizer_json(const Json& json, const std::string& where) {

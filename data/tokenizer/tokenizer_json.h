@@ -17,6 +17,9 @@ struct TokenizerConfig {
 // Throws DataError naming `where` for an invalid file.
 TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where);
 
+// Returns bytes as the vocabulary of a byte-level tokenizer writes them: a visible character each.
+std::string byte_level_text(std::string_view bytes);
+
 // Throws DataError naming `where` and the invalid or unsupported member.
 BpeDefinition parse_tokenizer_json(const Json& json, const std::string& where);
 

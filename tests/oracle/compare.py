@@ -28,6 +28,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+import byte_tokenizer
 import config_members
 import heads
 import make_fixtures
@@ -386,6 +387,7 @@ def main():
             report.run(family, check_family, family, seed, folder / family, lockstep)
         report.run("config members", config_members.check, families, seed,
                    folder / "config_members", lockstep)
+        report.run("byte tokenizer", byte_tokenizer.check, seed, folder / "bytes", lockstep)
         report.run("token shards", token_shards.check, seed, folder / "shards", lockstep)
     report.run("safetensors", check_safetensors, arguments.verdict, arguments.files, seed)
     return report.finish()

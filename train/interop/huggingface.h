@@ -31,8 +31,9 @@ struct HuggingFaceExport {
   DType dtype = DType::bf16;                 // fp32 or bf16
   std::int64_t shard_bytes = 5'000'000'000;  // largest size of the data in one file
   std::filesystem::path tokenizer_from =
-      {};                   // directory whose tokenizer files are copied; empty: none
-  TokenIds token_ids = {};  // for config.json and generation_config.json
+      {};                       // directory whose tokenizer files are copied; empty: none
+  bool byte_tokenizer = false;  // writes the files of the tokenizer `bytes`
+  TokenIds token_ids = {};      // for config.json and generation_config.json
 };
 
 // Writes a directory that `transformers` loads. `weights` hold every element of every parameter.

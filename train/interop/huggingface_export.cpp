@@ -5,6 +5,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "data/tokenizer/byte_tokenizer_files.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "model/families.h"
 #include "train/interop/foreign_models.h"
@@ -154,6 +155,7 @@ void export_huggingface(const fs::path& directory, const ModelConfig& config,
   if (!directory_entries(directory).empty())
     throw UsageError(str(directory.string(), ": expected an empty directory; choose another"));
   if (!options.tokenizer_from.empty()) copy_tokenizer(options.tokenizer_from, directory);
+  if (options.byte_tokenizer) write_byte_tokenizer(directory);
   write_generation_config(directory, options.token_ids);
   const SlicesByName parts(weights);
   const auto files = cut_into_files(huggingface_tensors(config), options);

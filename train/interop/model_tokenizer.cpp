@@ -10,6 +10,7 @@
 #include "data/manifest.h"
 #include "data/remote/remote.h"
 #include "data/source.h"
+#include "data/tokenizer/byte_tokenizer_files.h"
 #include "data/tokenizer/rank_file.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "train/interop/token_ids.h"
@@ -91,7 +92,8 @@ std::string token_in_front(const Json& processor) {
 
 std::string tokenizer_of(const ModelSource& source) {
   const auto directory = tokenizer_directory_of(source);
-  if (tokenizer_in(directory)) return directory.string();
+  if (const auto file = tokenizer_in(directory))
+    return is_byte_tokenizer(*file) ? "bytes" : directory.string();
   return source.model.vocabulary == ByteTokenizer::kVocabulary ? "bytes" : "";
 }
 

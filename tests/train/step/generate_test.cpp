@@ -91,6 +91,31 @@ TEST(Generate, a_text_that_ends_does_not_change_the_others) {
   }
 }
 
+// The cache keeps what the prompts of two calls have in common.
+TEST(Generate, a_kept_cache_gives_the_same_texts) {
+  Model model;
+  const auto step = model.inference.context();
+  const Arena::Scope scope(step.scratch), pinned(model.arenas.pinned);
+  Generator generator(step, model.inference.transformer(), model.arenas.pinned,
+                      {.sequences = 2, .capacity = 90, .prefill = 90});
+  auto prompts = prompts_of({30, 33}, 10);
+  for (int call = 0; call < 4; ++call) {
+    Texts kept;
+    generator.run(prompts, {.temperature = 0}, [&](std::size_t prompt, std::int32_t token) {
+      kept[prompt].push_back(token);
+      return true;
+    });
+    EXPECT_EQ(kept, model.run(prompts, {.temperature = 0})) << call;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      auto& ids = prompts[i].ids;
+      if (call == 0) ids.insert(ids.end(), kept.at(i).begin(), kept.at(i).end());
+      if (call == 0) ids.insert(ids.end(), {3, 1, 4, 1, 5});  // goes on behind its text
+      if (call == 1) ids[20 + i] = (ids[20] + 1) % 41;        // differs within the cache
+      if (call == 2) ids.resize(7);                           // lies within the cache
+    }
+  }
+}
+
 TEST(Generate, prompts_that_do_not_fit_are_refused) {
   Model model;
   EXPECT_THROW(model.run(prompts_of({5, 80}, 16), {}), UsageError);
