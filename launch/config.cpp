@@ -65,8 +65,9 @@ std::vector<Assignment> assignments_of_file(const TomlDocument& document, const 
   const auto known = tables();
   for (const auto& table : document.tables) {
     if (std::find(known.begin(), known.end(), table.name) != known.end()) continue;
-    throw ConfigError(str(name, ":", table.line, ": unknown table [", table.name, "]",
-                          did_you_mean_table(table.name)));
+    throw ConfigError(
+        str(name, ":", table.line, ": unknown table [", table.name, "]",
+            table.name == kPhase ? "; did you mean [[phase]]?" : did_you_mean_table(table.name)));
   }
   std::vector<Assignment> all;
   for (const auto& entry : document.entries) {

@@ -50,6 +50,7 @@ class Reader {
       else
         settings_.push_back(phase.settings.back()), phase.restarts = true;
     }
+    replace_other_data(table);
     if (phase.begin.empty())
       throw ConfigError(str(table.empty() ? name_ : origin(table.front()), ": phase ", number_,
                             " has neither from_step nor from_tokens"));
@@ -77,6 +78,16 @@ class Reader {
   }
 
  private:
+  // data.source and data.train replace each other.
+  void replace_other_data(const std::vector<TomlEntry>& table) {
+    const auto sets = [&](std::string_view key) {
+      return std::ranges::find(table, key, &TomlEntry::key) != table.end();
+    };
+    const bool source = sets("data.source"), train = sets("data.train");
+    if (source != train)
+      settings_.push_back({source ? "data.train" : "data.source", "[]", settings_.back().origin});
+  }
+
   std::string origin(const TomlEntry& entry) const { return str(name_, ":", entry.line); }
 
   void check_key(const TomlEntry& entry) const {

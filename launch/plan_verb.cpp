@@ -306,12 +306,16 @@ Plan make_plan(const PlanOptions& given) {
   for (const auto& phase : plan.phases)
     of_phases = of_phases.value_or(0) + phase.seconds();
   plan.costs = run_costs(plan.config, plan.cluster, plan.estimate, of_phases);
-  if (plan.corrected) plan.corrected_costs = run_costs(plan.config, plan.cluster, *plan.corrected);
+  if (plan.corrected) {
+    auto seconds = of_phases;  // no earlier run tells about the later phases
+    if (seconds) *seconds *= plan.corrected->time.total() / plan.estimate.time.total();
+    plan.corrected_costs = run_costs(plan.config, plan.cluster, *plan.corrected, seconds);
+  }
   if (options.explain) {
     plan.calls = step_calls(plan.cluster, plan.config, across);
     for (const auto& calls : plan.calls)
       if (calls.longest) plan.formulas.push_back(*calls.longest);
-    std::ranges::move(explain(plan.config, plan.cluster, plan.estimate),
+    std::ranges::move(explain(plan.config, plan.cluster, plan.estimate, of_phases),
                       std::back_inserter(plan.formulas));
   }
   if (const auto axis = derived_axis_in_words(resolved, plan.cluster.ranks_per_node);

@@ -33,8 +33,13 @@ double least_interval_of(const SaveTimes& save, double M) {
 
 class Explanation {
  public:
-  Explanation(const Config& config, const Cluster& cluster, const Estimate& estimate)
-      : c_(config), cluster_(cluster), e_(estimate), costs_(run_costs(config, cluster, estimate)) {}
+  Explanation(const Config& config, const Cluster& cluster, const Estimate& estimate,
+              std::optional<double> run_seconds)
+      : c_(config),
+        cluster_(cluster),
+        e_(estimate),
+        has_phases_(run_seconds.has_value()),
+        costs_(run_costs(config, cluster, estimate, run_seconds)) {}
 
   std::vector<Formula> formulas() {
     model();
@@ -245,9 +250,10 @@ class Explanation {
   }
 
   void run() {
-    add("run_seconds", "steps * step_without_checkpoints",
-        {{"steps", real(c_.train.steps)}, {"step_without_checkpoints", costs_.step_seconds}},
-        costs_.run_seconds, "s");
+    if (!has_phases_)
+      add("run_seconds", "steps * step_without_checkpoints",
+          {{"steps", real(c_.train.steps)}, {"step_without_checkpoints", costs_.step_seconds}},
+          costs_.run_seconds, "s");
     if (costs_.goodput > 0)
       add("wall_seconds", "run_seconds / goodput + last_save_seconds",
           {{"run_seconds", costs_.run_seconds},
@@ -267,6 +273,7 @@ class Explanation {
   const Config& c_;
   const Cluster& cluster_;
   const Estimate& e_;
+  bool has_phases_;
   RunCosts costs_;
   std::vector<Formula> formulas_;
 };
@@ -303,9 +310,9 @@ RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e,
   return costs;
 }
 
-std::vector<Formula> explain(const Config& config, const Cluster& cluster,
-                             const Estimate& estimate) {
-  return Explanation(config, cluster, estimate).formulas();
+std::vector<Formula> explain(const Config& config, const Cluster& cluster, const Estimate& estimate,
+                             std::optional<double> run_seconds) {
+  return Explanation(config, cluster, estimate, run_seconds).formulas();
 }
 
 }  // namespace lockstep

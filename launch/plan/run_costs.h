@@ -30,7 +30,7 @@ struct RunCosts {
 RunCosts run_costs(const Config& config, const Cluster& cluster, const Estimate& estimate,
                    std::optional<double> run_seconds = std::nullopt);
 
-std::vector<Formula> explain(const Config& config, const Cluster& cluster,
-                             const Estimate& estimate);
+std::vector<Formula> explain(const Config& config, const Cluster& cluster, const Estimate& estimate,
+                             std::optional<double> run_seconds = std::nullopt);
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ ResolvedConfig resolve(const std::string& more, const std::vector<std::string>& 
 TEST(Phases, have_the_settings_of_those_before_and_their_own) {
   const auto c = resolve(
       "[[phase]]\nfrom_step = 50\ntrain.sequence_length = 64\nmodel.rope_theta = 1e6\n"
-      "data.source = [{path = 'a', weight = 1}, {path = 'b', weight = 2}]\ndata.train = []\n"
+      "data.source = [{path = 'a', weight = 1}, {path = 'b', weight = 2}]\n"
       "[[phase]]\nfrom_step = 80\ntrain.batch_tokens = 256\n");
   ASSERT_EQ(c.phases.size(), 2u);
   EXPECT_EQ(c.values.train.sequence_length, 32);
@@ -31,6 +31,7 @@ TEST(Phases, have_the_settings_of_those_before_and_their_own) {
   EXPECT_EQ(c.phases[0].values.train.sequence_length, 64);
   EXPECT_EQ(c.phases[0].values.model.rope_theta, 1e6f);
   EXPECT_EQ(c.phases[0].values.data.source.size(), 2u);
+  EXPECT_TRUE(c.phases[0].values.data.train.empty());
   EXPECT_EQ(c.phases[0].values.train.batch_tokens, 128);
   EXPECT_EQ(c.phases[1].values.train.sequence_length, 64);
   EXPECT_EQ(c.phases[1].values.train.batch_tokens, 256);
@@ -71,7 +72,7 @@ TEST(Phases, are_read_back_as_printed) {
   const std::string phases =
       "[[phase]]\nfrom_tokens = 6400\ntrain.sequence_length = 64\nschedule.kind = 'linear'\n"
       "data.source = [{path = ['a', 'c'], weight = 1}, {path = 'b', weight = 2}]\n"
-      "data.train = []\n[[phase]]\nfrom_step = 80\nlog.sample_prompt = 'a \"b\"'\n";
+      "[[phase]]\nfrom_step = 80\nlog.sample_prompt = 'a \"b\"'\n";
   const auto first = resolve(phases), again = resolve_config(to_toml(first), "again", {});
   ASSERT_EQ(again.phases.size(), 2u);
   EXPECT_EQ(to_json(again.phases[1].values).dump(), to_json(first.phases[1].values).dump());

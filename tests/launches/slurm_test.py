@@ -133,8 +133,8 @@ def check_storage(tiny, cluster):
                says("slurm.next_start", minutes=10) in tiny.log("limited"),
                f"what it ended with: {tiny.log('limited')}")
     hosts.wait_for(lambda: cluster.state(number) == "PENDING", "it waits")
-    begin = hosts.sh("squeue", "--noheader", "--start", f"--jobs={number}", "--format=%S %r").strip()
-    job.expect(begin.endswith("BeginTime"), f"it does not wait: {begin}")
+    hosts.wait_for(lambda: hosts.sh("squeue", "--noheader", "--start", f"--jobs={number}",
+                                    "--format=%r").strip() == "BeginTime", "it waits for its time")
     hosts.sh("scancel", number)
 
 

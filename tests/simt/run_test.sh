@@ -46,7 +46,7 @@ for i in {1..200}; do echo "line $i of a text, and $((i * i)) is its square"; do
 "$lockstep" data pack text --out data >/dev/null 2>&1
 head -c 400 text | "$lockstep" data pack - --out held_out >/dev/null 2>&1
 
-train() { "$lockstep" train tiny.toml --run "$1" --device "$2" "${@:3}" >"$1.out" 2>&1 || { cat "$1.out"; exit 1; }; }
+train() { "$lockstep" train tiny.toml --run "$1" --device "$2" --extend "${@:3}" >"$1.out" 2>&1 || { cat "$1.out"; exit 1; }; }
 
 # same_bits RUN RUN, other_bits RUN RUN: compare the last checkpoints
 last=checkpoints/step-00000006/rank-00000.safetensors

@@ -33,6 +33,7 @@ Json to_json(const Amendments& amendments) {
     if (amendment.request == kExtend) {
       json.set("rate", amendment.rate);
       json.set("peak", amendment.peak);
+      json.set("steps_before", amendment.steps_before);
     }
     all.push(json);
   }
@@ -55,6 +56,7 @@ Amendments amendments_in(const Json& about) {
     if (amendment.request != kExtend) continue;
     amendment.rate = json.at("rate").as_double();
     amendment.peak = json.at("peak").as_double();
+    amendment.steps_before = integer_at(json, "steps_before", 1, kMost);
   }
   return all;
 }
@@ -70,23 +72,28 @@ LearningRate schedule_at(const Config& config, const Amendments& amendments, std
     std::int64_t begin;
     const Config::Schedule* schedule;  // null: as before
     std::optional<double> rate, peak;  // absent: the rate before, and no warmup
+    std::int64_t steps_before = 0;     // of an extension: steps of the run in the parts before it
   };
   std::vector<Part> parts;
   for (const auto& phase : config.rate_phases)
     parts.push_back({phase.from_step, &phase.schedule, {}, phase.peak});
-  for (const auto& amendment : amendments)
-    if (amendment.request == kExtend)
-      parts.push_back({amendment.at_step, nullptr, amendment.rate, amendment.peak});
+  for (const auto& a : amendments)
+    if (a.request == kExtend) parts.push_back({a.at_step, nullptr, a.rate, a.peak, a.steps_before});
   std::ranges::stable_sort(parts, {}, &Part::begin);
+  const auto steps_from = [&](auto part) {  // of the run, as planned in the part before `part`
+    part = std::find_if(part, parts.end(), [](const Part& p) { return p.steps_before > 0; });
+    return part == parts.end() ? config.train.steps : part->steps_before;
+  };
 
   LearningRate now(config);
-  for (const auto& part : parts) {
-    if (part.begin >= step) break;
-    const double rate = part.rate.value_or(now.at(part.begin));
-    if (part.schedule != nullptr) now.schedule = *part.schedule;
-    now.begin = part.begin;
+  now.steps = steps_from(parts.begin());
+  for (auto part = parts.begin(); part != parts.end() && part->begin < step; ++part) {
+    const double rate = part->rate.value_or(now.at(part->begin));
+    if (part->schedule != nullptr) now.schedule = *part->schedule;
+    now.begin = part->begin;
+    now.steps = steps_from(part + 1);
     now.initial = rate;
-    now.peak = part.peak.value_or(rate);
+    now.peak = part->peak.value_or(rate);
     if (now.peak == now.initial) now.schedule.warmup_steps = 0;
   }
   return now;
@@ -115,8 +122,12 @@ Amendment skip_of(const StepRange& steps) {
           .last_skipped = steps.last};
 }
 
-Amendment extension_at(std::int64_t step, double rate, double peak) {
-  return {.at_step = step, .request = kExtend, .rate = rate, .peak = peak};
+Amendment extension_at(std::int64_t step, double rate, double peak, std::int64_t steps_before) {
+  return {.at_step = step,
+          .request = kExtend,
+          .rate = rate,
+          .peak = peak,
+          .steps_before = steps_before};
 }
 
 DataHistory with_skips(DataHistory history, const Amendments& amendments, std::int64_t step,

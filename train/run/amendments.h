@@ -19,8 +19,10 @@ struct Amendment {
   std::string request;       // "from_step 100", "skip_steps 120..130", "extend"
   // skip_steps: the steps whose samples are not read.
   std::int64_t first_skipped = 0, last_skipped = 0;
-  // extend: the learning rate after at_step, and the peak of the schedule that begins there.
+  // extend: the learning rate after at_step, the peak of the schedule that begins there, and the
+  // number of steps that the run had before.
   double rate = 0, peak = 0;
+  std::int64_t steps_before = 0;
 
   friend bool operator==(const Amendment&, const Amendment&) = default;
 };
@@ -48,7 +50,7 @@ struct StepRange {
 // The amendments of --from-step, of --skip-steps, and of --extend.
 Amendment rollback_to(std::int64_t step);
 Amendment skip_of(const StepRange& steps);
-Amendment extension_at(std::int64_t step, double rate, double peak);
+Amendment extension_at(std::int64_t step, double rate, double peak, std::int64_t steps_before);
 
 // Returns `history` of a run that is at `step` and sample `sample`, with the samples of the steps
 // that `amendments` skip after it left out.

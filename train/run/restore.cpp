@@ -238,6 +238,7 @@ void replay(Run& run, StepRunner& steps, const Json& newest) {
   auto comparison =
       agreed_replay(run.host.directory, run.host.options.verify_steps, run.host.world);
   load(run, comparison.from());
+  run.position.progress.amendments = now.amendments;
   const auto first = run.position.progress.first_sample;
   require_sources(run, recorded, first,
                   first + comparison.steps() * run.data.loader.step_samples());
@@ -256,6 +257,12 @@ void restore(Run& run, StepRunner& steps) {
   if (const auto imported = imported_weights(run.host.directory.checkpoints(), run.host.world);
       imported && !run.checkpoints.has_newer_elsewhere()) {
     check_same_start(imported->string(), run.config);
+    if (const auto& step = run.host.options.from_step)
+      run.checkpoints.load_from(*step, [](const Json&) {});  // there is none
+    amend(run);
+    run.data.loader.go_on(with_skips(run.data.loader.sources().history(),
+                                     run.position.progress.amendments, 0, 0,
+                                     run.data.loader.step_samples()));
     choose_matmul_algorithms(run, std::nullopt);
     log_sources(run.config, run.data.loader.sources(), run.end_sample());
     return initialize(run, *imported);

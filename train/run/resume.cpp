@@ -248,7 +248,7 @@ std::optional<Amendment> check_extension(const Json& about, const RunProgress& p
   const bool has_new_peak =
       number_in(before, "optimizer.learning_rate", config.optimizer.learning_rate) !=
       config.optimizer.learning_rate;
-  return extension_at(step, rate, has_new_peak ? config.optimizer.learning_rate : rate);
+  return extension_at(step, rate, has_new_peak ? config.optimizer.learning_rate : rate, steps);
 }
 
 void check_same_start(const std::string& then, const Config& config) {

@@ -82,6 +82,20 @@ class Trainer {
 
 }  // namespace
 
+namespace {
+
+// Opens and checks the data of a later phase, so that a mistake is found before the first step.
+void check_later_data(const Config& later, const RunConfig& now, World& world) {
+  if (later.data.sources() == now.data.sources()) return;
+  RunShards files(later.data, world);
+  const RunSources sources(with_rows(later, now.data.rows), files);
+  check_data(later, sources.training, sources.held_out ? &sources.held_out->dataset(0) : nullptr,
+             world);
+  files.stop();
+}
+
+}  // namespace
+
 // Makes the parts of the run and trains. All ranks execute each statement at the same time, because
 // most contain a collective. If one throws here, the caller's ends_all ends all ranks
 // (launch/train_verb.cpp).
@@ -100,6 +114,8 @@ int train(const TrainOptions& options, const RunRanks& ranks) {
   // Ranks compare the data.
   check_data(config, sources.training, sources.held_out ? &sources.held_out->dataset(0) : nullptr,
              host.world);
+  for (const auto& phase : options.later_phases)
+    check_later_data(phase.config, config, host.world);
   // Rank 0 fetches the tokenizer of remote data.
   RunData data(config, std::move(sources), bytes, host, files);
   // Ranks allocate memory that NCCL sends from, make their process groups, and exchange the peak

@@ -10,13 +10,30 @@ namespace lockstep::testing::amendments_test {
 constexpr const char* kReader = "train/amendments";
 
 TEST(Amendments, are_restored_from_a_checkpoint) {
-  const Amendments all{rollback_to(100), skip_of({120, 130}), extension_at(200, 1.0 / 3, 1e-3)};
+  const Amendments all{rollback_to(100), skip_of({120, 130}),
+                       extension_at(200, 1.0 / 3, 1e-3, 150)};
   Json about;
   about.set("amendments", to_json(all));
   EXPECT_EQ(amendments_in(Json::parse(about.dump(), "about")), all);
   EXPECT_EQ(amendments_in(Json::Object{}), Amendments{}) << "an older checkpoint";
   EXPECT_EQ(find(all, "skip_steps 120..130"), &all[1]);
   EXPECT_EQ(find(all, "skip_steps 120..131"), nullptr);
+}
+
+// The steps before an extension keep the rates that they had.
+TEST(Amendments, an_extension_leaves_the_rates_before_it) {
+  Config config;
+  config.optimizer.learning_rate = 1;
+  config.schedule = {.kind = Config::Decay::linear, .decay_fraction = 1};
+  config.train.steps = 100;
+  const LearningRate before(config);
+  config.train.steps = 300;
+  const double rate = before.at(80);
+  const Amendments extended{extension_at(80, rate, rate, 100)};
+  for (std::int64_t step = 1; step <= 80; ++step)
+    EXPECT_EQ(learning_rate_at(config, extended, step), before.at(step)) << step;
+  EXPECT_EQ(learning_rate_at(config, extended, 81), rate);
+  EXPECT_NEAR(learning_rate_at(config, extended, 191), rate / 2, 1e-12) << "half of 220 steps";
 }
 
 TEST(Amendments, a_range_of_steps_is_first_and_last) {
