@@ -98,7 +98,7 @@ class Reader {
       throw ConfigError(str(origin(entry), ": ", entry.key, ": a phase cannot change it"));
   }
 
-  // The first step at which the run has seen so many tokens.
+  // The first step at which the run has seen this number of tokens.
   std::int64_t step_of(std::int64_t tokens) const {
     return step_ +
            std::max<std::int64_t>(divide_up(tokens - tokens_, before_.train.batch_tokens), 0);

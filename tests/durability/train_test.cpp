@@ -59,7 +59,8 @@ int train_in(const fs::path& root, const Config& config) {
                              .resolved_config = "# resolved",
                              .settings = Json::Object{},
                              .run = root / "new/runs/run",
-                             .device = {}};
+                             .device = {},
+                             .extend = true};
   LoneWorld alone;
   return train(options, {.world = alone});
 }

@@ -56,7 +56,7 @@ def is_shown(text, value):
 
 class Run:
     def __init__(self, lockstep, folder, name):
-        self.command = [lockstep, "train", str(configuration(folder, "llama3")), "--run", str(folder / name),
+        self.command = [lockstep, "train", str(configuration(folder, "llama3")), "--extend", "--run", str(folder / name),
                         "--device", "cpu"]
         self.path = folder / name
 

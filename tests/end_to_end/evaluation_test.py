@@ -324,7 +324,7 @@ def check_other_tokenizer(folder):
     config = folder / "other.toml"
     config.write_text(table + CONFIG.format(model=FIXTURE, data=folder / "other_data"))
     warning, another = f"train.init_from: {FIXTURE} ", says("tokenizer.another")
-    train = ["train", config, "--device", "cpu", "--run"]
+    train = ["train", config, "--device", "cpu", "--extend", "--run"]
     for ranks, name in ((1, "other_run"), (2, "other_ranks")) if len(layouts()) > 1 else ((1, "other_run"),):
         _, said = run(*train, folder / name, ranks=ranks)
         expect(said.count(warning) == 1 and said.count(another) == 1, said)

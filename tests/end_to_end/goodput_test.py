@@ -52,7 +52,8 @@ class Run:
         self.slack = slack_seconds(lockstep)
 
     def command(self, *settings, options=()):
-        command = [self.lockstep, "train", str(self.config), "--run", str(self.run), "--device", "cpu", *options]
+        command = [self.lockstep, "train", str(self.config), "--run", str(self.run), "--device", "cpu", "--extend",
+                   *options]
         for setting in [*SETTINGS, *settings]:
             command += ["--set", setting]
         return command

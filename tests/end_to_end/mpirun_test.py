@@ -48,16 +48,17 @@ class Job:
     def __init__(self, lockstep, folder):
         self.lockstep, self.folder = lockstep, folder
 
-    def command(self, config, run, ranks, settings, flags=()):
-        train = [self.lockstep, "train", str(config), "--run", str(run), "--device", "cpu", *flags]
+    def command(self, config, run, ranks, settings):
+        train = [self.lockstep, "train", str(config), "--run", str(run), "--device", "cpu",
+                 "--extend"]  # tests give a run more steps
         for setting in settings:
             train += ["--set", setting]
         if ranks == 1:
             return train
         return ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] + train
 
-    def run(self, config, run, ranks, *settings, flags=()):
-        done = subprocess.run(self.command(config, run, ranks, settings, flags), **ALONE,
+    def run(self, config, run, ranks, *settings):
+        done = subprocess.run(self.command(config, run, ranks, settings), **ALONE,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               errors="replace", timeout=240)
         return done.returncode, done.stdout
@@ -102,7 +103,7 @@ def check_length(folder, job, config):
     for name, ranks, parts in (("one", 1, [(32, 6), (64, 12)]), ("two", 2, [(32, 6), (64, 9), (64, 12)])):
         for length, steps in parts:
             code, said = job.run(config, folder / f"length_{name}", ranks, f"train.sequence_length={length}",
-                                 f"train.steps={steps}", "schedule.kind=constant", flags=["--extend"])
+                                 f"train.steps={steps}", "schedule.kind=constant")
             expect(code == 0, f"rows of {length} on {ranks} ranks: {code}: {said[-500:]}")
     one, two = numbers(folder / "length_one"), numbers(folder / "length_two")
     expect(len(one) == 12 and same_losses(two, [(*step[:3], None) for step in one]),

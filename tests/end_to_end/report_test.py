@@ -84,7 +84,7 @@ def main():
         config = tiny_run.configuration(folder, "llama3")
         a, b = folder / "a", folder / "b"
         run("train", config, "--run", a)
-        run("train", config, "--run", a, "--set", "train.steps=9")  # resumes
+        run("train", config, "--run", a, "--set", "train.steps=9", "--extend")
         run("train", config, "--run", b, "--set", "optimizer.learning_rate=0.01")
 
         said = run("report", a)

@@ -6,8 +6,10 @@ namespace lockstep::testing::rollback_test {
 class Rollback : public EndToEnd {
  protected:
   std::vector<std::string> run_of(const std::string& name, std::vector<std::string> more = {}) {
-    more.insert(more.begin(), {"--set", "checkpoint.keep_last=10"});
-    return train(name, more);
+    auto command = with(train(name), {"checkpoint.keep_last=10"});
+    std::erase(command, "--extend");
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
   }
   bool has(const std::string& name) const { return fs::exists(directory_ / name); }
   // The losses of the steps from `first` to `last`.

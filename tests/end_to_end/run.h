@@ -35,10 +35,11 @@ class EndToEnd : public ::testing::Test {
   }
 
   std::vector<std::string> train(const std::string& run, std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments{"train", path("config.toml"),
-                                       "--run", path(run),
-                                       "--set", "data.train=" + path("tokens.bin"),
-                                       "--set", "data.validation=" + path("tokens.bin")};
+    std::vector<std::string> arguments{"train",    path("config.toml"),
+                                       "--run",    path(run),
+                                       "--extend",  // tests give it more steps
+                                       "--set",    "data.train=" + path("tokens.bin"),
+                                       "--set",    "data.validation=" + path("tokens.bin")};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
