@@ -52,7 +52,8 @@ class ResumeOf : public EndToEnd, public ::testing::WithParamInterface<Variant> 
     for (auto& setting : settings)
       setting = std::regex_replace(setting, std::regex("DATA"), directory_.string());
     settings.emplace_back("schedule.warmup_steps=4");
-    return with(with({"train", path("config.toml"), "--run", path(run)}, settings), more);
+    return with(with({"train", path("config.toml"), "--extend", "--run", path(run)}, settings),
+                more);
   }
 };
 
@@ -111,14 +112,14 @@ TEST_F(Resume, a_changed_mixture_is_read_in_the_same_order_however_often_the_run
     return str("{path = \"", path(file), "\", weight = ", weight, "}");
   };
   const auto mixture = [&](const std::string& sources, const char* steps, const char* name) {
-    return with({"train", path("config.toml"), "--run", path(name)},
+    return with({"train", path("config.toml"), "--extend", "--run", path(name)},
                 {"data.source=[" + sources + "]", str("train.steps=", steps),
                  "checkpoint.keep_every_steps=10"});
   };
   const auto one = source("tokens.bin", "1");
   const auto two = source("more.bin", "2.5") + ", " + source("tokens.bin", "1");
   for (const char* name : {"whole", "run"}) {  // one dataset, as data.train and then as a source
-    run(with({"train", path("config.toml"), "--run", path(name)},
+    run(with({"train", path("config.toml"), "--extend", "--run", path(name)},
              {"data.train=" + path("tokens.bin"), "train.steps=10"}),
         0);
     run(mixture(one, "20", name), 0);
@@ -154,7 +155,7 @@ TEST_F(Resume, recorded_steps_are_verified_before_a_mixture_changes) {
   write_tokens(directory_ / "more.bin", 15000);
   const auto of = [&](const char* name, const std::string& sources, const char* steps,
                       const std::vector<std::string>& more) {
-    auto all = with({"train", path("config.toml"), "--run", path(name)},
+    auto all = with({"train", path("config.toml"), "--extend", "--run", path(name)},
                     {"data.source=[" + sources + "]", str("train.steps=", steps)});
     all.insert(all.end(), more.begin(), more.end());
     return all;
