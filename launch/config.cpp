@@ -86,14 +86,15 @@ void set_key(const Assignment& a, ResolvedConfig& resolved) {
   resolved.origins.insert_or_assign(std::string(a.option->key), a.origin);
 }
 
-// Two keys for one length. A later layer replaces the key of an earlier one, so a command line may
+// Two keys for one thing. A later layer replaces the key of an earlier one, so a command line may
 // give tokens where a file has steps.
 struct Alternatives {
   std::string_view key, other;
 };
 constexpr Alternatives kAlternatives[] = {{"train.steps", "train.tokens"},
                                           {"schedule.warmup_steps", "schedule.warmup_tokens"},
-                                          {"schedule.decay_fraction", "schedule.decay_steps"}};
+                                          {"schedule.decay_fraction", "schedule.decay_steps"},
+                                          {"data.train", "data.source"}};
 
 // The order in which origins override each other.
 int precedence(std::string_view origin) {
@@ -103,10 +104,11 @@ int precedence(std::string_view origin) {
   return origin.starts_with("default") ? 0 : 1;
 }
 
-// A length of 0 means that the other key holds.
-bool is_zero(const TomlValue& value) {
+// 0 and empty lists mean that the other key holds.
+bool is_unset(const TomlValue& value) {
   const auto* integer = std::get_if<std::int64_t>(&value);
-  return integer != nullptr && *integer == 0;
+  const auto* list = std::get_if<std::vector<std::string>>(&value);
+  return (integer != nullptr && *integer == 0) || (list != nullptr && list->empty());
 }
 
 // Removes the assignments of keys that a key of a later layer replaces. Throws ConfigError if one
@@ -118,8 +120,9 @@ void remove_replaced(std::vector<Assignment>& all) {
   };
   for (const auto& [key, other] : kAlternatives) {
     const auto a = last_of(key), b = last_of(other);
-    if (a == all.rend() || b == all.rend() || is_zero(b->value)) continue;
+    if (a == all.rend() || b == all.rend() || is_unset(a->value) || is_unset(b->value)) continue;
     const int difference = precedence(a->origin) - precedence(b->origin);
+    if (difference == 0 && key == "data.train") continue;  // check_data
     if (difference == 0)
       throw ConfigError(str(a->origin, ": ", key, " and ", other, " (", b->origin,
                             ") are both set; remove one of them"));
@@ -574,10 +577,10 @@ Json to_json(const Config& config) {
 }
 
 ResolvedConfig config_from_json(const Json& json, const std::string& origin) {
-  const auto is_replaced = [&](const std::string& key) {  // the other key holds the same length
+  const auto is_replaced = [&](const std::string& key) {
     return std::ranges::any_of(kAlternatives, [&](const Alternatives& keys) {
-      const Json* length = json.find(std::string(keys.other));
-      return key == keys.key && length != nullptr && length->as_integer() != 0;
+      const Json* other = json.find(std::string(keys.other));
+      return key == keys.key && other != nullptr && !is_unset(*parse_toml_value(toml_of(*other)));
     });
   };
   std::vector<Setting> settings;

@@ -297,7 +297,7 @@ const Option kOptions[] = {
      "with a dataset.json (docs/streaming.md).",
      "required unless data.source is set"},
     {KEY(data.source), kAny, "",
-     "Mixture of datasets, instead of data.train: one table `[[data.source]]` per part, with "
+     "Mixture of datasets, which replaces data.train: one table `[[data.source]]` per part, with "
      "`path` (as data.train) and `weight`, its share of the samples. Or all tables have `epochs`, "
      "which is a weight of epochs x samples (docs/data.md)."},
     {KEY(data.validation), kAny, "",

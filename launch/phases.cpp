@@ -70,6 +70,7 @@ class Reader {
     base.phases = std::move(phases_);
     const auto complete = [&](Config& values) {
       values.rate_phases = rates_;
+      values.schedule = base.values.schedule;  // also if its default depends on the batch
       values.train.steps = steps;
     };
     complete(base.values);

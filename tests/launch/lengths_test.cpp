@@ -40,6 +40,21 @@ TEST(Lengths, a_later_layer_replaces_the_other_key) {
             0);
 }
 
+TEST(Lengths, a_mixture_replaces_the_data_of_an_earlier_layer_and_the_other_way_round) {
+  const auto mixed = resolve("", {"data.source=[{path = 'a', weight = 1}]"}).values;
+  EXPECT_TRUE(mixed.data.train.empty());
+  EXPECT_EQ(mixed.data.source.size(), 1u);
+  const std::string source = "[[data.source]]\npath = 'a'\nweight = 1\n";
+  const auto base = kBase.substr(0, kBase.find("[data]")) + kBase.substr(kBase.find("[train]"));
+  const auto plain =
+      resolve_config(base + source, "a.toml", {parse_setting("data.train=b")}).values;
+  EXPECT_TRUE(plain.data.source.empty());
+  EXPECT_EQ(plain.data.train, std::vector<std::string>{"b"});
+  const auto kept = resolve_config(base + source, "a.toml", {parse_setting("data.train=[]")});
+  EXPECT_EQ(kept.values.data.source.size(), 1u);
+  EXPECT_EQ(config_from_json(to_json(mixed), "saved").values.data.source.size(), 1u);
+}
+
 TEST(Lengths, both_keys_in_one_layer_are_rejected) {
   const auto refused = [](const std::string& more, const std::vector<std::string>& settings,
                           std::initializer_list<std::string> pins) {

@@ -68,6 +68,14 @@ TEST(Phases, a_schedule_begins_at_the_rate_of_its_first_step) {
   EXPECT_EQ(learning_rate_at(c.phases[1].values, {}, 81), rate(81));
 }
 
+// The batch decides the number of warmup steps, but not again in a later phase.
+TEST(Phases, keep_the_schedule_of_the_first) {
+  const auto c = resolve("[[phase]]\nfrom_step = 5\ntrain.batch_tokens = 256\n",
+                         {"schedule.warmup_tokens=1280"});
+  EXPECT_EQ(c.values.schedule.warmup_steps, 10);
+  EXPECT_EQ(c.phases[0].values.schedule.warmup_steps, 10);
+}
+
 TEST(Phases, are_read_back_as_printed) {
   const std::string phases =
       "[[phase]]\nfrom_tokens = 6400\ntrain.sequence_length = 64\nschedule.kind = 'linear'\n"
