@@ -34,7 +34,7 @@ std::vector<Setting> environment_settings(const char* const* environment);
 struct Phase {
   std::int64_t from_step = 0;     // the steps after it are of the phase
   Config values;                  // of its steps
-  bool restarts = false;          // it changes more than the learning rate
+  bool restarts = false;          // it begins in the run, and changes more than the learning rate
   std::string begin;              // "from_tokens = 2000000"
   std::vector<Setting> settings;  // as written
 };

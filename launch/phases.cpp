@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/integer.h"
+#include "core/log.h"
 #include "launch/key_names.h"
 #include "launch/options.h"
 
@@ -30,7 +31,8 @@ bool may_change(std::string_view key) {
 // Reads a phase; positions are those of the phases before it.
 class Reader {
  public:
-  Reader(const std::string& name, const ResolvedConfig& base) : name_(name), before_(base.values) {}
+  Reader(const std::string& name, const ResolvedConfig& base)
+      : name_(name), parts_{{0, 0, base.values.train.batch_tokens}} {}
 
   void read(const std::vector<TomlEntry>& table,
             FunctionRef<ResolvedConfig(const std::vector<Setting>& settings)> resolve) {
@@ -56,17 +58,20 @@ class Reader {
                             " has neither from_step nor from_tokens"));
     phase.values = resolve(settings_).values;
     if (!of_rate.empty()) rates_.push_back(rate(of_rate, phase));
-    before_ = phase.values;
+    parts_.push_back({phase.from_step, tokens_, phase.values.train.batch_tokens});
     phases_.push_back(std::move(phase));
   }
 
-  // Gives all phases the whole schedule.
+  // Gives all phases the whole schedule. Warns of phases that begin after the end of the run.
   void finish(ResolvedConfig& base) {
-    auto steps = base.values.train.steps;
-    if (base.values.train.tokens > 0) steps = step_of(base.values.train.tokens);
-    if (steps <= step_)
-      throw ConfigError(str(name_, ": phase ", number_, " begins after step ", step_,
-                            ", but the run has ", steps, " steps"));
+    const auto tokens = base.values.train.tokens;
+    const auto steps = tokens > 0 ? step_of(tokens) : base.values.train.steps;
+    for (std::size_t i = 0; i < phases_.size(); ++i)
+      if (phases_[i].from_step >= steps) {
+        phases_[i].restarts = false;
+        log_warning("phase ", i + 1, " begins after step ", phases_[i].from_step,
+                    ", but the run has ", steps, " steps: it has no effect");
+      }
     base.phases = std::move(phases_);
     const auto complete = [&](Config& values) {
       values.rate_phases = rates_;
@@ -101,8 +106,9 @@ class Reader {
 
   // The first step at which the run has seen this number of tokens.
   std::int64_t step_of(std::int64_t tokens) const {
-    return step_ +
-           std::max<std::int64_t>(divide_up(tokens - tokens_, before_.train.batch_tokens), 0);
+    const auto after = std::ranges::lower_bound(parts_, tokens, {}, &Part::tokens);
+    const auto& part = after == parts_.begin() ? *after : *std::prev(after);
+    return part.from_step + divide_up(tokens - part.tokens, part.batch_tokens);
   }
 
   void begin(const TomlEntry& entry, Phase& phase) {
@@ -123,7 +129,7 @@ class Reader {
       throw ConfigError(str(origin(entry), ": phase ", number_, " begins after step ",
                             phase.from_step, ", but the phase before it after step ", step_,
                             "; list the phases in order"));
-    tokens_ += (phase.from_step - step_) * before_.train.batch_tokens;
+    tokens_ += (phase.from_step - step_) * parts_.back().batch_tokens;
     step_ = phase.from_step;
   }
 
@@ -149,7 +155,11 @@ class Reader {
   }
 
   const std::string& name_;
-  Config before_;  // values of the phase before
+  // Steps with one batch.
+  struct Part {
+    std::int64_t from_step, tokens, batch_tokens;
+  };
+  std::vector<Part> parts_;
   int number_ = 0;
   std::int64_t step_ = 0, tokens_ = 0;  // of the run where the newest phase begins
   std::vector<Setting> settings_;       // of all phases so far, without the schedule
