@@ -250,7 +250,7 @@ TEST_F(Resume, a_different_model_or_data_order_is_rejected_and_other_changes_are
   const std::vector<std::pair<std::vector<std::string>, std::string>> refused{
       {{"model.heads=4"}, "heads = 2, but model.heads is 4"},
       {{"model.layers=3"}, "layers = 2, but model.layers is 3"},
-      {{"model.rope_theta=100"}, "rope_theta = 500000, but model.rope_theta is 100"},
+      {{"model.norm_epsilon=0.1"}, "norm_epsilon = 1e-05, but model.norm_epsilon is 0.1"},
       {{"data.seed=77"}, "data.seed is 77, but was 1 up to step 10"},
       {{"data.rows=examples"}, "data.rows is examples, but was windows up to step 10"},
       {{"data.shuffle_shards=1"}, "data.shuffle_shards is 1, but was 0 up to step 10"}};
