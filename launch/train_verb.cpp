@@ -139,6 +139,10 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
   const Json json = to_json(now);
   for (const auto& [key, value] : json.as_object())
     settings.emplace_back(key, value.dump());
+  settings.emplace_back("--extend", options.extend ? "given" : "not given");
+  settings.emplace_back("--from-step", str(options.from_step.value_or(0)));
+  if (options.skip_steps)
+    settings.emplace_back("--skip-steps", skip_of(*options.skip_steps).request);
   const auto across =
       options.allow_tensor_across_nodes ? TensorAcross::allowed : TensorAcross::refused;
   const auto ranks =
