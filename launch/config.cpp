@@ -580,7 +580,7 @@ ResolvedConfig config_from_json(const Json& json, const std::string& origin) {
   const auto is_replaced = [&](const std::string& key) {
     return std::ranges::any_of(kAlternatives, [&](const Alternatives& keys) {
       if (keys.other.ends_with("tokens")) return key == keys.other;  // the steps are exact
-      const Json* other = json.find(std::string(keys.other));
+      const Json* other = json.find(keys.other);
       return key == keys.key && other != nullptr && !is_unset(*parse_toml_value(toml_of(*other)));
     });
   };

@@ -205,7 +205,7 @@ std::string FailureDetector::stalls(std::vector<int>& lost) const {
                  describe_place(at)));
   }
   if (behind.size() < beating || beating == 1) {
-    lost = behind;
+    lost = std::move(behind);
     return said.text();
   }
   // No rank waits for another.

@@ -27,7 +27,7 @@ completes lockstep data pa -- pack
 completes lockstep data pack --tok -- --tokenizer
 completes lockstep data pack --tokenizer b -- bytes
 completes lockstep data pack --missing-bytes '' -- refuse drop replace
-completes lockstep train configs/a.toml --set schedule.w -- schedule.warmup_steps=
+completes lockstep train configs/a.toml --set schedule.k -- schedule.kind=
 completes lockstep eval runs/a --device c -- cpu cuda
 completes lockstep completion '' -- bash zsh --help
 completes lockstep train --run '' --  # no words: bash completes names of files
