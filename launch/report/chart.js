@@ -25,7 +25,8 @@ function swatch(colour, dash) {
   return html("i", { class: dash ? "swatch dashed" : "swatch", style: `--colour: ${colour}` });
 }
 
-const nameOf = (run) => html("bdi", {}, run.name);
+// The name of a run, or of a branch: the steps that a rollback of a run abandoned.
+const nameOf = ({ name, branch }) => (branch ? [name && html("bdi", {}, name), name && ", ", branch] : html("bdi", {}, name));
 
 const AXES = {
   step: { title: "step", text: whole, ticks: (low, high, most) => ticks(low, high, most).filter((t) => t === Math.round(t)), tick: tickText },
@@ -33,7 +34,7 @@ const AXES = {
   seconds: { title: "time since the start", text: duration, ticks: timeTicks, tick: timeTick },
 };
 
-// View is the visible part of the axis of all charts.
+// View is the visible part of the axis of all charts. Its runs include branches.
 class View {
   constructor(runs) {
     this.runs = runs;
@@ -179,28 +180,35 @@ class Chart {
     const plot = (this.plot = { left: 52, right: width - 8, top: 8, bottom: height - 24, width });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("height", height);
-    const runs = view.runs.filter((run) => !view.hidden.has(run));
+    const runs = this.shown();
     const span = plot.right - plot.left;
     const curves = runs.map((run) => columnsOf(run.points, view.axis, this.metric, view, span));
     const dots = this.dots ? runs.map((run) => columnsOf(run.evaluations, view.axis, this.dots, view, span)) : [];
     const few = dots.every((columns) => columns.length <= 80);
-    const joined = curves.some((columns) => columns.some((c) => c.low !== c.high));
+    const joined = curves.some((columns, i) => !runs[i].branch && columns.some((c) => c.low !== c.high));
     if (typeof this.note === "function") this.caption.textContent = this.note({ few, joined });
     const inside = (columns) => columns.filter((c) => c.x >= view.low && c.x <= view.high);
-    [this.low, this.high] = rangeOf([...curves, ...dots].map(inside), this.fromZero);
+    // A branch that diverged may leave the axis, which is that of the runs.
+    const isOfAxis = (_, i) => !runs[i].branch || runs.every((run) => run.branch);
+    [this.low, this.high] = rangeOf([...curves.filter(isOfAxis), ...dots.filter(isOfAxis)].map(inside), this.fromZero);
     const x = (this.x = (v) => plot.left + ((v - view.low) / (view.high - view.low)) * span);
     const far = 4 * height;
     const y = (this.y = (v) => Math.max(-far, Math.min(far, plot.bottom - ((v - this.low) / (this.high - this.low)) * (plot.bottom - plot.top))));
     const clip = (this.clip ??= `clip-${view.charts.indexOf(this)}`);
-    const body = svg("g", { "clip-path": `url(#${clip})` });
+    const under = svg("g"), body = svg("g", { "clip-path": `url(#${clip})` }, under), layer = (run) => (run.branch ? under : body);
     this.overlay = svg("g");
     this.svg.replaceChildren(
       svg("clipPath", { id: clip }, svg("rect", { x: plot.left - 4, y: plot.top - 4, width: span + 8, height: plot.bottom - plot.top + 8 })),
       ...this.axes(plot, width), body, this.overlay);
-    runs.forEach((run, i) => this.drawCurve(body, run, curves[i], x, y));
-    runs.forEach((run, i) => dots[i] && this.drawDots(body, run, dots[i], x, y, few));
+    runs.forEach((run, i) => this.drawCurve(layer(run), run, curves[i], x, y));
+    runs.forEach((run, i) => dots[i] && this.drawDots(layer(run), run, dots[i], x, y, few));
     this.drawCut(curves.flatMap(inside), plot);
     this.tooltip.hidden = true;
+  }
+
+  // The runs and branches that this chart shows.
+  shown() {
+    return this.view.runs.filter((run) => !this.view.hidden.has(run) && run.points[this.metric]);
   }
 
   axes(plot, width) {
@@ -231,6 +239,7 @@ class Chart {
       body.append(svg("circle", { cx: x(columns[0].x), cy: y(columns[0].mean), r: 3, fill: run.colour }));
       return;
     }
+    if (run.branch) return stroke(line(smoothed(columns, Math.floor(columns.length / 100))), { "stroke-width": 1.25, ...dash });
     if (this.plain) return stroke(line(columns), { "stroke-width": 2, ...dash });
     if (columns.some((c) => c.low !== c.high)) {
       const top = columns.map((c) => `${x(c.x).toFixed(1)},${y(c.high).toFixed(1)}`);
@@ -293,8 +302,8 @@ class Chart {
   values(x) {
     const found = [], several = this.view.runs.length > 1;
     const away = (points, i) => Math.abs(points[this.view.axis][i] - x);
-    for (const run of this.view.runs) {
-      if (this.view.hidden.has(run) || (several && !this.reaches(run, x))) continue;
+    for (const run of this.shown()) {
+      if (several && !this.reaches(run, x)) continue;
       for (const [points, metric] of [[run.points, this.metric], ...(this.dots ? [[run.evaluations, this.dots]] : [])]) {
         const xs = points[this.view.axis], i = nearest(xs, points[metric], x);
         if (i < 0) continue;

@@ -197,6 +197,23 @@ Json environment_of(const RunRecord& run) {
   return all;
 }
 
+Json branches_of(const RunRecord& run, double begin_seconds) {
+  Json all{Json::Array{}};
+  for (const Branch& branch : run.branches) {
+    Json json;
+    json.set("rollback", branch.rollback);
+    json.set("first_step", branch.first_step);
+    json.set("last_step", branch.last_step);
+    json.set("points",
+             points_of(branch.steps, {Metric::loss, Metric::learning_rate, Metric::grad_norm},
+                       begin_seconds));
+    json.set("evaluations",
+             points_of(branch.evaluations, {Metric::validation_loss}, begin_seconds));
+    all.push(std::move(json));
+  }
+  return all;
+}
+
 Json json_of(const RunRecord& run) {
   const double begin = run.first[Metric::time_seconds];
   Json json;
@@ -208,6 +225,7 @@ Json json_of(const RunRecord& run) {
                                 Metric::tokens_per_second, Metric::mfu, Metric::peak_bytes},
                                begin));
   json.set("evaluations", points_of(run.evaluations, {Metric::validation_loss}, begin));
+  json.set("branches", branches_of(run, begin));
   set_times_of_step(json, run);
   if (run.plan) json.set("plan", json_of(*run.plan));
   if (run.goodput) json.set("goodput", json_of(*run.goodput, run.starts));

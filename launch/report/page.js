@@ -8,6 +8,19 @@ const runs = report.runs.map((run, i) => ({
   dash: DASHES[Math.floor(i / COLOURS) % DASHES.length],
 }));
 const several = runs.length > 1;
+// The branches of more runs would hide the curves.
+const MOST_RUNS_WITH_BRANCHES = 4;
+const branchesOf = (run) => (runs.length > MOST_RUNS_WITH_BRANCHES ? [] : run.branches).map((branch) => ({
+  name: several ? run.name : undefined,
+  branch: `before rollback ${branch.rollback} (steps ${whole(branch.first_step)} to ${whole(branch.last_step)})`,
+  path: `${run.path}/metrics.before-${branch.rollback}.jsonl`,
+  figures: branch,
+  points: branch.points,
+  evaluations: branch.evaluations,
+  colour: `color-mix(in srgb, ${run.colour} 60%, var(--page))`,
+  dash: "4 3",
+}));
+const curves = runs.flatMap((run) => [run, ...branchesOf(run)]);
 const main = document.querySelector("main");
 
 const named = (run) => [several ? swatch(run.colour, run.dash) : undefined, nameOf(run)];
@@ -111,7 +124,7 @@ function toolbar(view) {
     .filter(([axis]) => runs.some((run) => run.points[axis].some(known)))
     .map(([axis, text]) => Object.assign(button(text, `over ${text}`, () => view.setAxis(axis)), { axis }));
   const zoom = [button(MINUS, "zoom out", () => view.zoom(2)), button("+", "zoom in", () => view.zoom(0.5)), button("all", "show all steps", () => view.all())];
-  const legend = html("div", { class: "legend" }, ...(several ? runs : []).map((run) => {
+  const legend = html("div", { class: "legend" }, ...(curves.length > 1 ? curves : []).map((run) => {
     const box = html("input", { type: "checkbox", class: run.dash ? "dashed" : undefined, checked: true, style: `--colour: ${run.colour}` });
     box.addEventListener("change", () => view.setHidden(run, !box.checked));
     return html("label", { title: run.path }, box, html("span", {}, nameOf(run)));
@@ -126,7 +139,7 @@ function toolbar(view) {
 }
 
 function charts() {
-  const view = new View(runs);
+  const view = new View(curves);
   const keys = [["+", MINUS, "zoom"], ["\u2190", "\u2192", "read values"], ["0", "all"]].flatMap((list) =>
     [...list.slice(0, -1).flatMap((key) => [html("kbd", {}, key), " "]), `${list.at(-1)}; `]);
   const help = html("p", { class: "caption help" }, html("span", { class: "keyboard" },
@@ -323,9 +336,9 @@ function environment() {
 }
 
 function foot() {
-  const each = runs.map((run) => run.points.lines_each), most = Math.max(...each);
+  const most = Math.max(...curves.map(({ points }) => points.lines_each));
   const text = most === 1 ? "Curves show every step." :
-    `Curves of long runs are reduced: each point has the mean, minimum and maximum of ${several ? `up to ${whole(most)}` : whole(most)} steps, so that no spike is lost.`;
+    `Curves of long runs are reduced: each point has the mean, minimum and maximum of ${curves.length > 1 ? `up to ${whole(most)}` : whole(most)} steps, so that no spike is lost.`;
   document.querySelector("footer").append(html("p", {}, text),
     html("p", {}, `Outliers and the first steep fall of a curve may lie outside an axis; a label then shows how far. Medians cover all steps, with a precision of 0.1%.`),
     html("p", {}, `Made by ${report.version}, ${moment(report.made_seconds)}.`));

@@ -1,7 +1,7 @@
 #include "launch/report/run_files.h"
 
 #include <charconv>
-#include <map>
+#include <limits>
 
 #include "checkpoint/directory.h"
 #include "core/file.h"
@@ -87,6 +87,36 @@ void take_facts(const Json& numerics, std::map<std::string, std::string>& facts)
         facts[shown] = text;
 }
 
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+// The amendments of a checkpoint (docs/formats.md) by kind, with their number and steps.
+Facts amendments_of(const Json& about) {
+  struct Kind {
+    const char* name;
+    int count = 0;
+    std::string steps{};
+    void add(const std::string& at) { steps += str(count++ == 0 ? ": " : ", ", at); }
+  };
+  Kind rollbacks{"rollbacks"}, ranges{"skipped ranges"}, extensions{"extensions"};
+  const Json* amendments = about.find("amendments");
+  if (amendments == nullptr) return {};
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  for (const Json& amendment : amendments->as_array()) {
+    const auto step = [&](const char* key) { return integer_at(amendment, key, 0, kMost); };
+    const auto& request = text_at(amendment, "request");
+    if (request.starts_with("from_step "))
+      rollbacks.add(str("to step ", step("at_step")));
+    else if (request.starts_with("skip_steps "))
+      ranges.add(str("steps ", step("first_skipped"), " to ", step("last_skipped")));
+    else if (request == "extend")
+      extensions.add(str("after step ", step("at_step")));
+  }
+  Facts facts;
+  for (const Kind& kind : {rollbacks, ranges, extensions})
+    if (kind.count > 0) facts.emplace_back(kind.name, str(kind.count, kind.steps));
+  return facts;
+}
+
 }  // namespace
 
 std::vector<ConfigurationValue> read_configuration(const std::filesystem::path& run) {
@@ -117,6 +147,7 @@ std::optional<std::int64_t> planned_steps(const std::vector<ConfigurationValue>&
 std::vector<std::pair<std::string, std::string>> read_environment(
     const std::filesystem::path& run) {
   std::map<std::string, std::string> facts;
+  Facts amendments;
   const auto checkpoints = run / "checkpoints";
   if (const auto steps = checkpoint_steps(checkpoints); !steps.empty()) {
     const auto path = checkpoint_path(checkpoints, steps.back()) / kCheckpointManifestName;
@@ -126,6 +157,7 @@ std::vector<std::pair<std::string, std::string>> read_environment(
           const Json* about = manifest.find("about");
           if (about == nullptr) return;
           if (const Json* numerics = about->find("numerics")) take_facts(*numerics, facts);
+          amendments = amendments_of(*about);
         },
         path.string());
   }
@@ -136,7 +168,21 @@ std::vector<std::pair<std::string, std::string>> read_environment(
   std::vector<std::pair<std::string, std::string>> environment;
   for (const auto& [member, shown] : kFacts)
     if (const auto found = facts.find(shown); found != facts.end()) environment.push_back(*found);
+  environment.insert(environment.end(), amendments.begin(), amendments.end());
   return environment;
+}
+
+std::map<int, std::filesystem::path> abandoned_metrics(const std::filesystem::path& run) {
+  constexpr std::string_view kBegin = "metrics.before-";
+  std::map<int, std::filesystem::path> files;
+  for (const auto& path : directory_entries(run)) {
+    const auto name = path.filename().string();
+    int rollback = 0;
+    if (name.starts_with(kBegin))
+      std::from_chars(name.data() + kBegin.size(), name.data() + name.size(), rollback);
+    if (rollback > 0 && name == str(kBegin, rollback, ".jsonl")) files[rollback] = path;
+  }
+  return files;
 }
 
 }  // namespace lockstep

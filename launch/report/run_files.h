@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,8 +26,12 @@ std::vector<ConfigurationValue> read_configuration(const std::filesystem::path& 
 // The value of train.steps.
 std::optional<std::int64_t> planned_steps(const std::vector<ConfigurationValue>& configuration);
 
-// Facts about device, libraries and threads, from numerics.json and the newest checkpoint. Throws
-// DataError if one of them is damaged.
+// Facts about device, libraries and threads, from numerics.json and the newest checkpoint, and the
+// rollbacks, skipped ranges and extensions that this checkpoint lists. Throws DataError if one of
+// the files is damaged.
 std::vector<std::pair<std::string, std::string>> read_environment(const std::filesystem::path& run);
+
+// The files metrics.before-K.jsonl, by K.
+std::map<int, std::filesystem::path> abandoned_metrics(const std::filesystem::path& run);
 
 }  // namespace lockstep

@@ -3,13 +3,14 @@
 #include <cmath>
 
 #include "core/file.h"
+#include "core/function_ref.h"
 #include "train/observe/ledger.h"
 #include "train/run_directory.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostEvaluations = 1024;
+constexpr std::size_t kMostEvaluations = 1024, kMostBranches = 8;
 
 // OneClock corrects the times of lines for clocks that were set back, or forward by over a year.
 class OneClock {
@@ -42,35 +43,63 @@ void take(RunRecord& run, const StepMetrics& line) {
   if (!run.best || validation < (*run.best)[Metric::validation_loss]) run.best = line;
 }
 
-void read_metrics(RunRecord& run) {
-  const auto path = run.path / "metrics.jsonl";
+// Calls act for the steps of a file like metrics.jsonl, and returns notes about ignored lines.
+// Throws DataError if there is no step. `if_empty`: what an empty file means.
+std::vector<std::string> read_steps(const std::filesystem::path& path, const char* if_empty,
+                                    FunctionRef<void(const StepMetrics&)> act) {
+  const auto file = path.filename().string() + ": ";
   MetricsReader reader(path);
-  const auto begin_anew = [&] { LOCKSTEP_FAIL("metrics.jsonl was replaced during a single read"); };
+  const auto begin_anew = [&] { LOCKSTEP_FAIL(file, "replaced during a single read"); };
   OneClock clock;
-  const auto act = [&](const StepMetrics& line) {
+  std::int64_t steps = 0;
+  const auto act_in_time = [&](const StepMetrics& line) {
+    ++steps;
     StepMetrics timed = line;
     timed[Metric::time_seconds] = clock.at(line[Metric::time_seconds]);
-    take(run, timed);
+    act(timed);
   };
-  if (!reader.poll(begin_anew, act))
+  reader.poll(begin_anew, act_in_time);
+  const auto& held = reader.held_back();
+  const bool is_alone = held && steps == 0;
+  if (is_alone) act_in_time(*held);
+  if (steps == 0)
+    throw DataError(str(path.string(), ": no steps",
+                        reader.left_out() > 0 ? "; " + reader.first_left_out() : std::string(),
+                        reader.lines() == 0 ? if_empty : ""));
+  std::vector<std::string> notes;
+  if (reader.left_out() > 0)
+    notes.push_back(str(file, reader.left_out(), " of ", reader.lines(),
+                        " lines are ignored; the first: ", reader.first_left_out()));
+  if (held && !is_alone)
+    notes.push_back(str(file, "the last line is ignored: ", reader.why_held_back()));
+  if (reader.unfinished_bytes() > 0)
+    notes.push_back(str(file, "the last line is incomplete (", reader.unfinished_bytes(),
+                        " bytes) and ignored"));
+  return notes;
+}
+
+void read_metrics(RunRecord& run) {
+  const auto path = run.path / "metrics.jsonl";
+  if (!path_exists(path))
     throw DataError(str(run.path.string(),
                         ": no metrics.jsonl; expected the directory of a run, such as that of "
                         "`lockstep train --run`"));
-  const auto& held = reader.held_back();
-  const bool is_alone = held && run.lines == 0;
-  if (is_alone) act(*held);
-  if (run.lines == 0)
-    throw DataError(str(path.string(), ": no steps",
-                        reader.left_out() > 0 ? "; " + reader.first_left_out() : std::string(),
-                        reader.lines() == 0 ? "; the run has not completed a step yet" : ""));
-  if (reader.left_out() > 0)
-    run.notes.push_back(str("metrics.jsonl: ", reader.left_out(), " of ", reader.lines(),
-                            " lines are ignored; the first: ", reader.first_left_out()));
-  if (held && !is_alone)
-    run.notes.push_back(str("metrics.jsonl: the last line is ignored: ", reader.why_held_back()));
-  if (reader.unfinished_bytes() > 0)
-    run.notes.push_back(str("metrics.jsonl: the last line is incomplete (",
-                            reader.unfinished_bytes(), " bytes) and ignored"));
+  run.notes = read_steps(path, "; the run has not completed a step yet",
+                         [&](const StepMetrics& line) { take(run, line); });
+}
+
+Branch read_branch(RunRecord& run, int rollback, const std::filesystem::path& path,
+                   std::size_t most_points) {
+  Branch branch{
+      .rollback = rollback, .steps = Buckets(most_points), .evaluations = Buckets(most_points)};
+  const auto notes = read_steps(path, "", [&](const StepMetrics& line) {
+    if (branch.first_step == 0) branch.first_step = line.step;
+    branch.last_step = line.step;
+    branch.steps.add(line);
+    if (!std::isnan(line[Metric::validation_loss])) branch.evaluations.add(line);
+  });
+  run.notes.insert(run.notes.end(), notes.begin(), notes.end());
+  return branch;
 }
 
 // Reads an optional file of the directory; an error becomes a note.
@@ -81,6 +110,19 @@ void attempt(RunRecord& run, Act&& act) {
   } catch (const Error& error) {
     run.notes.emplace_back(str("omitted: ", error.what()));
   }
+}
+
+void read_branches(RunRecord& run, std::size_t most_points) {
+  auto files = abandoned_metrics(run.path);
+  if (const auto count = files.size(); count > kMostBranches) {
+    files.erase(files.begin(), std::prev(files.end(), kMostBranches));
+    run.notes.push_back(str("metrics.before-*.jsonl: only the newest ", kMostBranches, " of ",
+                            count, " rollbacks are shown"));
+  }
+  for (const auto& [rollback, path] : files)
+    attempt(run, [&] {
+      run.branches.push_back(read_branch(run, rollback, path, most_points / kMostBranches));
+    });
 }
 
 // Adds the program version of the last start that recorded one.
@@ -99,6 +141,7 @@ RunRecord read_run(const std::filesystem::path& run, std::size_t most_points) {
                    .steps = Buckets(most_points),
                    .medians = {},
                    .evaluations = Buckets(std::min(most_points, kMostEvaluations)),
+                   .branches = {},
                    .first = {},
                    .last = {},
                    .best = {},
@@ -110,6 +153,7 @@ RunRecord read_run(const std::filesystem::path& run, std::size_t most_points) {
                    .environment = {},
                    .notes = {}};
   read_metrics(record);
+  attempt(record, [&] { read_branches(record, most_points); });
   attempt(record, [&] { record.plan = read_plan_file(run / "plan.json"); });
   attempt(record, [&] { record.configuration = read_configuration(run); });
   attempt(record, [&] { record.environment = read_environment(run); });

@@ -17,6 +17,13 @@
 
 namespace lockstep {
 
+// Branch: the steps that a rollback abandoned.
+struct Branch {
+  int rollback = 0;  // K of metrics.before-K.jsonl
+  Buckets steps, evaluations;
+  std::int64_t first_step = 0, last_step = 0;
+};
+
 struct RunRecord {
   std::string name;  // name of the directory
   std::filesystem::path path;
@@ -24,6 +31,7 @@ struct RunRecord {
   Buckets steps;                           // all lines
   Medians medians;                         // of all lines
   Buckets evaluations;                     // lines with a validation loss
+  std::vector<Branch> branches;            // of the newest rollbacks, oldest first
   StepMetrics first, last;                 // lines, with time_seconds that never go back
   std::optional<StepMetrics> best;         // line with the lowest validation loss
   std::optional<StepMetrics> last_finite;  // last line with a finite loss
@@ -39,8 +47,9 @@ struct RunRecord {
   std::vector<std::string> notes;  // omitted or unreadable data
 };
 
-// Reads a run. `most_points`: maximum points per curve, an even number. Throws DataError if
-// metrics.jsonl is missing, unreadable or without steps. Errors in other files become notes.
+// Reads a run. `most_points`: maximum points per curve, a multiple of 16; all branches together
+// have at most as many. Throws DataError if metrics.jsonl is missing, unreadable or without steps.
+// Errors in other files become notes.
 RunRecord read_run(const std::filesystem::path& run, std::size_t most_points);
 
 }  // namespace lockstep

@@ -92,6 +92,14 @@ def make_unequal(folder):
     (folder / "empty" / "metrics.jsonl").write_text("")
 
 
+def go_back(run, step):
+    """Moves the lines after `step` to metrics.before-1.jsonl, with a loss that diverged, and writes other lines again."""
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    abandoned = [json.loads(line) for line in lines[step:]]
+    (run / "metrics.before-1.jsonl").write_text("".join(json.dumps(dict(m, loss=5 + i / 10)) + "\n" for i, m in enumerate(abandoned)))
+    (run / "metrics.jsonl").write_text("".join(lines[:step] + lines[step:-len(abandoned) // 2]))
+
+
 def make_stuck(run):
     """A start without steps, an empty plan, and lines without a peak."""
     make_run(run, 10, 1)
@@ -354,6 +362,43 @@ def check_legend(page):
     expect(page.run(PATHS) == paths, "a run that is switched on again does not come back")
 
 
+# Colours of the drawn branches, and the labels of the vertical axis of the loss.
+DASHED = "[...new Set([...document.querySelectorAll('.plot svg path.curve[stroke-dasharray=\"4 3\"]')].map(p => p.getAttribute('stroke')))].join()"
+HEIGHTS = "[...document.querySelector('.plot svg').querySelectorAll('text[x=\"44\"]')].map(t => t.textContent).join()"
+
+
+def check_branches(page, folder):
+    """A branch is pale and dashed, has a value under the cursor, and is hidden by its box. Many runs show none."""
+    page.open(folder / "back.html")
+    name = says("report.branch", rollback=1, first=301, last=500)
+    labels = page.run("[...document.querySelectorAll('.legend label')].map(l => l.textContent).join('|')")
+    expect(labels == f"back|{name}", f"the legend says {labels!r}")
+    expect(page.run(DASHED) == "color-mix(in srgb, var(--run-0) 60%, var(--page))", f"branches are {page.run(DASHED)!r}")
+    expect(page.run("document.querySelectorAll('.plot svg path.curve[stroke-dasharray=\"4 3\"]').length") == 3, "three curves have a branch")
+    colour = page.run("getComputedStyle(document.querySelectorAll('.legend input')[1]).getPropertyValue('--colour')")
+    drawn = page.run("getComputedStyle(document.querySelector('.plot svg path.curve[stroke-dasharray=\"4 3\"]')).stroke")
+    expect(colour and drawn.startswith("color("), f"a branch is drawn in {drawn!r}")
+    heights, steps = page.run(HEIGHTS), page.run(TICKS)
+    x, y, width, _ = page.run(BOX % 0)
+    for at, there in ((0.3, False), (0.7, True), (0.98, True)):
+        page.mouse("mouseMoved", x + 52 + at * (width - 60), y + 70)
+        page.settle()
+        said = page.run(TOOLTIP)
+        expect((name in said) == there and ("back\t" in said) == (at < 0.9), f"at {at} the tooltip says {said!r}")
+    page.run("document.querySelectorAll('.legend input')[1].click()")
+    page.settle()
+    expect(page.run(DASHED) == "" and page.run(TICKS) != steps, "a branch that is switched off stays")
+    expect(page.run(HEIGHTS) == heights, "a branch that diverged changes the axis of the run")
+    page.run("document.querySelectorAll('.legend input').forEach(i => i.click())")  # the branch alone
+    page.settle()
+    expect(page.run(DASHED) != "" and page.run(HEIGHTS) != heights, "without the run, the axis is not that of the branch")
+    page.open(folder / "backs.html")
+    labels = page.run("[...document.querySelectorAll('.legend label')].map(l => l.textContent).join('|')")
+    expect(labels == f"short|back|back, {name}", f"the legend of two runs says {labels!r}")
+    page.open(folder / "many.html")
+    expect(page.run(DASHED) == "", "ten runs have branches")
+
+
 def main():
     if chromium.find() is None:
         print("skipped: chromium is not installed (Debian package chromium)")
@@ -373,10 +418,13 @@ def main():
         make_run(folder / "lost", 500, 1, finite=0.3)
         make_unequal(folder)
         make_stuck(folder / "stuck")
+        make_run(folder / "back", 500, 1)
+        go_back(folder / "back", 300)
         many = [f"a run whose name is long, and that is number {i}" for i in range(10)]
         for i, one in enumerate(many):
             make_run(folder / one, 400, i)
-        pages = {"often": ["often"], "nowhere": ["nowhere"], "diverged": ["diverged"], "unequal": ["whole", "half", "bare", "empty"], "lost": ["whole", "lost"], "stuck": ["stuck"], "many": many,
+        go_back(folder / many[0], 300)
+        pages = {"often": ["often"], "nowhere": ["nowhere"], "diverged": ["diverged"], "unequal": ["whole", "half", "bare", "empty"], "lost": ["whole", "lost"], "stuck": ["stuck"], "many": many, "back": ["back"], "backs": ["short", "back"],
                  "run": ["run"], "short": ["short"], "one": ["one"], "evil": [evil.name], "several": ["run", "short", evil.name]}
         for page, runs in pages.items():
             subprocess.run([LOCKSTEP, "report", *[str(folder / run) for run in runs], "--out", str(folder / f"{page}.html")],
@@ -410,6 +458,7 @@ def main():
                     page.open(folder / "lost.html")
                     check_lost(page)
                     check_words(page, folder)
+                    check_branches(page, folder)
                 page.open(folder / "many.html")
                 check_many(page, phone)
                 expect(page.said == [], f"{mode}: in the end the console says {page.said}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A run trains, stops and resumes. Its report has the numbers of metrics.jsonl, and two runs are compared.
+"""A run trains, stops, resumes and goes back. Its report has the numbers of metrics.jsonl, and two runs are compared.
 
 usage: report_test.py LOCKSTEP
 """
@@ -84,7 +84,7 @@ def main():
         config = tiny_run.configuration(folder, "llama3")
         a, b = folder / "a", folder / "b"
         run("train", config, "--run", a)
-        run("train", config, "--run", a, "--set", "train.steps=9", "--extend")
+        run("train", config, "--run", a, "--set", "train.steps=9", "--extend")  # resumes
         run("train", config, "--run", b, "--set", "optimizer.learning_rate=0.01")
 
         said = run("report", a)
@@ -109,6 +109,18 @@ def main():
         check_data(both[1], tiny_run.metrics(b))
         rates = [dict((k, v) for k, v, _ in r["configuration"])["optimizer.learning_rate"] for r in both]
         expect(rates[0] != rates[1], f"learning rates {rates}")
+
+        back = ("train", config, "--run", b, "--set", "optimizer.learning_rate=0.01", "--set", "checkpoint.every_steps=2")
+        run(*back, "--set", "train.steps=9", "--extend")
+        abandoned = [m for m in tiny_run.metrics(b) if m["step"] > 8]
+        run(*back, "--set", "train.steps=9", "--from-step", 8)
+        run("report", b)
+        rolled_back = Page(b / "report.html").data["runs"][0]
+        check_data(rolled_back, tiny_run.metrics(b))
+        branch, = rolled_back["branches"]
+        expect(branch["points"]["step"] == [9] and same(branch["points"]["loss"][0], abandoned[0]["loss"]), f"branch {branch}")
+        facts = dict(rolled_back["environment"])
+        expect(facts.get("rollbacks") == "1: to step 8" and facts.get("extensions") == "1: after step 6", f"facts {facts}")
 
         run("report", folder / "nowhere", code=65)
         run("report", a, b, code=64)

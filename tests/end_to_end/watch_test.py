@@ -20,6 +20,8 @@ import tempfile
 import termios
 import time
 
+import tiny_run
+
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from wording import pattern, says  # noqa: E402
 
@@ -308,6 +310,23 @@ def endings(folder):
     (run / "aside").rename(run / "metrics.jsonl")
 
 
+def rolled_back(folder):
+    """A run goes back to an earlier checkpoint while it is watched: the abandoned steps are gone."""
+    tiny_run.pack(LOCKSTEP, folder)
+    run = folder / "back"
+    train = [LOCKSTEP, "train", str(tiny_run.configuration(folder, "llama3")), "--run", str(run), "--set", "checkpoint.every_steps=2",
+             "--set", "schedule.kind=constant"]
+    subprocess.run(train, check=True, capture_output=True, timeout=60)
+    watch = Watch(run)
+    watch.until("all steps", has(says("step.of", step=6, steps=6)))
+    expect(says("watch.loss_at", loss=f"{tiny_run.metrics(run)[-1]['validation_loss']:.4f}", step=6) in watch.text(), f"no validation:\n{watch.text()}")
+    subprocess.run([*train, "--set", "train.steps=5", "--from-step", "4"], check=True, capture_output=True, timeout=60)
+    watch.until("that it went back", matches(pattern("step.of", step=5, steps=5), row("label.loss", f"{tiny_run.metrics(run)[-1]['loss']:.4f}")))
+    expect(any(re.fullmatch(" +1 +5", line) for line in watch.screen.lines) and " at 6" not in watch.text(), f"abandoned steps:\n{watch.text()}")
+    os.write(watch.master, b"q")
+    watch.ended("q", 0)
+
+
 def without_terminal(folder):
     done = subprocess.run([LOCKSTEP, "watch", str(folder / "run")], capture_output=True, text=True, timeout=60, check=False)
     expect(done.returncode == 0 and f"run: {says('step.of', step=51, steps=400)}" in done.stdout and "\x1b" not in done.stdout, f"plain: {done}")
@@ -331,6 +350,7 @@ with tempfile.TemporaryDirectory() as name:
     endings(pathlib.Path(name))
     ascii_alone(pathlib.Path(name))
     long_file(pathlib.Path(name))
+    rolled_back(pathlib.Path(name))
     without_terminal(pathlib.Path(name))
 print("failed" if failures else "ok")
 sys.exit(1 if failures else 0)

@@ -7,10 +7,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <map>
-#include <set>
-#include <sstream>
 
-#include "launch/key_names.h"
 #include "launch/options.h"
 #include "tests/wording.h"
 #include "train/layout.h"
@@ -45,47 +42,6 @@ void refused(const std::string& more, const Settings& settings,
     name += str(name.empty() ? "" : " ", "--set ", setting);
   expect_refusal<ConfigError>("launch/config", name, pins,
                               [&] { resolve_text(base + more, settings); });
-}
-
-TEST(Config, names_of_other_programs_are_no_keys_and_each_means_one_key) {
-  std::set<std::string> seen;
-  for (const auto& [keys, names, note] : key_names()) {
-    std::istringstream all{std::string(keys)}, others{std::string(names)};
-    for (std::string key; all >> key;)
-      EXPECT_TRUE(key == "or" || find_option(key) != nullptr) << key;
-    for (std::string name; others >> name;) {
-      EXPECT_TRUE(seen.insert(name).second) << name;
-      EXPECT_TRUE(std::ranges::none_of(options(), [&](auto& o) { return o.name() == name; }))
-          << name;
-    }
-  }
-}
-
-TEST(Config, names_of_other_programs_get_the_key) {
-  for (const auto& [typed, key] : std::vector<std::pair<std::string, std::string>>{
-           {"lr", "optimizer.learning_rate?"},
-           {"optimizer.LR", "optimizer.learning_rate?"},
-           {"learning-rate", "optimizer.learning_rate?"},
-           {"batch_size", "train.batch_tokens? It is in tokens"},
-           {"train.grad_accum", "train.batch_tokens? Gradient accumulation follows"},
-           {"model.n_layer", "model.layers?"},
-           {"hidden_size", "model.width?"},
-           {"max_steps", "train.steps?"},
-           {"layout.tp", "layout.tensor?"},
-           {"precision.dtype", "precision.compute?"},
-           {"train.seq_len", "train.sequence_length?"},
-           {"schedule.min_lr", "schedule.final_ratio? It is a fraction"},
-           {"optimizer.warmup_steps", "schedule.warmup_steps?"},
-           {"model.seed", "train.seed or data.seed?"},
-           {"train.every_steps", "eval.every_steps, checkpoint.every_steps or log.every_steps?"},
-           {"xylophone", "see `lockstep config --reference`"}})
-    refused("", {typed + "=1"}, {str("--set: unknown key ", typed), key});
-  refused("[training]\nsteps = 3\n", {}, {"a.toml:12: unknown table [training]", "mean train?"});
-  refused("[parallelism]\ntp = 3\n", {}, {"unknown table [parallelism]", "mean layout?"});
-  const char* environment[] = {"LOCKSTEP_OPTIMIZER_LR=1", nullptr};
-  expect_refusal<ConfigError>("launch/config", "LOCKSTEP_OPTIMIZER_LR=1",
-                              {"LOCKSTEP_OPTIMIZER_LR", "optimizer.learning_rate?"},
-                              [&] { environment_settings(environment); });
 }
 
 TEST(Config, an_integer_may_have_an_exponent) {
@@ -227,30 +183,6 @@ TEST(Config, the_prometheus_file_replaces_no_other_file_of_a_run) {
 TEST(Config, counts_beyond_their_range_are_rejected) {
   refused("", {"train.steps=1000000001"}, {"--set: train.steps", "1000000000", "1000000001"});
   refused("", {"train.batch_tokens=2147483648"}, {"--set: train.batch_tokens", "2147483647"});
-}
-
-TEST(Config, an_unknown_key_or_table_is_rejected_with_the_nearest) {
-  refused("[optimizer]\nlearning_rat = 1", {},
-          {"a.toml:13", "optimizer.learning_rat", "optimizer.learning_rate"});
-  refused("[eval]\nlearning_rate = 1", {},
-          {"a.toml:13", "eval.learning_rate", "optimizer.learning_rate"});
-  refused("[shedule]\n", {}, {"a.toml:12", "[shedule]", "schedule?"});
-  refused("[log.more]\n", {}, {"a.toml:12", "log.more", "lockstep config --reference"});
-  refused("", {"train.stesp=1"}, {"--set", "train.stesp", "train.steps"});
-  for (const char* misspelt : {"LOCKSTEP_TRAIN_STEP=7", "LOCKSTEP_TRIAN_STEPS=4"}) {
-    const char* environment[] = {misspelt, nullptr};
-    expect_refusal<ConfigError>("launch/config", misspelt, {"LOCKSTEP_TRAIN_STEPS?"},
-                                [&] { environment_settings(environment); });
-  }
-  std::istringstream others(
-      "CPU=avx2 SECRET=ab INTERFACE=eth0 NVML=x TEST_SEED=1 SMALL_SHAPES=1 RECORD=x "
-      "RECORD_DRIVER=0 RECORD_GPUS=2 RECORD_PAIRS=1 RECORD_ODD_RANK=1 RECORD_CAPABILITY=10 LLMC=x "
-      "LLMQ=x BUNDLE=x SIMT_MIB=1 SIMT_FASTEST=1 SIMT_CUBLASLT=1 SIMT_EPILOGUE=1 TEST_VARIABLE=1");
-  for (std::string other; others >> other;) {
-    other.insert(0, "LOCKSTEP_");
-    const char* environment[] = {other.c_str(), nullptr};
-    EXPECT_TRUE(environment_settings(environment).empty()) << other;
-  }
 }
 
 TEST(Config, a_wrong_type_or_value_is_rejected_with_the_expected_one) {
