@@ -1,6 +1,7 @@
 #include "checkpoint/directory.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -140,7 +141,7 @@ void UnfinishedCheckpoint::commit(std::string_view manifest, Held held, Later st
 }
 
 void link_checkpoint(const fs::path& checkpoint, const fs::path& directory) {
-  verify_checkpoint(checkpoint, Depth::sizes);
+  verify_checkpoint(checkpoint, Depth::contents);
   const auto manifest = manifest_of(checkpoint);
   UnfinishedCheckpoint copy(directory, manifest.step);
   const auto into = UnfinishedCheckpoint::path_of(directory, manifest.step);
@@ -182,16 +183,17 @@ std::optional<fs::path> checkpoints_of(const fs::path& path) {
 }
 
 Json newest_about(const std::vector<fs::path>& directories) {
-  Json about;
-  std::int64_t newest = -1;
+  std::vector<std::pair<std::int64_t, fs::path>> all;
   for (const auto& directory : directories)
     for (const auto step : checkpoint_steps(directory))
-      if (step > newest) try {
-          about = manifest_of(checkpoint_path(directory, step)).about;
-          newest = step;
-        } catch (const DataError&) {  // a resume reports it
-        }
-  return about;
+      all.emplace_back(step, checkpoint_path(directory, step));
+  std::ranges::sort(all, std::greater{});
+  for (const auto& [step, path] : all)
+    try {
+      return manifest_of(path).about;
+    } catch (const DataError&) {  // a resume reports it
+    }
+  return {};
 }
 
 std::optional<std::int64_t> latest_checkpoint(const fs::path& directory) {

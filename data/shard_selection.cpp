@@ -100,8 +100,11 @@ bool is_elsewhere(const fs::path& path) {
   std::error_code unknown;
   const auto here = path.is_relative() ? str(" in ", fs::current_path(unknown).string()) : "";
   const auto reason = error ? error : std::make_error_code(std::errc::no_such_file_or_directory);
-  throw_io_error(reason.value(), str(path.string(), ": ", reason.message(), here,
-                                     "; make a dataset with `lockstep data pack`"));
+  throw_io_error(reason.value(),
+                 str(path.string(), ": ", reason.message(), here,
+                     "; make a dataset with `lockstep data pack` (docs/packing.md). The "
+                     "first lines of a configuration that comes with Lockstep name "
+                     "the page about its data"));
 }
 
 std::string some_of(const std::vector<std::string>& names) {

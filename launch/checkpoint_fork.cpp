@@ -44,15 +44,26 @@ int checkpoint_fork(const CheckpointForkOptions& options) {
                         "checkpoints/"));
   const auto step = step_of(options, checkpoints);
   const auto forked = load_config(config, options.settings);
+  if (to.empty()) throw UsageError("--out: expected the directory of the new run");
+  const auto inside =
+      fs::absolute(to).lexically_normal().lexically_relative(fs::absolute(from).lexically_normal());
+  if (*inside.begin() != "..")
+    throw UsageError(
+        str("--out \"", options.out, "\": expected a directory outside of ", options.run));
   if (path_exists(to) && !directory_entries(to).empty())
     throw UsageError(str("--out ", options.out, ": expected a new or empty directory"));
+  const auto& log = forked.values.log;
+  if (fs::path(log.prometheus_file).is_absolute() || log.metrics_port > 0)
+    log_warning("both runs write ",
+                log.metrics_port > 0 ? "log.metrics_port" : "log.prometheus_file",
+                " of the configuration; set another one for the fork with --set");
   RunDirectory run(to);
+  link_checkpoint(checkpoint_path(checkpoints, step), run.checkpoints());
   copy_metrics(from / "metrics.jsonl", run.metrics(), step);
   copy_text_of(from / "numerics.json", run.numerics());
   if (directory_exists(from / "tokenizer"))
     copy_tokenizer_files(tokenizer_files((from / "tokenizer").string()), run.tokenizer());
-  write_text(run.config(), to_toml(forked));
-  link_checkpoint(checkpoint_path(checkpoints, step), run.checkpoints());
+  write_text(run.config(), to_toml(forked));  // last: a run without it is incomplete
   run.keep();
   log_info("forked step ", step, " of ", options.run, " to ", options.out,
            "; continue with `lockstep train ", run.config().string(), "`");

@@ -98,7 +98,7 @@ constexpr Alternatives kAlternatives[] = {{"train.steps", "train.tokens"},
 
 // The order in which origins override each other.
 int precedence(std::string_view origin) {
-  if (origin.find(kOfPhase) != origin.npos) return 4;
+  if (origin.find(kOfPhase) != origin.npos) return 4;  // phases without what layers above set
   if (origin.starts_with("--set")) return 3;
   if (origin.starts_with("environment ")) return 2;
   return origin.starts_with("default") ? 0 : 1;

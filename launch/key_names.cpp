@@ -48,6 +48,8 @@ constexpr std::array kKeyNames{
     KeyNames{"train.steps",
              "max_steps max_iters num_steps n_steps train_iters iterations iters num_iterations "
              "total_steps num_train_steps"},
+    KeyNames{"data.source", "epochs num_epochs max_epochs num_train_epochs n_epochs",
+             "Its tables may have `epochs`; train.steps or train.tokens is the length of a run"},
     KeyNames{"train.sequence_length",
              "seq_len seq_length max_seq_len max_seq_length block_size "
              "context_length context_size ctx_len context max_length"},

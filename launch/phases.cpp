@@ -32,7 +32,10 @@ bool may_change(std::string_view key) {
 class Reader {
  public:
   Reader(const std::string& name, const ResolvedConfig& base)
-      : name_(name), parts_{{0, 0, base.values.train.batch_tokens}} {}
+      : name_(name), base_(base), parts_{{0, 0, base.values.train.batch_tokens}} {
+    for (const auto& [key, origin] : base.origins)
+      rate_is_set_outside_ = rate_is_set_outside_ || (is_of_rate(key) && is_outside(origin));
+  }
 
   void read(const std::vector<TomlEntry>& table,
             FunctionRef<ResolvedConfig(const std::vector<Setting>& settings)> resolve) {
@@ -45,6 +48,11 @@ class Reader {
         continue;
       }
       check_key(entry);
+      if (is_hidden(entry.key)) {
+        log_info("phase ", number_, ": ", entry.key, " is ignored: --set or the environment sets ",
+                 is_of_rate(entry.key) ? "the schedule" : "it", " for the whole run");
+        continue;
+      }
       const auto value = toml_text(entry.value);
       phase.settings.push_back({entry.key, value, str(origin(entry), kOfPhase, number_, ")")});
       if (is_of_rate(entry.key))
@@ -84,13 +92,27 @@ class Reader {
   }
 
  private:
+  // A command line and the environment hold for all phases. With one key of the schedule they set
+  // all of it.
+  static bool is_outside(std::string_view origin) {
+    return origin.starts_with("--") || origin.starts_with("environment ");
+  }
+  bool is_hidden(std::string_view key) const {
+    const auto other = key == "data.train"    ? std::string_view("data.source")
+                       : key == "data.source" ? std::string_view("data.train")
+                                              : key;
+    return (is_of_rate(key) && rate_is_set_outside_) ||
+           is_outside(base_.origins.find(key)->second) ||
+           is_outside(base_.origins.find(other)->second);
+  }
+
   // data.source and data.train replace each other.
   void replace_other_data(const std::vector<TomlEntry>& table) {
     const auto sets = [&](std::string_view key) {
       return std::ranges::find(table, key, &TomlEntry::key) != table.end();
     };
     const bool source = sets("data.source"), train = sets("data.train");
-    if (source != train)
+    if (source != train && !is_hidden("data.train"))
       settings_.push_back({source ? "data.train" : "data.source", "[]", settings_.back().origin});
   }
 
@@ -155,6 +177,8 @@ class Reader {
   }
 
   const std::string& name_;
+  const ResolvedConfig& base_;
+  bool rate_is_set_outside_ = false;
   // Steps with one batch.
   struct Part {
     std::int64_t from_step, tokens, batch_tokens;

@@ -28,7 +28,9 @@ std::vector<fs::path> presets() {
 }  // namespace
 
 fs::path config_file(const fs::path& named) {
-  if (named.has_parent_path() || named.extension() == ".toml" || path_exists(named)) return named;
+  if (named.has_parent_path() || named.extension() == ".toml" ||
+      std::filesystem::is_regular_file(named))
+    return named;
   std::vector<std::string> names;
   for (const auto& path : presets()) {
     if (path.stem() == named) return path;

@@ -52,7 +52,9 @@ fs::path default_run(const fs::path& config) {
   const auto directory = fs::absolute(config).parent_path();
   const bool saved =
       config.filename() == "config.toml" && directory_exists(directory / "checkpoints");
-  return saved ? directory : fs::path("runs") / config.stem();
+  return saved ? directory
+               : fs::path("runs") /
+                     (config.extension() == ".toml" ? config.stem() : config.filename());
 }
 
 std::int64_t ranks_per_host(const Topology& topology) {
@@ -71,29 +73,44 @@ struct SavedRun {
 
 // What rank 0 finds. A local directory of a host may have the newest checkpoint, whose step is in
 // saved_step.txt.
-Json found_run(const fs::path& run, const std::optional<std::int64_t>& from_step) {
-  constexpr std::int64_t kMostBytes = 100;
+Json found_run(const fs::path& run, const std::optional<std::int64_t>& from_step,
+               const std::optional<StepRange>& skip) {
+  constexpr std::int64_t kMostBytes = 100, kMostConfigBytes = 1 << 20;
   Json found;
   const Json about = newest_about({run / "checkpoints"});
   const auto file = run / "saved_step.txt";
   std::int64_t step = about.is_object() ? about.at("step").as_integer() : 0;
   if (path_exists(file))
     step = std::max<std::int64_t>(step, std::atoll(read_text(file, kMostBytes).c_str()));
-  if (from_step && (!about.is_object() ||
-                    find(amendments_in(about), rollback_to(*from_step).request) == nullptr))
-    step = *from_step;
+  if (from_step) {
+    const auto amendments = AmendmentFile::read(run / "amendments.json");
+    const auto request = rollback_to(*from_step, skip).request;
+    const bool is_applied =
+        amendments
+            ? amendments->unfinished != request && find(amendments->amendments, request) != nullptr
+            : about.is_object() && find(amendments_in(about), request) != nullptr;
+    if (!is_applied) step = *from_step;
+  }
   found.set("step", step);
   if (about.is_object())
     if (const Json* settings = about.find("configuration"))
       if (const Json* type = settings->find("precision.compute")) found.set("compute", *type);
+  // Its checkpoints may all be in local directories or in the archive.
+  if (const auto config = run / "config.toml"; !about.is_object() && path_exists(config))
+    for (const auto& entry :
+         parse_toml(read_text(config, kMostConfigBytes), config.string()).entries)
+      if (const auto* type = std::get_if<std::string>(&entry.value);
+          entry.key == "precision.compute" && type != nullptr)
+        found.set("compute", *type);
   return found;
 }
 
 // The precision is that of the run's newest checkpoint, else the one that all ranks compute fast.
 // Collective.
-SavedRun saved_run(const fs::path& directory, const std::optional<std::int64_t>& from_step,
-                   const Device& device, World& launched) {
-  Json mine = launched.rank() == 0 ? found_run(directory, from_step) : Json();
+SavedRun saved_run(const fs::path& directory, const TrainVerbOptions& options, const Device& device,
+                   World& launched) {
+  Json mine =
+      launched.rank() == 0 ? found_run(directory, options.from_step, options.skip_steps) : Json();
   mine.set("fast", str(name(automatic_precision(device))));
   std::vector<Json> said;
   for (const auto& text : launched.exchange(mine.dump()))
@@ -127,13 +144,16 @@ std::vector<RunPhase> phases_from(const ResolvedConfig& config, std::int64_t ste
 int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point began) {
   const auto device = device_of_rank(device_of(options.device), launched);
   const auto directory = options.run.empty() ? default_run(options.config) : fs::path(options.run);
-  const auto saved = saved_run(directory, options.from_step, device, launched);
+  const auto saved = saved_run(directory, options, device, launched);
   const auto config =
       load_config(options.config, options.settings, launched.size(), saved.automatic);
   check_threads(config);
   if (config.origins.find("precision.compute")->second.ends_with(kAutomatic))
     log_info("precision.compute is auto: ", name(saved.automatic), ", ", saved.why);
   auto phases = phases_from(config, saved.step);
+  for (auto& phase : phases)
+    if (auto& from = phase.config.train.init_from; !from.empty())
+      from = fs::absolute(from).lexically_normal();
   const Config& now = phases.front().config;
   Fields settings;
   const Json json = to_json(now);

@@ -239,8 +239,16 @@ class Local:
             for slot, (process, trial) in list(self.running.items()):
                 if process.poll() is not None:
                     del self.running[slot]
-                    self.ended(trial, process.returncode)
+                    if self.must_go_on(trial, process.returncode):
+                        self.start(slot, trial)
+                    else:
+                        self.ended(trial, process.returncode)
         return self.codes
+
+    def must_go_on(self, trial, code):
+        """Whether a trial ended because its next phase needs another start."""
+        said = trial.log.read_text(errors="replace").splitlines()[-5:]
+        return code == 75 and self.signal is None and any("the next phase begins" in line for line in said)
 
     def start(self, slot, trial):
         environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": self.gpus[slot]} if self.gpus else {})}
@@ -383,6 +391,9 @@ def check_options(options):
         raise Refused("--run: the sweep names the directory of each run; pass --out DIR")
     if options.trials < 1 or (options.parallel is not None and options.parallel < 1):
         raise Refused("--trials and --parallel are at least 1")
+    preset = ROOT / "configs" / f"{options.config}.toml"
+    if not options.config.is_file() and preset.is_file():
+        options.config = preset
     if not options.config.is_file():
         raise Refused(f"{options.config}: no such file; expected a configuration")
     if shutil.which(options.lockstep) is None:

@@ -89,6 +89,7 @@ RunDirectory::~RunDirectory() {
   if (is_new_ && std::filesystem::remove(checkpoints(), not_empty)) {
     std::filesystem::remove_all(tokenizer(), not_empty);
     std::filesystem::remove(path_ / "lock", not_empty);
+    std::filesystem::remove(amendments(), not_empty);
     for (std::filesystem::directory_iterator at(path_, not_empty), end; !not_empty && at != end;
          at.increment(not_empty))  // the file for Prometheus, which may have any name
       if (at->path().extension() == ".prom") std::filesystem::remove(at->path(), not_empty);

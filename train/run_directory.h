@@ -3,6 +3,7 @@
 //   config.toml      resolved configuration of the last start
 //   metrics.jsonl    metrics, one object a step    events.out.tfevents.*  metrics for TensorBoard
 //   metrics.before-K.jsonl   metrics of the steps that rollback K abandoned
+//   amendments.json  changes of the run by flags, such as --from-step
 //   data.json        data that the last start reads
 //   checkpoints/     step-00001000/, ...
 //   numerics.json    algorithms of the GPU         plan.json              planned cost of a step
@@ -48,6 +49,7 @@ class RunDirectory {
   void keep() { is_new_ = false; }
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config() const { return path_ / "config.toml"; }
+  std::filesystem::path amendments() const { return path_ / "amendments.json"; }
   std::filesystem::path data() const { return path_ / "data.json"; }
   std::filesystem::path numerics() const { return path_ / "numerics.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }

@@ -26,10 +26,10 @@ bool is_report(const fs::path& file) {
   }
 }
 
-// True for one line without spaces. A host file of mpirun has "n1 slots=8".
+// True for one line without spaces, with its line break. A host file of mpirun has "n1 slots=8".
 bool is_list(const fs::path& file) {
   const auto text = read_text(file, kMostBytes);
-  return text.find_first_of(" \t\n") >= text.size() - 1;
+  return text.ends_with('\n') && text.find_first_of(" \t\n") == text.size() - 1;
 }
 
 // Removes a file for which is_ours(file).

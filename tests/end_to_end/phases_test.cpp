@@ -49,6 +49,41 @@ TEST_F(Phases, equal_a_run_whose_settings_were_changed_by_hand) {
   EXPECT_EQ(state("run", "step-00000040"), state("hand", "step-00000040"));
 }
 
+TEST_F(Phases, are_verified_each_alone_and_skips_do_not_span_them) {
+  add("[[phase]]\nfrom_step = 20\ntrain.batch_tokens = 512\n");
+  const std::vector<std::string> keep{"checkpoint.keep_last=10"};
+  expect_contains(run(with(train("run", {"--skip-steps", "18..22"}), keep), 78),
+                  "another phase begins after step 20");
+  run(with(train("run"), keep), 75);
+  run(with(train("run"), keep), 0);
+  expect_contains(run(with(train("run", {"--verify-resume", "35"}), keep), 0),
+                  "computed steps 21 to 40 again");
+}
+
+TEST_F(Phases, are_checked_before_the_first_step) {
+  write_tokens(directory_ / "other.bin", 21000);
+  const auto config = "[data]\ntrain = '" + path("tokens.bin") + "'\n" +
+                      read_all(directory_ / "config.toml") + "[[phase]]\nfrom_step = 20\n";
+  const std::pair<std::string, int> wrong[] = {{"data.train = '" + path("other.bin") + "'\n", 78},
+                                               {"data.train = 'missing'\n", 65},
+                                               {"data.validation = 'missing'\n", 65}};
+  for (const auto& [setting, code] : wrong) {
+    std::ofstream(directory_ / "config.toml") << config << setting;
+    run({"train", path("config.toml"), "--run", path("run")}, code);
+    EXPECT_FALSE(fs::exists(directory_ / "run")) << setting;
+  }
+}
+
+TEST_F(Phases, with_another_learning_rate_than_planned_are_refused_if_it_jumps) {
+  run(with(train("run"), {"checkpoint.keep_last=10"}), 0);
+  for (const std::int64_t step : {30, 40})
+    fs::remove_all(checkpoint("run", step));
+  add("[[phase]]\nfrom_step = 10\noptimizer.learning_rate = 1e-4\n");
+  auto command = with(train("run"), {"checkpoint.keep_last=10"});
+  std::erase(command, "--extend");
+  expect_contains(run(command, 78), "would jump from 0.01 to 0.0001");
+}
+
 TEST_F(Phases, a_start_finds_its_phase_if_the_newest_checkpoint_is_damaged) {
   add("[[phase]]\nfrom_step = 15\ntrain.batch_tokens = 512\n");
   run(train("run"), 75);

@@ -68,6 +68,17 @@ TEST(Phases, a_schedule_begins_at_the_rate_of_its_first_step) {
   EXPECT_EQ(learning_rate_at(c.phases[1].values, {}, 81), rate(81));
 }
 
+TEST(Phases, leave_what_the_command_line_sets) {
+  const auto c = resolve(
+      "[[phase]]\nfrom_step = 50\ntrain.batch_tokens = 256\nschedule.kind = 'linear'\n"
+      "eval.tokens = 7\n",
+      {"train.batch_tokens=512", "optimizer.learning_rate=2e-3"});
+  EXPECT_EQ(c.phases[0].values.train.batch_tokens, 512);
+  EXPECT_EQ(c.phases[0].values.eval.tokens, 7);
+  EXPECT_TRUE(c.values.rate_phases.empty()) << "one key of the schedule sets all of it";
+  EXPECT_EQ(to_toml(c).find("kind = \"linear\""), std::string::npos);
+}
+
 // As in a short trial of a long configuration.
 TEST(Phases, after_the_end_of_the_run_have_no_effect) {
   const std::string phases = "[[phase]]\nfrom_tokens = 6400\ntrain.batch_tokens = 256\n";

@@ -5,12 +5,14 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "data/source.h"
 
 namespace lockstep {
 namespace {
 
 constexpr const char* kExtend = "extend";
+constexpr std::int64_t kMostSteps = 1'000'000'000;  // of a run, see launch/option_table.cpp
 
 // The sample at which `step` begins, in a run that is at `now` and sample `sample`.
 std::int64_t sample_before(std::int64_t step, std::int64_t now, std::int64_t sample,
@@ -106,13 +108,15 @@ StepRange StepRange::parse(const std::string& text) {
   const bool has_dots = end - first.ptr > 2 && first.ptr[0] == '.' && first.ptr[1] == '.';
   const auto last = has_dots ? std::from_chars(first.ptr + 2, end, range.last) : first;
   if (!has_dots || first.ec != std::errc{} || last.ec != std::errc{} || last.ptr != end ||
-      range.first < 1 || range.last < range.first)
+      range.first < 1 || range.last < range.first || range.last > kMostSteps)
     throw UsageError(str("--skip-steps ", text, ": expected FIRST..LAST, such as 1200..1250"));
   return range;
 }
 
-Amendment rollback_to(std::int64_t step) {
-  return {.at_step = step, .request = str("from_step ", step)};
+Amendment rollback_to(std::int64_t step, const std::optional<StepRange>& skip) {
+  return {.at_step = step,
+          .request = str("from_step ", step,
+                         skip ? str(" skip_steps ", skip->first, "..", skip->last) : "")};
 }
 
 Amendment skip_of(const StepRange& steps) {
@@ -128,6 +132,27 @@ Amendment extension_at(std::int64_t step, double rate, double peak, std::int64_t
           .rate = rate,
           .peak = peak,
           .steps_before = steps_before};
+}
+
+std::optional<AmendmentFile> AmendmentFile::read(const std::filesystem::path& path) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
+  if (!path_exists(path)) return std::nullopt;
+  const Json json = Json::parse(read_text(path, kMostBytes), path.string());
+  return AmendmentFile{amendments_in(json), text_at(json, "unfinished")};
+}
+
+void AmendmentFile::write(const std::filesystem::path& path) const {
+  Json json;
+  json.set("amendments", to_json(amendments));
+  json.set("unfinished", unfinished);
+  write_text(path, json.dump(2) + "\n");
+}
+
+Amendments AmendmentFile::with(const Amendments& of_checkpoint) const {
+  auto all = of_checkpoint;
+  for (const auto& one : amendments)
+    if (one.request != kExtend && find(all, one.request) == nullptr) all.push_back(one);
+  return all;
 }
 
 DataHistory with_skips(DataHistory history, const Amendments& amendments, std::int64_t step,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,10 +48,22 @@ struct StepRange {
   static StepRange parse(const std::string& text);  // throws UsageError
 };
 
-// The amendments of --from-step, of --skip-steps, and of --extend.
-Amendment rollback_to(std::int64_t step);
+// The amendments of --from-step (with --skip-steps, if both are given), of --skip-steps, and of
+// --extend.
+Amendment rollback_to(std::int64_t step, const std::optional<StepRange>& skip = std::nullopt);
 Amendment skip_of(const StepRange& steps);
 Amendment extension_at(std::int64_t step, double rate, double peak, std::int64_t steps_before);
+
+// RUN/amendments.json: the amendments of the run, also those that no checkpoint has yet.
+struct AmendmentFile {
+  Amendments amendments;
+  std::string unfinished;  // request of a rollback that is under way; "": none
+
+  static std::optional<AmendmentFile> read(const std::filesystem::path& path);  // absent: none
+  void write(const std::filesystem::path& path) const;
+  // The amendments of a checkpoint, and those of flags that the file has besides.
+  Amendments with(const Amendments& of_checkpoint) const;
+};
 
 // Returns `history` of a run that is at `step` and sample `sample`, with the samples of the steps
 // that `amendments` skip after it left out.

@@ -46,10 +46,14 @@ void check_again(const RecordedStep& recorded, const RecordedStep& now) {
                   "nothing differs, this host or the previous one computes incorrectly"));
 }
 
-ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t most, World& world) {
+ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t first, std::int64_t most,
+                               World& world) {
   std::optional<Replay> found;
-  if (world.rank() == 0)
-    found = find_replay(run.metrics(), checkpoint_steps(run.checkpoints()), most);
+  if (world.rank() == 0) {
+    auto checkpoints = checkpoint_steps(run.checkpoints());
+    std::erase_if(checkpoints, [&](std::int64_t step) { return step < first; });
+    found = find_replay(run.metrics(), checkpoints, most);
+  }
   Json mine;
   mine.set("from", found ? found->from : -1);
   mine.set("steps", found ? std::ssize(found->steps) : 0);
@@ -57,7 +61,7 @@ ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t most, World
   const auto from = agreed.at("from").as_integer(), count = agreed.at("steps").as_integer();
   if (count == 0)
     throw ConfigError(str("--verify-resume: ", run.metrics().string(),
-                          " has no step after a checkpoint of this run; raise "
+                          " has no step after a checkpoint of this phase of the run; raise "
                           "checkpoint.keep_last to keep an earlier checkpoint"));
   return {from, count, std::move(found)};
 }

@@ -43,7 +43,9 @@ class ReplayComparison {
   std::optional<Replay> recorded_;
 };
 
-// Chooses up to `most` steps. Collective. Throws ConfigError if there is no step to compare.
-ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t most, World& world);
+// Chooses up to `most` steps after a checkpoint of step `first` or later. Collective. Throws
+// ConfigError if there is no step to compare.
+ReplayComparison agreed_replay(const RunDirectory& run, std::int64_t first, std::int64_t most,
+                               World& world);
 
 }  // namespace lockstep

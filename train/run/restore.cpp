@@ -2,13 +2,13 @@
 
 #include <optional>
 
-#include "checkpoint/all_ranks.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "train/interop/model_source.h"
 #include "train/interop/model_tokenizer.h"
 #include "train/run/replay.h"
 #include "train/run/run_checks.h"
+#include "train/run/start.h"
 #include "train/step/weight_hash.h"
 
 namespace lockstep {
@@ -122,112 +122,6 @@ void load(Run& run, std::int64_t step) {
   run.position.progress = progress_in(about);
 }
 
-// Whether this start goes back to an earlier checkpoint. A run whose newest checkpoint has the
-// amendment went back before.
-bool goes_back(const Run& run) {
-  const auto& step = run.host.options.from_step;
-  if (!step) return false;
-  const auto newest = run.checkpoints.newest_about();
-  if (newest.is_null() || find(amendments_in(newest), rollback_to(*step).request) == nullptr)
-    return true;
-  log_info("--from-step: the run went back to step ", *step,
-           " before, and resumes from its newest checkpoint");
-  return false;
-}
-
-// Abandons the steps after the loaded one: their metrics first, and then their checkpoints, which
-// show that there is something to abandon.
-void abandon_later_steps(Run& run) {
-  if (!run.checkpoints.has_after(run.step())) return;  // an earlier start has abandoned them
-  const auto& directory = run.host.directory;
-  const AllRanks ranks(&run.host.world, "rollback");
-  ranks.act_if(run.host.is_first(), [&] {
-    directory.check();
-    abandon_metrics_after(directory, run.step());
-    write_text(directory.saved_step(), str(run.step(), "\n"));
-  });
-  run.checkpoints.abandon_after(run.step());
-  log_info("went back to step ", run.step(),
-           "; the checkpoints of later steps are kept as "
-           "step-N.replaced-K and their metrics as metrics.before-K.jsonl");
-}
-
-// Throws TransientError if the loaded step is of another phase than this start assumed: its newest
-// checkpoint is damaged or was moved away. The next start finds the right phase.
-void check_phase(const Run& run) {
-  const auto& options = run.host.options;
-  const bool is_later = !options.later_phases.empty() && run.step() >= run.end_step();
-  if (!is_later && run.step() >= options.phase_begin) return;
-  const AllRanks ranks(&run.host.world, "phase");
-  ranks.act_if(run.host.is_first(),
-               [&] { write_text(run.host.directory.saved_step(), str(run.step(), "\n")); });
-  throw TransientError(str("step ", run.step(),
-                           " of the newest usable checkpoint is of another "
-                           "phase than expected; rerun the same command"));
-}
-
-// Adds the amendments of this start's flags, unless the run has them.
-void amend(Run& run) {
-  auto& amendments = run.position.progress.amendments;
-  const auto& options = run.host.options;
-  const auto add = [&](const Amendment& amendment) {
-    if (find(amendments, amendment.request) == nullptr) amendments.push_back(amendment);
-  };
-  if (options.from_step) add(rollback_to(*options.from_step));
-  if (!options.skip_steps) return;
-  const auto skip = skip_of(*options.skip_steps);
-  if (find(amendments, skip.request) == nullptr && skip.first_skipped <= run.step())
-    throw ConfigError(str("--skip-steps ", skip.first_skipped, "..", skip.last_skipped,
-                          ": the run is at step ", run.step(),
-                          " and has read their samples; go back to a checkpoint before step ",
-                          skip.first_skipped, " with --from-step"));
-  add(skip);
-  if (skip.first_skipped > run.step())
-    log_info("--skip-steps: step ", skip.first_skipped, " reads what step ", skip.last_skipped + 1,
-             " would have read");
-}
-
-// Loads the checkpoint that this start resumes from, and sets the position and the data of the run.
-std::optional<Json> load_checkpoint_of_start(Run& run) {
-  auto& progress = run.position.progress;
-  const auto& options = run.host.options;
-  const auto history = [&](const Json& about, CarryOver carry) {
-    return check_resume(about, run.facts(), carry, options.allow_dataset_change);
-  };
-  const auto extension = [&](const Json& about) {
-    return check_extension(about, progress_in(about), run.config, options.settings, options.extend);
-  };
-  const auto accept = [&](const Json& found) {
-    history(found, [](const Stretch::Source& source, std::int64_t) { return source.counter; });
-    check_same_start(progress_in(found).started_from, run.config);
-    extension(found);
-  };
-  // On a GPU, the state is only on the host so far. The data are read afterwards, so that an error
-  // of the data does not count as damage of the checkpoint.
-  run.compute.state.prepare_to_read();
-  const bool back = goes_back(run);
-  const auto about = back ? run.checkpoints.load_from(*options.from_step, accept)
-                          : run.checkpoints.load_newest(accept);
-  auto data = run.data.loader.sources().history();
-  if (about) {
-    progress = progress_in(*about);
-    data = history(*about, [&](const Stretch::Source& source, std::int64_t length) {
-      return run.data.loader.sources().carried_over(source, length);
-    });
-    if (const auto extended = extension(*about)) {
-      progress.amendments.push_back(*extended);
-      log_info("the learning rate is ", extended->rate, " after step ", run.step(),
-               ", and its schedule begins again with a peak of ", extended->peak);
-    }
-  }
-  check_phase(run);
-  amend(run);
-  if (back) abandon_later_steps(run);
-  run.data.loader.go_on(with_skips(std::move(data), progress.amendments, progress.step,
-                                   progress.first_sample, run.data.loader.step_samples()));
-  return about;
-}
-
 // Recomputes recorded steps from an earlier checkpoint, and then loads the newest state again.
 void replay(Run& run, StepRunner& steps, const Json& newest) {
   const RunProgress now = run.position.progress;
@@ -235,8 +129,8 @@ void replay(Run& run, StepRunner& steps, const Json& newest) {
   const auto recorded = recorded_history(run, newest);
   run.data.loader.go_on(recorded);
 
-  auto comparison =
-      agreed_replay(run.host.directory, run.host.options.verify_steps, run.host.world);
+  auto comparison = agreed_replay(run.host.directory, run.host.options.phase_begin,
+                                  run.host.options.verify_steps, run.host.world);
   load(run, comparison.from());
   run.position.progress.amendments = now.amendments;
   const auto first = run.position.progress.first_sample;
@@ -257,17 +151,12 @@ void restore(Run& run, StepRunner& steps) {
   if (const auto imported = imported_weights(run.host.directory.checkpoints(), run.host.world);
       imported && !run.checkpoints.has_newer_elsewhere()) {
     check_same_start(imported->string(), run.config);
-    if (const auto& step = run.host.options.from_step)
-      run.checkpoints.load_from(*step, [](const Json&) {});  // there is none
-    amend(run);
-    run.data.loader.go_on(with_skips(run.data.loader.sources().history(),
-                                     run.position.progress.amendments, 0, 0,
-                                     run.data.loader.step_samples()));
+    amend_fresh_run(run);
     choose_matmul_algorithms(run, std::nullopt);
     log_sources(run.config, run.data.loader.sources(), run.end_sample());
     return initialize(run, *imported);
   }
-  const auto about = load_checkpoint_of_start(run);
+  const auto about = load_start(run);
   log_sources(run.config, run.data.loader.sources(), run.end_sample());
   if (run.step() < run.steps() || run.host.options.verify_steps > 0)
     choose_matmul_algorithms(run, about);
@@ -283,7 +172,7 @@ void restore(Run& run, StepRunner& steps) {
   if (run.step() < run.steps())
     log_info("resuming from step ", run.step(), " of ", run.steps(), " in ",
              run.host.directory.path().string());
-  log_changes(*about, run.facts());
+  if (run.step() < run.steps()) log_changes(*about, run.facts());
   if (run.host.options.verify_steps > 0) replay(run, steps, *about);
 }
 

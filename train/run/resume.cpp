@@ -82,8 +82,46 @@ double number_in(const Json& before, const char* key, double otherwise) {
   return value != nullptr ? value->as_double() : otherwise;
 }
 
-// The configuration with the schedule of the settings `before`.
-Config planned(const Json& before, Config config) {
+Json to_json(const std::vector<Config::RatePhase>& phases) {
+  Json all = Json::Array{};
+  for (const auto& phase : phases) {
+    Json json;
+    json.set("from_step", phase.from_step);
+    json.set("kind", str(kDecayNames[static_cast<std::size_t>(phase.schedule.kind)]));
+    json.set("warmup_steps", phase.schedule.warmup_steps);
+    json.set("decay_steps", phase.schedule.decay_steps);
+    json.set("decay_fraction", phase.schedule.decay_fraction);
+    json.set("final_ratio", phase.schedule.final_ratio);
+    if (phase.peak) json.set("peak", *phase.peak);
+    all.push(json);
+  }
+  return all;
+}
+
+Config::Decay decay_in(const Json& name) {
+  return static_cast<Config::Decay>(std::ranges::find(kDecayNames, name.as_string()) -
+                                    kDecayNames.begin());
+}
+
+std::vector<Config::RatePhase> rate_phases_in(const Json& json) {
+  std::vector<Config::RatePhase> phases;
+  for (const auto& one : json.as_array()) {
+    auto& phase = phases.emplace_back();
+    phase.from_step = one.at("from_step").as_integer();
+    phase.schedule.kind = decay_in(one.at("kind"));
+    phase.schedule.warmup_steps = one.at("warmup_steps").as_integer();
+    phase.schedule.decay_steps = one.at("decay_steps").as_integer();
+    phase.schedule.decay_fraction = one.at("decay_fraction").as_double();
+    phase.schedule.final_ratio = one.at("final_ratio").as_double();
+    if (const Json* peak = one.find("peak")) phase.peak = peak->as_double();
+  }
+  return phases;
+}
+
+// The configuration with the schedule that a checkpoint planned.
+Config planned(const Json& about, Config config) {
+  const Json& before = about.at("configuration");
+  if (const Json* phases = about.find("rate_phases")) config.rate_phases = rate_phases_in(*phases);
   const auto integer = [&](const char* key, std::int64_t& value) {
     if (const Json* was = before.find(key)) value = was->as_integer();
   };
@@ -147,6 +185,7 @@ Json describe_run(const RunProgress& progress, const RunFacts& facts) {
   about.set("model", config_to_huggingface(config.model));
   about.set("numerics", numerics);
   about.set("configuration", facts.settings);
+  about.set("rate_phases", to_json(config.rate_phases));
   about.set("amendments", to_json(progress.amendments));
   about.set("started_from", progress.started_from);
   about.set("statistics", statistics);
@@ -206,7 +245,7 @@ std::optional<Amendment> check_extension(const Json& about, const RunProgress& p
   constexpr double kJump = 1.1;
   const auto step = progress.step;
   const Json& before = about.at("configuration");
-  const Config then = planned(before, config);
+  const Config then = planned(about, config);
   const auto steps = then.train.steps;
   const bool has_ended = step >= steps, is_longer = config.train.steps > steps;
   if (step == 0 || config.train.steps <= step) return std::nullopt;
@@ -253,7 +292,8 @@ std::optional<Amendment> check_extension(const Json& about, const RunProgress& p
 
 void check_same_start(const std::string& then, const Config& config) {
   const auto whole = [](const std::string& path) {
-    return std::filesystem::absolute(path).lexically_normal();
+    auto whole_path = std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+    return whole_path.has_filename() ? whole_path : whole_path.parent_path();
   };
   const auto& now = config.train.init_from;
   if (now.empty() || (!then.empty() && whole(now) == whole(then))) return;
@@ -275,12 +315,15 @@ void log_changes(const Json& about, const RunFacts& facts) {
                 about.at("step").as_integer() + 1, " on, ", saved.rope_theta,
                 " before: the model has to adapt to it");
   const auto& data = about.at("data");
-  const auto history = history_in(data);
-  if (history != facts.history) {
-    log_info("data: from sample ", data.at("first_sample").as_integer(), " on ",
-             in_words(facts.history.back()), "; before, ", in_words(history.back()));
-    log_other_sources(history.back().sources, facts.history.back().sources);
-    log_other_length(history.back().length, facts.history.back().length, facts.config.data.rows);
+  // Without the stretches of --skip-steps, which the log has already.
+  const auto sample = data.at("first_sample").as_integer();
+  const auto history = history_before(sample, history_in(data));
+  const auto current = history_before(sample + 1, facts.history);
+  if (history != current) {
+    log_info("data: from sample ", sample, " on ", in_words(current.back()), "; before, ",
+             in_words(history.back()));
+    log_other_sources(history.back().sources, current.back().sources);
+    log_other_length(history.back().length, current.back().length, facts.config.data.rows);
   }
   const Json& numerics = about.at("numerics");
   const auto computer = [](const std::string& device, std::string_view level, std::int64_t threads,

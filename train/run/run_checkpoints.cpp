@@ -146,7 +146,14 @@ Json RunCheckpoints::load_from(std::int64_t step, FunctionRef<void(const Json&)>
     throw ConfigError(str("--from-step: there is no checkpoint of step ", step, " in ",
                           directory_.string(),
                           steps.empty() ? "" : str("; there are those of steps ", steps)));
-  return *of_run_.load_first(candidates, accept);
+  try {
+    return *of_run_.load_first(candidates, accept);
+  } catch (const AccessError&) {
+    throw;
+  } catch (const DataError& error) {
+    throw DataError(str("--from-step: the checkpoint of step ", step,
+                        " cannot be used; choose one of steps ", steps, ": ", error.what()));
+  }
 }
 
 Json RunCheckpoints::newest_about() const {
@@ -154,6 +161,8 @@ Json RunCheckpoints::newest_about() const {
   if (world_.rank() == 0)
     mine = lockstep::newest_about(local_.empty() ? std::vector{directory_}
                                                  : std::vector{directory_, local_});
+  if (world_.rank() == 0 && mine.is_null() && !archive_.empty())
+    mine = lockstep::newest_about({archive_});
   return Json::parse(world_.exchange(mine.dump()).front(), "rank 0");
 }
 

@@ -84,14 +84,27 @@ class Trainer {
 
 namespace {
 
-// Opens and checks the data of a later phase, so that a mistake is found before the first step.
-void check_later_data(const Config& later, const RunConfig& now, World& world) {
-  if (later.data.sources() == now.data.sources()) return;
-  RunShards files(later.data, world);
-  const RunSources sources(with_rows(later, now.data.rows), files);
-  check_data(later, sources.training, sources.held_out ? &sources.held_out->dataset(0) : nullptr,
-             world);
-  files.stop();
+// Opens and checks the data of later phases, so that a mistake is found before the first step.
+void check_later_data(const TrainOptions& options, const RunConfig& now, const Sources& training,
+                      World& world) {
+  auto history = training.history();
+  const Config::Data* before = &now.data;
+  for (const auto& phase : options.later_phases) {
+    const auto& data = phase.config.data;
+    const bool is_same =
+        data.sources() == before->sources() && data.validation == before->validation;
+    before = &data;
+    if (is_same) continue;
+    RunShards files(data, world);
+    const RunSources sources(with_rows(phase.config, now.data.rows), files);
+    check_data(phase.config, sources.training,
+               sources.held_out ? &sources.held_out->dataset(0) : nullptr, world);
+    history = continued(
+        history, history.back().first_sample + 1, sources.training.history().back(),
+        [](const Stretch::Source& source, std::int64_t) { return source.counter; },
+        options.allow_dataset_change);
+    files.stop();
+  }
 }
 
 }  // namespace
@@ -114,8 +127,7 @@ int train(const TrainOptions& options, const RunRanks& ranks) {
   // Ranks compare the data.
   check_data(config, sources.training, sources.held_out ? &sources.held_out->dataset(0) : nullptr,
              host.world);
-  for (const auto& phase : options.later_phases)
-    check_later_data(phase.config, config, host.world);
+  check_later_data(options, config, sources.training, host.world);
   // Rank 0 fetches the tokenizer of remote data.
   RunData data(config, std::move(sources), bytes, host, files);
   // Ranks allocate memory that NCCL sends from, make their process groups, and exchange the peak
