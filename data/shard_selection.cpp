@@ -90,10 +90,10 @@ void to_tokens(std::vector<std::string>& names) {
 
 // Whether a path is an address; throws DataError for an unsupported scheme.
 bool is_elsewhere(const fs::path& path) {
-  if (path.string().find("://") == std::string::npos) return false;
-  if (!is_remote(path.string()))
-    throw DataError(str(path.string(), ": expected a path, or s3://, https:// or http://"));
-  return true;
+  if (is_remote(path.string())) return true;
+  if (path.string().find("://") != std::string::npos)
+    throw DataError(str(path.string(), ": expected a path, or s3://, https://, http:// or file:"));
+  return false;
 }
 
 [[noreturn]] void fail_missing(const fs::path& path, const std::error_code& error) {

@@ -20,7 +20,8 @@ std::string joined(const std::vector<std::string>& paths) {
 }
 
 bool is_remote(std::string_view path) {
-  return path.starts_with("s3://") || path.starts_with("https://") || path.starts_with("http://");
+  return path.starts_with("s3://") || path.starts_with("https://") || path.starts_with("http://") ||
+         path.starts_with("file:");
 }
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@ const char* name(RowKind kind);
 
 std::string joined(const std::vector<std::string>& paths);  // "a, b"
 
-// Whether a path is an address: s3://, https:// or http://.
+// Whether a path is an address: s3://, https://, http:// or file:.
 bool is_remote(std::string_view path);
 
 }  // namespace lockstep

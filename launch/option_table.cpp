@@ -293,8 +293,8 @@ const Option kOptions[] = {
     // ------------------------------------------------------------------------------------- data
     {KEY(data.train), kAny, "",
      "Training datasets: directories, shard files, or patterns such as `fineweb_train_*.bin`; "
-     "docs/formats.md lists the formats. Also `s3://` and `https://` addresses of directories "
-     "with a dataset.json (docs/streaming.md).",
+     "docs/formats.md lists the formats. Also `s3://`, `https://` and `file:///` addresses of "
+     "directories with a dataset.json, which are read through a local cache (docs/streaming.md).",
      "required unless data.source is set"},
     {KEY(data.source), kAny, "",
      "Mixture of datasets, which replaces data.train: one table `[[data.source]]` per part, with "
@@ -315,8 +315,8 @@ const Option kOptions[] = {
      "train.seed",
      [](Config& c) { c.data.seed = c.train.seed; }},
     {KEY(data.cache_directory), kAny, "",
-     "Directory on a fast local disk of each host that caches shards of `s3://` and `https://` "
-     "datasets; empty: `$XDG_CACHE_HOME/lockstep/shards`, or else `~/.cache/lockstep/shards` "
+     "Directory on a fast local disk of each host that caches shards of `s3://`, `https://` and "
+     "`file:///` datasets; empty: `$XDG_CACHE_HOME/lockstep/shards`, or else `~/.cache/lockstep/shards` "
      "(docs/streaming.md)."},
     {KEY(data.cache_bytes), kCount, "bytes",
      "Maximum size of the cache; the least recently used shards are removed first. 0: half of the "

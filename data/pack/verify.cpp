@@ -98,16 +98,18 @@ void verify_shard(const Shard& shard, const Manifest::Shard* about, Progress& pr
 void check_tokenizer(const ShardList& list, ShardFiles& files) {
   if (list.tokenizer_hash.empty() || list.tokenizer_hash == ByteTokenizer().about().hash) return;
   std::string why;
-  bool refused = false;  // S3 also refuses if an object does not exist
+  bool refused = false;
   for (const char* name : kTokenizers) {
     const auto path = list.directory / name;
     const bool remote = is_remote(path.string());
+    // S3 also refuses if an object does not exist.
+    const bool may_hide = remote && !path.string().starts_with("file:");
     if (!remote && !path_exists(path)) continue;
     std::optional<ReadFile> file;
     try {
       file.emplace(files.open(path.string()));
     } catch (const RefusedError&) {
-      if (!remote) throw;
+      if (!may_hide) throw;
       refused = true;
     } catch (const AccessError&) {
       throw;

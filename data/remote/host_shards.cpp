@@ -210,8 +210,8 @@ const HostShards::Directory& HostShards::directory_of(const std::string& path) {
       throw;
     } catch (const DataError& error) {
       throw DataError(
-          str(error.what(), "; a remote dataset needs its ", kManifestName,
-              ", which `lockstep data pack` and `data convert` write; upload it with the shards"));
+          str(error.what(), "; a dataset at an address needs its ", kManifestName,
+              ", which `lockstep data pack` and `data convert` write; copy it with the shards"));
     }
   }();
   const std::scoped_lock lock(mutex_);

@@ -4,16 +4,20 @@
 #include <chrono>
 #include <thread>
 
+#include "core/file.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "data/remote/file_address.h"
+#include "data/source.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kLeastProgressBytes = 64 << 10;
-constexpr int kMostLearned = 3;   // the region, new credentials
-constexpr int kSaidAttempts = 3;  // then the log reports the error
+constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;  // of a file, in one read
+constexpr int kMostLearned = 3;                              // the region, new credentials
+constexpr int kSaidAttempts = 3;                             // then the log reports the error
 
 double seconds_since(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
@@ -38,10 +42,11 @@ std::string http_url(const std::string& url) {
 }  // namespace
 
 void require_local(const std::string& path) {
-  if (path.find("://") != std::string::npos)
-    throw UsageError(str(path,
-                         ": expected a local path; `aws s3 cp --recursive` copies from "
-                         "and to S3"));
+  if (is_remote(path) || path.find("://") != std::string::npos)
+    throw UsageError(
+        str(path,
+            ": expected a local path, not an address; `aws s3 cp --recursive` copies from "
+            "and to S3"));
 }
 
 S3& Remote::s3() {
@@ -157,8 +162,34 @@ class RemoteReader::Attempts {
   int attempts_ = 0, learned_ = 0;
 };
 
+HttpConnection& RemoteReader::connection() {
+  if (!connection_) connection_.emplace(remote_.patience().limits, stop_);
+  return *connection_;
+}
+
+void RemoteReader::read_file(const std::filesystem::path& path, ByteRange range,
+                             std::int64_t file_bytes, Sink sink) {
+  const ReadFile file(path);
+  if (file.size_bytes() != file_bytes)
+    throw DataError(str(path.string(), ": has ", file.size_bytes(),
+                        " bytes, dataset.json specifies ", file_bytes));
+  piece_.resize(static_cast<std::size_t>(std::min(kPieceBytes, range.bytes())));
+  while (range.bytes() > 0) {
+    if (stop_.load()) throw AccessError(str(path.string(), ": reading was stopped"));
+    const auto count = std::min(std::ssize(piece_), range.bytes());
+    const auto bytes = std::span(piece_).first(static_cast<std::size_t>(count));
+    file.read(bytes, range.first);
+    sink(bytes, range.first);
+    range.first += count;
+  }
+}
+
 bool RemoteReader::read(const std::string& url, ByteRange range, std::int64_t object_bytes,
                         bool may_skip, Sink sink) {
+  if (const auto path = path_of_file_address(url)) {
+    read_file(*path, range, object_bytes, sink);
+    return true;
+  }
   Attempts attempts(*this, url);
   auto at = range.first;
   for (;;) {
@@ -167,7 +198,7 @@ bool RemoteReader::read(const std::string& url, ByteRange range, std::int64_t ob
     request.end = range.end;
     request.object_bytes = object_bytes;
     request.may_skip = may_skip;
-    const auto reply = connection_.send(request, [&](std::span<const std::byte> bytes) {
+    const auto reply = connection().send(request, [&](std::span<const std::byte> bytes) {
       sink(bytes, at);
       at += static_cast<std::int64_t>(bytes.size());
     });
@@ -178,11 +209,12 @@ bool RemoteReader::read(const std::string& url, ByteRange range, std::int64_t ob
 }
 
 std::string RemoteReader::read_all(const std::string& url, std::int64_t most_bytes) {
+  if (const auto path = path_of_file_address(url)) return read_text(*path, most_bytes);
   Attempts attempts(*this, url);
   for (;;) {
     std::string text;
     const auto request = remote_.request(url);
-    const auto reply = connection_.send(request, [&](std::span<const std::byte> bytes) {
+    const auto reply = connection().send(request, [&](std::span<const std::byte> bytes) {
       if (static_cast<std::int64_t>(text.size() + bytes.size()) > most_bytes)
         throw DataError(str(url, ": the object exceeds ", most_bytes, " bytes"));
       text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -1,9 +1,10 @@
-// Remote reads objects at s3://BUCKET/KEY, https:// and http:// addresses. It retries a broken read
-// from the byte where it broke, after increasing waits.
+// Remote reads objects at s3://BUCKET/KEY, https:// and http:// addresses, and files at file:
+// addresses. It retries a broken request from the byte where it broke, after increasing waits.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/remote/s3.h"
 
@@ -59,19 +61,20 @@ struct ByteRange {
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
-// RemoteReader reads over one connection. Not thread-safe.
+// RemoteReader reads over one connection. Files are read in large pieces; an error of a file system
+// is not retried. Not thread-safe.
 class RemoteReader {
  public:
   using Sink = FunctionRef<void(std::span<const std::byte> bytes, std::int64_t offset)>;
 
   // `stop`, set by another thread, aborts a read with an AccessError.
-  RemoteReader(Remote& remote, const std::atomic<bool>& stop)
-      : remote_(remote), stop_(stop), connection_(remote.patience().limits, stop) {}
+  RemoteReader(Remote& remote, const std::atomic<bool>& stop) : remote_(remote), stop_(stop) {}
 
   // Passes the bytes of the range to the sink in order, each once. Throws:
   // - UnreachableError after the retry time is over.
   // - RefusedError if the server refuses the read.
-  // - AccessError for other failures that are no fault of the object.
+  // - AccessError for other failures that are no fault of the object, such as a missing libcurl.
+  // - a file: as ReadFile does.
   // - DataError if the object does not exist or does not have `object_bytes` bytes.
   // Returns false if the server sends objects only from their first byte. With `may_skip`, the
   // bytes before the range are then read and skipped instead.
@@ -85,10 +88,14 @@ class RemoteReader {
  private:
   // Decides whether a read continues after the last reply, and waits before the next attempt.
   class Attempts;
+  void read_file(const std::filesystem::path& path, ByteRange range, std::int64_t file_bytes,
+                 Sink sink);
+  HttpConnection& connection();
 
   Remote& remote_;
   const std::atomic<bool>& stop_;
-  HttpConnection connection_;
+  std::optional<HttpConnection> connection_;  // from the first request
+  std::vector<std::byte> piece_;
   std::minstd_rand chance_{std::random_device()()};
 };
 

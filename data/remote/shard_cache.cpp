@@ -64,7 +64,6 @@ struct ShardCache::Job {
 ShardCache::ShardCache(const Config& config, Remote& remote)
     : config_(config), remote_(remote), directory_(config.directory, config.most_bytes) {
   LOCKSTEP_CHECK(config.connections > 0, "a cache of ", config.connections, " connections");
-  const RemoteReader probe(remote_, stop_);  // throws here if libcurl is missing
   try {
     for (int i = 0; i < config.connections; ++i)
       threads_.push_back(start_thread([this] { work(); }));

@@ -45,8 +45,8 @@ class ShardCache {
     double waited_seconds = 0;    // time spent waiting for missing files
   };
 
-  // `remote` must outlive the cache. Throws AccessError if the directory is not usable or libcurl
-  // is missing, TransientError if threads cannot be started.
+  // `remote` must outlive the cache. Throws AccessError if the directory is not usable,
+  // TransientError if threads cannot be started.
   ShardCache(const Config& config, Remote& remote);
   ShardCache(const ShardCache&) = delete;
   ShardCache& operator=(const ShardCache&) = delete;

@@ -24,7 +24,7 @@ import time
 import urllib.request
 
 from mpirun_test import ENVIRONMENT, expect, failures
-from tiny_run import configuration, numbers
+from tiny_run import configuration, metrics, numbers
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from wording import pattern, says  # noqa: E402
@@ -253,7 +253,8 @@ def check_verbs(test):
     for words in (["pack", test.folder / "text.txt", "--out", "s3://bucket/x"],
                   ["pack", "https://127.0.0.1/x.txt", "--out", test.folder / "y"],
                   ["convert", test.folder / "data" / "train", "--to", "llmc", "--out", "s3://bucket/x"],
-                  ["convert", "s3://bucket/x", "--to", "llmc", "--out", test.folder / "y"]):
+                  ["convert", "s3://bucket/x", "--to", "llmc", "--out", test.folder / "y"],
+                  ["convert", f"file:{test.folder}/data/train", "--to", "llmc", "--out", test.folder / "y"]):
         code, out, said = test.say("data", *words)
         expect(code == 64 and says("data.local_path") in said, f"{words}: {code} {said}")
     code, out, said = test.say("data", "inspect", "ftp://host/data")
@@ -395,6 +396,66 @@ def check_outage(test):
     expect(code == 75 and "DAMAGED" not in out and re.search(pattern("http.given_up"), said), f"verify without a server: {code} {out} {said}")
 
 
+def check_file(test, full):
+    """A dataset at a file: address is the local dataset. Its unreadable files are errors."""
+    shared = test.folder / "a file system"
+    shutil.copytree(test.folder / "data", shared)
+    address = f"file://{test.folder}/a%20file%20system"
+
+    def staged(cache, *more):
+        return [f"data.train={address}/train", f"data.validation={address}/validation",
+                f"data.cache_directory={test.folder / cache}", *more]
+
+    def count(run, what):
+        return metrics(test.folder / run)[-1][f"shard_files_{what}"]
+
+    settings = ["data.shuffle_shards=2", "train.steps=60"]
+    code, said = test.train("file", 1, *settings, *staged("file-cache"))
+    expect(code == 0 and numbers(test.folder / "file") == test.local(1, *settings), f"file: {code} {said[-1500:]}")
+    # A run changes from the path to the address and back.
+    settings = ["data.shuffle_shards=2", "schedule.kind=constant", "schedule.warmup_steps=0", "eval.every_steps=20"]
+    for steps, where in ((20, []), (40, staged("file-cache")), (60, [])):
+        command = test.command(test.folder / "file-resumed", 1, [*settings, f"train.steps={steps}", *where])
+        code, out, said = test.say(*command[1:], *([] if steps == 20 else ["--extend"]))
+        expect(code == 0 and (steps == 20 or re.search(pattern("train.goes_on"), said)),
+               f"to step {steps}: {code} {said[-800:]}")
+    expect(numbers(test.folder / "file-resumed") == test.local(1, *settings, "train.steps=60"), "resumed: other losses")
+    expect(count("file", "fetched") >= 8 and metrics(test.folder / "file-resumed")[39]["shard_files_fetched"] == 0,
+           "two runs share a cache")
+    if full:
+        settings = ["data.shuffle_shards=1", "train.steps=250"]
+        code, said = test.train("file-small", 1, *settings,
+                                *staged("file-small-cache", f"data.cache_bytes={test.room(7)}"))
+        expect(code == 0 and numbers(test.folder / "file-small") == test.local(1, *settings)
+               and count("file-small", "removed") > 0, f"a small cache: {code} {said[-1500:]}")
+    check_file_errors(test, shared / "train", address + "/train", full)
+
+
+def check_file_errors(test, shared, address, full):
+    shard = shared / test.shards[5]
+    inject = ["strace", "-f", "-o", test.folder / "injected", "-P", shard, "-e", "trace=openat"]
+    right = damaged(shard)
+    verify = [test.lockstep, "data", "verify", address]
+    train = test.command(test.folder / "file-refused", 1, [f"data.train={address}", "data.validation=[]"])
+    cases = [(65, train, says("shards.fetched_twice")),
+             (65, verify, says("shards.other_hash", file=f"{address}/{shard.name}"))]
+    if traces():
+        cases += [(code, [*inject, "-e", f"inject=openat:error={error}", *words], str(shard))
+                  for code, error in ((65, "ENOENT"), (74, "EIO"), (77, "EACCES"))
+                  for words in ((train, verify) if full else (train,))]
+    for expected, words, text in cases:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120,
+                              env=dict(ENVIRONMENT, HOME=str(test.folder), XDG_CACHE_HOME=str(test.folder / "x")))
+        expect(done.returncode == expected and text in done.stderr, f"{words}: {done.returncode} {done.stderr}")
+    shard.write_bytes(right)
+
+
+def traces():
+    """Whether strace works here."""
+    command = ["strace", "-o", "/dev/null", "true"]
+    return shutil.which("strace") and subprocess.run(command, capture_output=True).returncode == 0
+
+
 def check_opens(test):
     """Local shards are opened once, for any number of ranks."""
     if shutil.which("strace") is None or shutil.which("mpirun") is None:
@@ -455,7 +516,7 @@ def main():
         checks = [lambda: check_runs(test, layouts), lambda: check_bad_server(test), lambda: check_killed(test),
                   lambda: check_killed_mixture(test), lambda: check_small_cache(test), lambda: check_tokenizer(test),
                   lambda: check_verbs(test), lambda: check_locks(test), lambda: check_uneven(test),
-                  lambda: check_opens(test)]
+                  lambda: check_file(test, full), lambda: check_opens(test)]
         if full:
             checks.append(lambda: check_outage(test))
             checks.append(lambda: check_death(test, ranks))

@@ -129,7 +129,7 @@ class Without final : public ShardFiles {
   explicit Without(std::string name) : name_(std::move(name)) {}
   ReadFile open(const std::string& path) override {
     if (path.ends_with(name_)) throw E(path + ": not now");
-    return ReadFile(path);
+    return ReadFile(path.substr(path.find('/')));  // without file:
   }
 
  private:
@@ -148,6 +148,7 @@ TEST_F(VerifyTest, the_tokenizer_in_dataset_json_must_be_beside_it) {
   EXPECT_EQ(damages(), Damages{});
   Without<RefusedError> refused("tokenizer.json");
   EXPECT_EQ(verify(directory_ / "d", &refused).damages, Damages{});
+  EXPECT_TRUE(verify("file:" + (directory_ / "d").string(), &refused).ended) << "it exists";
   manifest.tokenizer_hash = "";
   write_manifest(directory_ / "d", manifest);
   fs::remove(directory_ / "d/tokenizer.json");
