@@ -69,8 +69,8 @@ struct SavedRun {
   std::string why;        // the reason for `automatic`
 };
 
-// What rank 0 finds. A local directory of a host may have the newest checkpoint, whose step is in
-// saved_step.txt.
+// State of the run as rank 0 finds it. A local directory of a host may have the newest checkpoint,
+// whose step is in saved_step.txt.
 Json found_run(const fs::path& run, const std::optional<std::int64_t>& from_step) {
   constexpr std::int64_t kMostBytes = 100;
   Json found;

@@ -189,7 +189,7 @@ void write_parameter(GgufWriter& writer, const SlicesByName& parts, const std::s
   }
 }
 
-// What llama.cpp divides each frequency of RoPE by.
+// Divisors of the RoPE frequencies in llama.cpp.
 std::vector<float> rope_divisors(const ModelConfig& c) {
   std::vector<float> divisors;
   for (std::int64_t i = 0; i < c.head_size / 2; ++i)
