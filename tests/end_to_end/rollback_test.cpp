@@ -41,7 +41,7 @@ TEST_F(Rollback, a_run_goes_back_once_and_keeps_what_it_abandons) {
   EXPECT_FALSE(has("run/checkpoints/step-00000040.replaced-2"));
   expect_contains(run(run_of("run", {"--from-step", "17"}), 78),
                   "no checkpoint of step 17 in " + path("run/checkpoints") +
-                      "; there are those of steps 10, 20, 30, 40");
+                      "; choose one of steps 10, 20, 30, 40");
   EXPECT_TRUE(has("run/checkpoints/step-00000040"));
 }
 
@@ -59,8 +59,8 @@ TEST_F(Rollback, skipped_steps_give_their_place_to_the_later_ones) {
   expect_contains(run(run_of("run", with({"--skip-steps", "24..25"},
                                          {"optimizer.learning_rate=0", "train.steps=30"})),
                       78),
-                  "the run is at step 30 and has read their samples; go back to a checkpoint "
-                  "before step 24 with --from-step");
+                  "the run is at step 30 and has already read samples of this range; go back to a "
+                  "checkpoint before step 24 with --from-step");
 }
 
 TEST_F(Rollback, a_resume_within_and_after_skipped_steps_is_exact) {

@@ -130,8 +130,8 @@ bool goes_back(const Run& run) {
   const auto newest = run.checkpoints.newest_about();
   if (newest.is_null() || find(amendments_in(newest), rollback_to(*step).request) == nullptr)
     return true;
-  log_info("--from-step: the run went back to step ", *step,
-           " before, and resumes from its newest checkpoint");
+  log_info("--from-step ", *step,
+           " was applied by an earlier start; resuming from the newest checkpoint");
   return false;
 }
 
@@ -161,9 +161,8 @@ void check_phase(const Run& run) {
   const AllRanks ranks(&run.host.world, "phase");
   ranks.act_if(run.host.is_first(),
                [&] { write_text(run.host.directory.saved_step(), str(run.step(), "\n")); });
-  throw TransientError(str("step ", run.step(),
-                           " of the newest usable checkpoint is of another "
-                           "phase than expected; rerun the same command"));
+  throw TransientError(str("the newest usable checkpoint (step ", run.step(),
+                           ") belongs to another phase than expected; rerun the same command"));
 }
 
 // Adds the amendments of this start's flags, unless the run has them.
@@ -179,7 +178,8 @@ void amend(Run& run) {
   if (find(amendments, skip.request) == nullptr && skip.first_skipped <= run.step())
     throw ConfigError(str("--skip-steps ", skip.first_skipped, "..", skip.last_skipped,
                           ": the run is at step ", run.step(),
-                          " and has read their samples; go back to a checkpoint before step ",
+                          " and has already read samples of this range; go back to a checkpoint "
+                          "before step ",
                           skip.first_skipped, " with --from-step"));
   add(skip);
   if (skip.first_skipped > run.step())
