@@ -207,9 +207,9 @@ DataHistory continued(DataHistory history, std::int64_t sample, Stretch now, Car
 DataHistory skipped(DataHistory history, std::int64_t begin, std::int64_t end) {
   auto stretch = history.back();
   if (begin < stretch.first_sample)
-    throw ConfigError(str("the samples from ", begin, " to ", end - 1,
-                          " begin before those that were skipped already, which end before sample ",
-                          stretch.first_sample));
+    throw ConfigError(str("--skip-steps: samples ", begin, " to ", end - 1, " begin before sample ",
+                          stretch.first_sample,
+                          ", up to which data were skipped or changed; choose later steps"));
   const auto counts = stretch.mixture().counts(end - stretch.first_sample);
   for (std::size_t s = 0; s < counts.size(); ++s)
     stretch.sources[s].counter += counts[s];

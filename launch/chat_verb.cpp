@@ -166,8 +166,8 @@ class Chat {
           "the message is longer than the context of the conversation (--context); "
           "it is ignored");
     if (*dropped > 0)
-      log_info("the context is full: the oldest ", *dropped,
-               *dropped == 1 ? " turn was" : " turns were", " forgotten");
+      log_info("little room is left in the context (--context): dropped the oldest ", *dropped,
+               *dropped == 1 ? " turn" : " turns");
     const Prompt prompt{.ids = conversation_.ids(),
                         .tokens = std::min(options_.tokens, conversation_.room()),
                         .number = turn_++};
@@ -231,7 +231,7 @@ Verb chat_verb() {
        "model's own template)"},
       {"--system", &o->system, "Conversation", "TEXT", "system message before the first turn"},
       {"--context", &o->context, "Conversation", "N",
-       "tokens of the conversation; the oldest turns are forgotten if it is full (default: the "
+       "size of the context in tokens; the oldest turns are dropped to make room (default: the "
        "model's positions, at most 8192)",
        kRule.within(16, 1e9)},
       {"--max-tokens", &o->tokens, "Conversation", "N", "maximum number of tokens of an answer",

@@ -24,8 +24,8 @@ std::int64_t step_of(const CheckpointForkOptions& options, const fs::path& check
   }
   if (steps.empty()) throw DataError(str(checkpoints.string(), ": no checkpoint yet"));
   if (!options.step) return steps.back();
-  throw ConfigError(str("--step: there is no checkpoint of step ", *options.step, " in ",
-                        checkpoints.string(), "; there are those of steps ", there));
+  throw ConfigError(str("--step: no checkpoint of step ", *options.step, " in ",
+                        checkpoints.string(), "; choose one of steps ", there));
 }
 
 void copy_text_of(const fs::path& from, const fs::path& to) {

@@ -18,7 +18,7 @@ struct CheckpointForkOptions {
 };
 
 // Makes a run that continues from a checkpoint of another: its checkpoint, the metrics up to it,
-// the tokenizer, and the configuration with other settings. The checkpoint takes no space where the
+// the tokenizer, and the configuration with other settings. The checkpoint takes no space if the
 // file system has hard links.
 int checkpoint_fork(const CheckpointForkOptions& options);
 

@@ -380,8 +380,8 @@ const Option kOptions[] = {
     {"precision.compute", [](Config& c) -> Field { return choice(c.precision.compute, kComputeTypes); },
      kAny, "",
      "Type of weights and activations in forward and backward; sums are fp32. auto: bf16 if all "
-     "ranks compute it fast (GPUs, CPUs with avx512_bf16), else fp32; a resume uses what the run "
-     "has."},
+     "ranks compute it fast (GPUs of compute capability 8.0 or higher, CPUs with avx512_bf16), "
+     "otherwise fp32; a resumed run keeps its type."},
     {KEY(precision.master_weights), kAny, "",
      "Keep fp32 master weights beside bf16 weights; false: bf16 weights alone, updated with "
      "stochastic rounding."},

@@ -123,7 +123,9 @@ class Reader {
       throw ConfigError(
           str(origin(entry), ": unknown key ", entry.key, did_you_mean_key(entry.key)));
     if (!may_change(entry.key))
-      throw ConfigError(str(origin(entry), ": ", entry.key, ": a phase cannot change it"));
+      throw ConfigError(str(origin(entry), ": ", entry.key,
+                            ": cannot change in a phase; set it in the table [",
+                            entry.key.substr(0, entry.key.find('.')), "]"));
   }
 
   // The first step at which the run has seen this number of tokens.
@@ -149,8 +151,8 @@ class Reader {
     phase.from_step = entry.key == kFromStep ? count : step_of(count);
     if (phase.from_step <= step_)
       throw ConfigError(str(origin(entry), ": phase ", number_, " begins after step ",
-                            phase.from_step, ", but the phase before it after step ", step_,
-                            "; list the phases in order"));
+                            phase.from_step, ", expected a step after ", step_, ", where phase ",
+                            number_ - 1, " begins; list the phases in order"));
     tokens_ += (phase.from_step - step_) * parts_.back().batch_tokens;
     step_ = phase.from_step;
   }

@@ -10,9 +10,8 @@
 
 namespace lockstep {
 
-// Resolves the tables [[phase]] of the file `name`, and adds them to `base`: its phases, and the
-// schedule of all of them (Config::rate_phases, train.steps) to its values. Throws ConfigError with
-// the line.
+// Resolves the tables [[phase]] of the file `name` into `base.phases`. All values get the whole
+// schedule (Config::rate_phases, train.steps). Throws ConfigError with the line.
 //   resolve(settings): the configuration with more settings
 void resolve_phases(const TomlTables& tables, const std::string& name, ResolvedConfig& base,
                     FunctionRef<ResolvedConfig(const std::vector<Setting>& settings)> resolve);

@@ -189,10 +189,11 @@ Verb preflight_verb() {
             "file of earlier results to compare with; updated if no fault is found (default: "
             "preflight.json beside --cluster-out)"},
            {"--report", &o->report, "Output", "FILE.json",
-            "file with all findings for scripts; written in any case (default: none)"},
+            "JSON file with all findings, for scripts; also written after an error (default: "
+            "none)"},
            {"--failed-hosts", &o->failed_hosts, "Output", "FILE",
-            "file with the names of faulty hosts, as `sbatch --exclude` takes them; written in any "
-            "case (default: none)"},
+            "file with the names of faulty hosts, for `sbatch --exclude`; also written after an "
+            "error (default: none)"},
            {"--scratch", &o->scratch, "Host", "DIR", "directory in which storage is measured",
             kWithDefault},
            {"--device", &o->device, "Host", "cpu|cuda", kDeviceHelp},

@@ -25,8 +25,9 @@ the one that is probably meant, also for names of other programs such as `lr` or
 keeps the same in its `config.toml`. A default that depends on other keys is a comment there, so it
 is derived again if the file is used with another `--set`.
 
-Tables `[[phase]]` change keys from a step on ([operations.md](operations.md)). In place of a file, verbs also take
-the name of a configuration that comes with the program: `lockstep config --list`.
+Tables `[[phase]]` change keys of the file from a step on ([operations.md](operations.md)). A key
+that the command line or the environment sets holds for all phases. In place of a file, verbs also
+take the name of a configuration that comes with the program: `lockstep config --list`.
 
 An unknown key, a wrong type or an impossible value is an error (exit code 78), reported before any
 memory is allocated. Paths are relative to the working directory.

@@ -71,7 +71,7 @@ struct SavedRun {
   std::string why;        // the reason for `automatic`
 };
 
-// What rank 0 finds. A local directory of a host may have the newest checkpoint, whose step is in
+// State of the run as rank 0 finds it. A local directory of a host may have the newest checkpoint, whose step is in
 // saved_step.txt.
 Json found_run(const fs::path& run, const std::optional<std::int64_t>& from_step,
                const std::optional<StepRange>& skip) {
@@ -236,13 +236,15 @@ Verb train_verb() {
        {"--allow-dataset-change", &o->allow_dataset_change, "Run", "",
         "resume even if the training data changed"},
        {"--extend", &o->extend, "Run", "",
-        "continue a run past its planned end, or accept a jump of the learning rate or of the "
+        "continue a run past its planned end, or accept a jump of the learning rate or another "
         "precision"},
        {"--from-step", &o->from_step, "Run", "STEP",
-        "go back to the checkpoint of STEP once; the later steps are kept aside",
+        "go back to the checkpoint of STEP, once; later checkpoints and metrics are renamed",
         kRule.within(1, 1e9)},
        {"--skip-steps", [o](const std::string& text) { o->skip_steps = StepRange::parse(text); },
-        "Run", "FIRST..LAST", "never read the samples of these steps, which are not computed yet"},
+        "Run", "FIRST..LAST",
+        "skip the samples of steps FIRST to LAST, which must be after the step that the run "
+        "resumes from"},
        {"--allow-tensor-across-nodes", &o->allow_tensor_across_nodes, "Run", "",
         "allow tensor-parallel groups to span NVLink domains, which is slow"},
        {"--trace", &o->trace_steps, "Run", "STEPS",

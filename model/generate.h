@@ -32,11 +32,10 @@ class Generator {
 
   // Runs the prompts through the model in pieces, then samples one token after another for each.
   // `emit` receives each token and returns whether its sequence continues. The result of a prompt
-  // does not depend on the other prompts or on earlier calls, except for the rounding of sums:
-  // tokens at the start of a prompt that its sequence already has in the cache are not computed
-  // again. Throws UsageError if a prompt and its tokens together exceed the model's positions, or
-  // if a prompt token is not in the vocabulary. On a measuring stream it counts the memory and
-  // emits nothing.
+  // does not depend on other prompts or earlier calls, except for the rounding of sums. Tokens at
+  // the start of a prompt that the cache already has are not computed again. Throws UsageError if a
+  // prompt and its tokens together exceed the model's positions, or if a prompt token is not in the
+  // vocabulary. On a measuring stream it counts the memory and emits nothing.
   void run(std::span<const Prompt> prompts, const Sampling& sampling,
            FunctionRef<bool(std::size_t prompt, std::int32_t token)> emit);
 

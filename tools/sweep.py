@@ -3,7 +3,7 @@
 
 usage: sweep.py CONFIG.toml [--grid KEY=VALUES]... [--random KEY=RANGE]... [OPTIONS] [-- FLAGS]
 
-  --grid optimizer.learning_rate=1e-3,3e-4       each value, with all values of other keys
+  --grid optimizer.learning_rate=1e-3,3e-4       each value, combined with all values of other --grid keys
   --random optimizer.learning_rate=1e-4..1e-2    a number between the two; an integer if both are
   --random optimizer.learning_rate=log:1e-4..1e-2  the same, with an even distribution of the logarithm
   --random schedule.kind=cosine,wsd              one of the values
@@ -37,6 +37,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN_SBATCH = ROOT / "launch" / "cluster" / "train.sbatch"
 MOST_RUNS = 16  # of a page of `lockstep report`
+MOST_OF_NAME = 200  # characters of the directory of a trial
 POLL_SECONDS = 0.2
 VALUE = re.compile(r'\[[^\]]*\]|"[^"]*"|[^,]+')
 RANGE = re.compile(r"(log:)?([-+.\deE]+?)\.\.([-+.\deE]+)")
@@ -107,7 +108,7 @@ def name_of(settings):
     last = [key.split(".")[-1] for key in settings]
     parts = [(key if last.count(short) > 1 else short, value)
              for short, (key, value) in zip(last, settings.items())]
-    return SAFE.sub("_", ",".join(f"{key}={value}" for key, value in parts))[:200]
+    return SAFE.sub("_", ",".join(f"{key}={value}" for key, value in parts))[:MOST_OF_NAME]
 
 
 def write(path, text):
@@ -162,7 +163,8 @@ class Sweep:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise Refused(f"{options.out}: another sweep.py works there") from error
+            raise Refused(f"{options.out}: another sweep.py runs in this directory; "
+                          "wait for it, or pass another --out") from error
         wanted = settings_of(options)
         before = self.begun(options)
         added = [settings for settings in wanted if settings not in before]
@@ -174,7 +176,8 @@ class Sweep:
         names = [trial.name for trial in self.trials]
         for name in names:
             if names.count(name) > 1:
-                raise Refused(f"two trials have the directory {name}; vary shorter values")
+                raise Refused(f"two trials have the directory {name}: names are cut at {MOST_OF_NAME} characters, "
+                              "and special characters become _; use other values")
         self.check(options.config, added)
         write(self.base, options.config.read_text(encoding="utf-8"))
         write(self.path / "sweep.json",
@@ -374,12 +377,13 @@ def read_options():
     parser.add_argument("--trials", type=int, default=10, metavar="N", help="number of random draws (default 10)")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the draws (default 1)")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR",
-                        help="directory of the sweep (default: runs/ and the name of CONFIG.toml with _sweep)")
+                        help="directory of the sweep (default: runs/NAME_sweep for NAME.toml)")
     parser.add_argument("--parallel", type=int, metavar="N",
                         help="number of trials at a time (default: 1; with --slurm: no limit)")
     parser.add_argument("--slurm", metavar="OPTIONS", help='submit a job array, e.g. "--nodes=1 --ntasks-per-node=8"')
     parser.add_argument("--lockstep", default=shutil.which("lockstep") or str(ROOT / "build" / "cpu" / "lockstep"),
-                        metavar="PROGRAM", help="(default: lockstep in PATH, otherwise build/cpu/lockstep)")
+                        metavar="PROGRAM",
+                        help="the program lockstep (default: the one in PATH, otherwise build/cpu/lockstep)")
     options = parser.parse_args(words[:cut])
     options.flags = words[cut + 1:]
     options.out = options.out or pathlib.Path("runs") / f"{options.config.stem}_sweep"
@@ -390,7 +394,7 @@ def check_options(options):
     if any(flag == "--run" or flag.startswith("--run=") for flag in options.flags):
         raise Refused("--run: the sweep names the directory of each run; pass --out DIR")
     if options.trials < 1 or (options.parallel is not None and options.parallel < 1):
-        raise Refused("--trials and --parallel are at least 1")
+        raise Refused("--trials and --parallel: expected at least 1")
     preset = ROOT / "configs" / f"{options.config}.toml"
     if not options.config.is_file() and preset.is_file():
         options.config = preset

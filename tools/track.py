@@ -151,7 +151,7 @@ class Sent:
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise Refused(f"{path}: another track.py sends this run") from error
+            raise Refused(f"{path}: another track.py is sending this run; stop it first") from error
         self.file.seek(0)
         text = self.file.read()
         whole = text[:text.rfind(b"\n") + 1]
@@ -327,7 +327,7 @@ def transfer(bridge, following):
         if bridge.sent.run_id is None:
             raise Refused(f"{bridge.lines.path}: no step yet; pass --follow to wait for the run")
     except bridge.tracker.errors as error:
-        raise Refused(f"the tracker fails: {error}") from error
+        raise Refused(f"the tracker failed: {error}; rerun the same command") from error
     finally:
         bridge.close(outcome)
 
@@ -349,7 +349,7 @@ def main():
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except ModuleNotFoundError as error:
-        sys.exit(f"track.py: {error}; pip install {options.to}")
+        sys.exit(f"track.py: {error}; run `pip install {options.to}`")
     except (Refused, OSError) as error:
         sys.exit(f"track.py: {error}")
     print(f"{options.run}: {len(bridge.sent.fingerprints)} steps are in {options.to}, "

@@ -41,7 +41,7 @@ rank='
   fi
   exec "$@"'
 
-# After a failure mpirun prints up to 15 lines behind the error of the run. This function copies the
+# After a failure mpirun prints up to 15 lines after the error of the run. This function copies the
 # log and keeps the last error, which the script prints again at the end.
 is_error='^([0-9:]{8} (rank [0-9]+: )?error|lockstep): |^[0-9:]{8} (stopped by a signal|the next phase begins) '
 reason=$(mktemp)

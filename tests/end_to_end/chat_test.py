@@ -98,7 +98,7 @@ def a_full_context_forgets_the_oldest_turns(chat):
     whole = f"ask: sat on\nsay: {first_two[1]}q"
     third = chat.answers(["a mat and then it"], tokens, whole)
     expect(said == shown([*first_two, *third]), f"{said!r}, expected {first_two} {third}")
-    expect(says("chat.forgotten", count=1) in log, log)
+    expect(says("chat.dropped", count=1) in log, log)
     said, log = chat.say("x" * 100 + "\nthe cat\n", "--max-tokens", tokens, "--context", context)
     expect(said == shown(first_two[:1]) and says("chat.too_long") in log, f"{said!r} {log}")
 

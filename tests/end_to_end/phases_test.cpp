@@ -14,7 +14,7 @@ TEST_F(Phases, a_phase_begins_after_a_save_and_another_start) {
   add("[[phase]]\nfrom_step = 15\ntrain.sequence_length = 64\nmodel.rope_theta = 1e6\n"
       "[[phase]]\nfrom_step = 30\nschedule.kind = 'linear'\n");
   const auto first = run(train("run"), 75);
-  expect_contains(first, "phase: after step 15 a step has 256 tokens in sequences of 64");
+  expect_contains(first, "phase after step 15: 256 tokens a step, sequences of 64 tokens, memory ");
   expect_contains(first, "the next phase begins after step 15: everything is saved");
   EXPECT_EQ(losses("run").size(), 15u);
   // A kill within the second phase resumes there.

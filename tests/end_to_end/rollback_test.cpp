@@ -41,7 +41,7 @@ TEST_F(Rollback, a_run_goes_back_once_and_keeps_what_it_abandons) {
   EXPECT_FALSE(has("run/checkpoints/step-00000040.replaced-2"));
   expect_contains(run(run_of("run", {"--from-step", "17"}), 78),
                   "no checkpoint of step 17 in " + path("run/checkpoints") +
-                      "; there are those of steps 10, 20, 30, 40");
+                      "; choose one of steps 10, 20, 30, 40");
   EXPECT_TRUE(has("run/checkpoints/step-00000040"));
 }
 

@@ -170,7 +170,7 @@ class Restart(unittest.TestCase):
                         options)
         self.assertIn(" --mpi=pmix ", options[0])
 
-    def test_an_element_of_an_array_has_its_number_and_requeues_itself(self):
+    def test_a_task_of_an_array_has_its_number_and_requeues_itself(self):
         (self.folder / "starts").write_text("75 save\n")
         self.environment.update(SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3")
         self.start(["bash", CLUSTER / "train.sbatch", "train", "%a.toml", "--run", "run", "--set", "train.seed=%a"], 0)

@@ -1,6 +1,6 @@
-// Conversation holds the tokens of a chat: its messages in the form of a chat template, cut to the
-// tokens that a model can attend to. Messages have the tokens that `data pack --messages-field`
-// gives them.
+// Conversation holds the tokens of a chat in the form of a chat template. It drops the oldest turns
+// that the context cannot hold. Messages have the tokens that `data pack --messages-field` gives
+// them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class Conversation {
   Conversation(const Tokenizer& tokenizer, ChatTemplate chat_template, const std::string& system,
                std::int64_t positions);
 
-  // What ends an answer: the first special token of the template's suffix, or the whole suffix.
+  // Texts and tokens that end an answer: the first special token of the template's suffix, or the
+  // whole suffix.
   const Stops& stops() const { return stops_; }
 
   // Adds a message of the user, up to the start of its answer. Drops the oldest turns until

@@ -36,8 +36,8 @@ bool rotates_neighbours(Family family) {
 void check(const ModelConfig& c) {
   const auto refuse = [&](bool is_set, const std::string& what) {
     if (is_set)
-      throw DataError(str("llama.cpp computes no ", architecture(c.family), " model with ", what,
-                          "; export to a Hugging Face directory instead"));
+      throw DataError(str("llama.cpp does not support ", architecture(c.family), " models with ",
+                          what, "; export to a Hugging Face directory instead"));
   };
   const bool is_llama = c.family == Family::llama3, is_gpt2 = c.family == Family::gpt2;
   refuse(!is_llama && c.rope_scaling.has_value(), "scaled RoPE frequencies");
@@ -189,7 +189,7 @@ void write_parameter(GgufWriter& writer, const SlicesByName& parts, const std::s
   }
 }
 
-// What llama.cpp divides each frequency of RoPE by.
+// Divisors of the RoPE frequencies in llama.cpp.
 std::vector<float> rope_divisors(const ModelConfig& c) {
   std::vector<float> divisors;
   for (std::int64_t i = 0; i < c.head_size / 2; ++i)

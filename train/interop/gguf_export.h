@@ -18,9 +18,9 @@ struct GgufExport {
   TokenIds token_ids = {};
 };
 
-// Writes a file that llama.cpp loads. `weights` are as for export_huggingface. Memory holds a few
-// rows of a tensor. Throws UsageError if the file exists, and DataError naming what llama.cpp does
-// not compute.
+// Writes a file that llama.cpp loads. `weights` are as for export_huggingface. Beside the weights,
+// memory holds a few rows of a tensor. Throws UsageError if the file exists, and DataError naming
+// the setting that llama.cpp does not support.
 void export_gguf(const std::filesystem::path& path, const ModelConfig& config,
                  std::span<const StateSlice> weights, const GgufExport& options);
 

@@ -61,11 +61,14 @@ void check(const BpeDefinition& tokenizer) {
   using Normalizer = BpeDefinition::Normalizer;
   for (const auto& normalizer : tokenizer.normalizers)
     if (normalizer.kind != Normalizer::Kind::form || normalizer.form != NormalForm::nfc)
-      throw DataError("the tokenizer has a normalizer other than NFC, which llama.cpp lacks");
+      throw DataError(
+          "the tokenizer has a normalizer that llama.cpp does not apply; expected none or NFC. "
+          "Export to a Hugging Face directory instead");
   for (const auto& token : tokenizer.added)
     if (token.single_word || token.lstrip || token.rstrip)
       throw DataError(str("the added token ", token.content,
-                          " has single_word, lstrip or rstrip, which llama.cpp lacks"));
+                          " has single_word, lstrip or rstrip, which llama.cpp does not support. "
+                          "Export to a Hugging Face directory instead"));
 }
 
 struct Tokens {

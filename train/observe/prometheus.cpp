@@ -125,7 +125,8 @@ void add_checkpoints(Text& text, const Exposed& e) {
   }
   constexpr const char* kLabel = "destination";
   text.gauges("checkpoint_copy_step", "Newest step that this process copied.", kLabel, steps);
-  text.gauges("checkpoint_copy_timestamp_seconds", "Time when it was copied.", kLabel, times);
+  text.gauges("checkpoint_copy_timestamp_seconds", "Time when the newest copied step was copied.",
+              kLabel, times);
   text.counters("checkpoint_copy_failures_total", "Copies of this process that failed.", kLabel,
                 failures);
 }

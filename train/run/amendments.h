@@ -65,8 +65,8 @@ struct AmendmentFile {
   Amendments with(const Amendments& of_checkpoint) const;
 };
 
-// Returns `history` of a run that is at `step` and sample `sample`, with the samples of the steps
-// that `amendments` skip after it left out.
+// Returns `history` without the samples of the steps after `step` that `amendments` skip. The run
+// is at `step` and at sample `sample`.
 //   step_samples: number of samples of a step
 DataHistory with_skips(DataHistory history, const Amendments& amendments, std::int64_t step,
                        std::int64_t sample, std::int64_t step_samples);

@@ -262,16 +262,16 @@ std::optional<Amendment> check_extension(const Json& about, const RunProgress& p
   if (!extend && is_longer && (has_ended || decays)) {
     const auto stable = schedule.last_before_decay();
     const bool was_stable = decays && stable > schedule.begin + schedule.schedule.warmup_steps;
-    throw ConfigError(str(
-        "train.steps is ", config.train.steps, ", but the run ",
-        has_ended ? "has ended at step " : "decays the learning rate to step ", steps,
-        "; pass --extend to continue it to step ", config.train.steps,
-        " from today's learning rate of ", rate,
-        was_stable
-            ? str(", go back to a checkpoint before the decay (step ", stable, ") with --from-step")
-            : "",
-        ", or choose another directory with --run",
-        precision.empty() ? "" : str("; the precision differs, too: ", precision)));
+    throw ConfigError(
+        str("train.steps is ", config.train.steps, ", but the run ",
+            has_ended ? "has ended at step " : "is in its decay, which ends at step ", steps,
+            "; pass --extend to train to step ", config.train.steps,
+            " from the current learning rate of ", rate,
+            was_stable ? str(", go back to a checkpoint of step ", stable,
+                             " or earlier, before the decay, with --from-step")
+                       : "",
+            ", or choose another directory with --run",
+            precision.empty() ? "" : str("; the precision differs, too: ", precision)));
   }
   if (!extend && jumps)
     throw ConfigError(str("the learning rate would jump from ", next, " to ", now, " at step ",

@@ -143,9 +143,8 @@ Json RunCheckpoints::load_from(std::int64_t step, FunctionRef<void(const Json&)>
     steps = str(candidate.step, steps.empty() ? "" : ", ", steps);
   std::erase_if(candidates, [&](const auto& candidate) { return candidate.step != step; });
   if (candidates.empty())
-    throw ConfigError(str("--from-step: there is no checkpoint of step ", step, " in ",
-                          directory_.string(),
-                          steps.empty() ? "" : str("; there are those of steps ", steps)));
+    throw ConfigError(str("--from-step: no checkpoint of step ", step, " in ", directory_.string(),
+                          steps.empty() ? "" : str("; choose one of steps ", steps)));
   try {
     return *of_run_.load_first(candidates, accept);
   } catch (const AccessError&) {

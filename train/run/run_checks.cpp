@@ -93,8 +93,8 @@ void announce_phase(const RunPhase& phase, const Config& now, const MemoryRoom& 
   } catch (const ConfigError& error) {
     throw ConfigError(str("the phase after step ", phase.from_step, ": ", error.what()));
   }
-  log_info("phase: after step ", phase.from_step, " a step has ", c.train.batch_tokens,
-           " tokens in sequences of ", c.train.sequence_length, "; memory ",
+  log_info("phase after step ", phase.from_step, ": ", c.train.batch_tokens,
+           " tokens a step, sequences of ", c.train.sequence_length, " tokens, memory ",
            human_memory(static_cast<double>(bytes.training.device)),
            world.size() > 1 ? " per rank" : "");
 }

@@ -17,8 +17,8 @@
 
 namespace lockstep {
 
-// A phase of a run that changes more than the learning rate. A start of the run ends where the next
-// one begins.
+// A phase of a run that changes more than the learning rate. A start of the run ends when the next
+// phase begins.
 struct RunPhase {
   std::int64_t from_step = 0;  // the steps after it are of the phase
   Config config;
