@@ -15,6 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kMakeDataset =
+    "; make a dataset with `lockstep data pack` (docs/packing.md), or follow the first lines of "
+    "the configuration";
+
 // Throws DataError if the directory cannot be read.
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
@@ -22,10 +26,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
     names.push_back(it->path().filename().string());
   if (error == std::errc::no_such_file_or_directory)
-    throw DataError(str(directory.string(),
-                        ": no such directory; make a dataset with `lockstep data pack` "
-                        "(docs/packing.md). The first lines of a configuration that comes with "
-                        "Lockstep name the page about its data"));
+    throw DataError(str(directory.string(), ": no such directory", kMakeDataset));
   if (error) fail_io(directory, "cannot read the directory", error.value());
   std::sort(names.begin(), names.end());
   return names;
@@ -100,11 +101,7 @@ bool is_elsewhere(const fs::path& path) {
   std::error_code unknown;
   const auto here = path.is_relative() ? str(" in ", fs::current_path(unknown).string()) : "";
   const auto reason = error ? error : std::make_error_code(std::errc::no_such_file_or_directory);
-  throw_io_error(reason.value(),
-                 str(path.string(), ": ", reason.message(), here,
-                     "; make a dataset with `lockstep data pack` (docs/packing.md). The "
-                     "first lines of a configuration that comes with Lockstep name "
-                     "the page about its data"));
+  throw_io_error(reason.value(), str(path.string(), ": ", reason.message(), here, kMakeDataset));
 }
 
 std::string some_of(const std::vector<std::string>& names) {

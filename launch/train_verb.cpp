@@ -71,8 +71,8 @@ struct SavedRun {
   std::string why;        // the reason for `automatic`
 };
 
-// State of the run as rank 0 finds it. A local directory of a host may have the newest checkpoint, whose step is in
-// saved_step.txt.
+// State of the run as rank 0 finds it. A local directory of a host may have the newest checkpoint,
+// whose step is in saved_step.txt.
 Json found_run(const fs::path& run, const std::optional<std::int64_t>& from_step,
                const std::optional<StepRange>& skip) {
   constexpr std::int64_t kMostBytes = 100, kMostConfigBytes = 1 << 20;
@@ -152,7 +152,7 @@ int train_on(const TrainVerbOptions& options, World& launched, Clock::time_point
     log_info("precision.compute is auto: ", name(saved.automatic), ", ", saved.why);
   auto phases = phases_from(config, saved.step);
   for (auto& phase : phases)
-    if (auto& from = phase.config.train.init_from; !from.empty())
+    if (auto& from = phase.config.train.init_from; path_exists(from))
       from = fs::absolute(from).lexically_normal();
   const Config& now = phases.front().config;
   Fields settings;

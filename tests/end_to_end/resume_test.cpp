@@ -288,7 +288,7 @@ TEST_F(Resume, recorded_steps_can_be_verified_before_a_resume) {
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
   fs::remove(metrics);
-  expect_contains(run(again, 78), "has no step after a checkpoint of this run");
+  expect_contains(run(again, 78), "has no step after a checkpoint of this phase");
 }
 
 TEST_F(Resume, loaded_weights_with_another_hash_than_the_saved_one_are_an_error) {

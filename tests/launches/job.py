@@ -61,11 +61,11 @@ class Job:
         path = self.folder / f"{run}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def start(self, launcher, run, *settings):
+    def start(self, launcher, run, *settings, flags=()):
         """Adds to the log of earlier starts."""
         with open(self.folder / f"{run}.log", "a") as log:
-            return subprocess.Popen([*map(str, launcher), *self.train(run, *settings)], stdout=log,
-                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            return subprocess.Popen([*map(str, launcher), *self.train(run, *settings), *flags],
+                                    stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
     def wait_for_steps(self, run, steps, process=None):
         hosts.wait_for(lambda: len(self.numbers(run)) >= steps or
