@@ -12,6 +12,7 @@ namespace {
 // Largest message (see dist/job/control.h), and most bytes that ranks send to rank 0 before it
 // receives them.
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20, kUnderWayBytes = std::size_t{64} << 20;
+constexpr const char* kMore = "more";  // no answer: answers are JSON
 
 std::string piece_of(const std::string& text, std::size_t number, std::size_t bytes) {
   return number * bytes < text.size() ? text.substr(number * bytes, bytes) : std::string();
@@ -66,15 +67,20 @@ std::string AllRanks::told(const std::string& text) const {
   return all;
 }
 
-std::vector<std::string> AllRanks::gathered(const std::string& mine) const {
+// Rank 0 gets the texts of all ranks, piece by piece, and sends one answer. Before it: kMore for
+// each further piece.
+std::string AllRanks::answered(const std::string& mine, const Answer& answer) const {
   const auto bytes = std::min(kPieceBytes, kUnderWayBytes / static_cast<std::size_t>(size()) + 1);
   auto all = world_->gather(tag_, head_of(mine, bytes));
   std::size_t most = 0;
   for (auto& text : all)
     most = std::max(most, take_head(text));
   for (std::size_t i = 1;; ++i) {
-    most = std::stoull(world_->broadcast(tag_, std::to_string(most)));  // rank 0 has received all
-    if (i * bytes >= most) return all;
+    const bool is_whole = i * bytes >= most;
+    std::string said;
+    if (is_first()) said = is_whole ? answer(all) : kMore;
+    said = world_->broadcast(tag_, said);  // rank 0 has received the pieces of all
+    if (said != kMore) return said;
     const auto more = world_->gather(tag_, piece_of(mine, i, bytes));
     for (std::size_t rank = 0; rank < more.size(); ++rank)
       all[rank] += more[rank];
@@ -96,18 +102,28 @@ std::vector<std::string> AllRanks::exchanged(const std::string& mine) const {
   return all;
 }
 
-std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
-                                       FunctionRef<void()> acted) const {
-  if (world_ == nullptr || world_->size() == 1) return {act()};
-  Json mine;
+namespace {
+
+// Calls act(): {"said": its result}, or the error.
+Json outcome_of(FunctionRef<std::string()> act) {
+  Json outcome;
   try {
-    mine.set("said", act());
+    outcome.set("said", act());
   } catch (const std::exception& error) {
-    mine.set(std::string(kind_of(error).name), std::string(error.what()));
+    outcome.set(std::string(kind_of(error).name), std::string(error.what()));
   }
-  acted();
-  const auto all = gathered(mine.dump());
-  std::vector<std::string> said;
+  return outcome;
+}
+
+// Throws the error that rank 0 sent; "{}": none.
+void raise(const std::string& error) {
+  const Json agreed = Json::parse(error, "rank 0");
+  for (const auto& [name, what] : agreed.as_object())
+    std::ranges::find(kKinds, name, &Kind::name)->raise(what.as_string());
+}
+
+// Returns the first error of the ranks' outcomes as JSON, and the results.
+std::string first_error_of(const std::vector<std::string>& all, std::vector<std::string>& said) {
   Json first_error(Json::Object{});
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     try {
@@ -123,10 +139,33 @@ std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
     } catch (const std::exception& error) {  // sent to all ranks, because they wait
       first_error.set(std::string(kFailure), std::string(error.what()));
     }
-  const Json agreed = Json::parse(world_->broadcast(tag_, first_error.dump()), "rank 0");
-  for (const auto& [name, what] : agreed.as_object())
-    std::ranges::find(kKinds, name, &Kind::name)->raise(what.as_string());
+  return first_error.dump();
+}
+
+}  // namespace
+
+std::vector<std::string> AllRanks::act(FunctionRef<std::string()> act,
+                                       FunctionRef<void()> acted) const {
+  if (size() == 1) return {act()};
+  const auto mine = outcome_of(act).dump();
+  acted();
+  std::vector<std::string> said;
+  raise(answered(mine, [&](const auto& all) { return first_error_of(all, said); }));
   return said;
+}
+
+void AllRanks::act_first(FunctionRef<void()> act, FunctionRef<void()> acted) const {
+  if (size() == 1) return act();
+  std::string outcome;
+  std::vector<std::string> said;
+  if (is_first())
+    outcome = first_error_of({outcome_of([&] {
+                                act();
+                                return std::string();
+                              }).dump()},
+                             said);
+  acted();
+  raise(world_->broadcast(tag_, outcome));
 }
 
 void AllRanks::act_if(bool mine, FunctionRef<void()> act, FunctionRef<void()> acted) const {

@@ -26,6 +26,9 @@ class AllRanks {
   //   acted: called after act(), before this rank waits for the others
   std::vector<std::string> act(
       FunctionRef<std::string()> act, FunctionRef<void()> acted = [] {}) const;
+  // Same as act(), but only at rank 0. It costs one message to each rank, and none from them.
+  void act_first(
+      FunctionRef<void()> act, FunctionRef<void()> acted = [] {}) const;
   // Same as act(), but only on ranks where `mine` is true, and without results.
   void act_if(
       bool mine, FunctionRef<void()> act, FunctionRef<void()> acted = [] {}) const;
@@ -34,7 +37,8 @@ class AllRanks {
   std::vector<std::string> exchanged(const std::string& mine) const;
 
  private:
-  std::vector<std::string> gathered(const std::string& mine) const;
+  using Answer = FunctionRef<std::string(const std::vector<std::string>&)>;
+  std::string answered(const std::string& mine, const Answer& answer) const;
 
   World* world_;
   std::string tag_;

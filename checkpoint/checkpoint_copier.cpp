@@ -212,7 +212,7 @@ void CheckpointCopier::copy(std::int64_t step, const Retention& retention,
   };
   const auto texts = ranks_.act(read);
   std::optional<UnfinishedCheckpoint> unfinished;
-  ranks_.act_if(ranks_.is_first(), [&] { unfinished.emplace(to_, step); });
+  ranks_.act_first([&] { unfinished.emplace(to_, step); });
   for (;;) {
     const auto agreed = ranks_.told(ranks_.is_first() ? plan.next() : "");
     if (agreed.empty()) break;
@@ -222,7 +222,7 @@ void CheckpointCopier::copy(std::int64_t step, const Retention& retention,
       if (mine == nullptr) return "";
       return copy_files(UnfinishedCheckpoint::path_of(to_, step), step, texts_in(*mine));
     });
-    ranks_.act_if(ranks_.is_first(), [&] {
+    ranks_.act_first([&] {
       for (std::size_t rank = 0; rank < said.size(); ++rank) {
         if (said[rank].empty()) continue;
         const Json failures = Json::parse(said[rank], str("copy errors of rank ", rank));
@@ -231,7 +231,7 @@ void CheckpointCopier::copy(std::int64_t step, const Retention& retention,
       }
     });
   }
-  ranks_.act_if(ranks_.is_first(), [&] {
+  ranks_.act_first([&] {
     using Later = UnfinishedCheckpoint::Later;
     unfinished->commit(texts[static_cast<std::size_t>(leader)], Held::all,
                        left_over ? Later::stay : Later::go);

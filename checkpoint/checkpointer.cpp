@@ -166,6 +166,13 @@ CheckpointManifest Checkpointer::write_state(const fs::path& into) const {
   return manifest;
 }
 
+void Checkpointer::act_on_leaders(FunctionRef<void()> act, FunctionRef<void()> acted) const {
+  if (machine_.own_directory)
+    ranks_.act_if(leads_, act, acted);
+  else
+    ranks_.act_first(act, acted);
+}
+
 std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
                                 const std::vector<std::int64_t>& keep, FunctionRef<void()> acted) {
   const auto path = UnfinishedCheckpoint::path_of(directory_, step);
@@ -174,7 +181,7 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
     if (!has_saved_) make_directories(directory_);
     unfinished.emplace(directory_, step);
   };
-  ranks_.act_if(leads_, make_place, acted);
+  act_on_leaders(make_place, acted);
   const auto parts = ranks_.act([&] { return write_state(path).dump_part(); }, acted);
   std::string text;
   std::int64_t bytes = 0;
@@ -190,11 +197,10 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
     // A manifest that a reader would reject is never written.
     CheckpointManifest::parse(text, "the new manifest");
   };
-  ranks_.act_if(ranks_.is_first(), compose, acted);
+  ranks_.act_first(compose, acted);
   if (held_ == Held::some) text = ranks_.told(text);
   if (partners_) partners_->copy(ranks_, text, path, acted);
-  ranks_.act_if(
-      leads_, [&] { unfinished->commit(text, held_); }, acted);
+  act_on_leaders([&] { unfinished->commit(text, held_); }, acted);
   has_saved_ = true;
   // Prunes only after all hosts have the new checkpoint.
   if (retention_.last > 0)
@@ -209,7 +215,7 @@ std::vector<Checkpointer::Candidate> Checkpointer::candidates() const {
     for (const auto step : checkpoint_steps(directory_))
       listed.emplace_back(step);
   };
-  ranks_.act_if(ranks_.is_first(), list, [&] { meet(); });
+  ranks_.act_first(list, [&] { meet(); });
   std::vector<Candidate> candidates;
   const Json of_first = Json::parse(ranks_.told(Json(listed).dump()), "the checkpoints");
   for (const auto& step : of_first.as_array())

@@ -95,6 +95,7 @@ class Checkpointer {
  private:
   void plan_file(const HostRanks& machine);
   CheckpointManifest write_state(const std::filesystem::path& into) const;
+  void act_on_leaders(FunctionRef<void()> act, FunctionRef<void()> acted) const;
   void meet() const;
   Json load_whole(std::int64_t step, FunctionRef<void(const Json& about)> accept) const;
   std::filesystem::path directory_;

@@ -133,10 +133,13 @@ std::string in_words(const Topology& topology, const MachineShares& machine) {
 
 std::vector<std::string> in_words(const Topology& topology, const std::vector<std::string>& said) {
   constexpr std::size_t kMostNamed = 4;
+  std::map<std::string, std::vector<int>> ranks_of;  // by machine
+  for (int rank = 0; rank < std::ssize(said); ++rank)
+    ranks_of[topology.places[static_cast<std::size_t>(rank)].machine].push_back(rank);
   std::map<std::string, std::vector<std::string>> machines;  // hosts by their text
   std::vector<std::string> order;
   for (int rank = 0; rank < std::ssize(said); ++rank) {
-    const auto ranks = host_ranks(topology, rank);
+    const auto& ranks = ranks_of[topology.places[static_cast<std::size_t>(rank)].machine];
     if (ranks.front() != rank) continue;
     std::vector<std::string> hosts;
     for (const int other : ranks)

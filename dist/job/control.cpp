@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/start_thread.h"
+#include "dist/job/compression.h"
+#include "dist/job/roster.h"
 
 namespace lockstep {
 namespace {
@@ -12,20 +14,13 @@ constexpr Milliseconds kSendTime{60'000};
 constexpr Milliseconds kAnswerTime{5'000};  // after the deadline, for rank 0 to name missing ranks
 constexpr Milliseconds kLeaveTime{2'000};
 
-// An error as rank 0 sends it to the others. The exit code identifies the type.
-Bytes encode(const Error& error) {
-  return BodyWriter()
-      .number(static_cast<std::int32_t>(error.exit_code()))
-      .text(error.what())
-      .take();
-}
+constexpr std::size_t kPieceOfAnswer = std::size_t{8} << 20;
 
 }  // namespace
 
-Control::Control(const Membership& membership)
-    : rank_(membership.rank), peers_(static_cast<std::size_t>(membership.ranks)) {
+Control::Control(const Membership& membership) : rank_(membership.rank), ranks_(membership.ranks) {
   const auto deadline = Clock::now() + membership.start;
-  gone_.resize(peers_.size());
+  gone_.resize(static_cast<std::size_t>(ranks_));
   socket_ = join(membership, Channel::control, deadline);
   await_roster(deadline + kAnswerTime);
   thread_ = start_thread([this] { read(); });
@@ -49,11 +44,9 @@ void Control::await_roster(Deadline deadline) {
       LOCKSTEP_CHECK(frame->kind == FrameKind::roster,
                      "expected the list of ranks, got a frame of kind ",
                      static_cast<int>(frame->kind));
-      BodyReader reader(frame->body);
-      for (auto& peer : peers_) {
-        peer.host = reader.text();
-        peer.pid = reader.number<std::int32_t>();
-      }
+      hosts_ = decode_roster(frame->body).hosts;
+      LOCKSTEP_CHECK(std::ssize(hosts_) == ranks_, "expected the hosts of ", ranks_, " ranks, got ",
+                     hosts_.size());
       return;
     }
     Bytes bytes(kPieceBytes);
@@ -75,18 +68,23 @@ void Control::read() {
       if (count == 0) break;
       reader_.add(std::span(bytes).first(count));
     }
-    lose(str("rank 0 (host ", peers_[0].host, ") closed its connection"));
+    lose(str("rank 0 (host ", hosts_[0], ") closed its connection"));
   } catch (const Error& error) {
-    lose(str("rank 0 (host ", peers_[0].host, ") is unreachable: ", error.what()));
+    lose(str("rank 0 (host ", hosts_[0], ") is unreachable: ", error.what()));
   }
 }
 
 void Control::take(Frame frame) {
   const std::lock_guard lock(mutex_);
-  if (frame.peer < 0 || frame.peer >= ranks())
-    throw DataError(str("received a frame from rank ", frame.peer, " of ", ranks(), " ranks"));
+  const auto check = [this](int rank) {
+    if (rank < 0 || rank >= ranks_)
+      throw DataError(str("received a frame about rank ", rank, " of ", ranks_, " ranks"));
+    return static_cast<std::size_t>(rank);
+  };
+  check(frame.peer);
   if (frame.kind == FrameKind::gone) {
-    gone_[static_cast<std::size_t>(frame.peer)] = true;
+    for (BodyReader reader(frame.body); !reader.at_end();)
+      gone_[check(reader.number<std::int32_t>())] = true;
   } else if (frame.kind == FrameKind::message) {
     waiting_bytes_ += frame.body.size();
     if (waiting_bytes_ > kMostWaitingBytes)
@@ -108,12 +106,14 @@ void Control::lose(const std::string& why) {
 std::string Control::describe(const std::vector<int>& ranks) const {
   std::string text;
   for (const int rank : ranks)
-    text += str(text.empty() ? "" : ", ", "rank ", rank, " (host ", peer(rank).host, ")");
+    text += str(text.empty() ? "" : ", ", "rank ", rank, " (host ",
+                hosts_.at(static_cast<std::size_t>(rank)), ")");
   return text;
 }
 
 void Control::send(int to, const std::string& tag, std::span<const std::byte> bytes) {
-  LOCKSTEP_CHECK(0 <= to && to < ranks(), "cannot send to rank ", to, " of ", ranks(), " ranks");
+  LOCKSTEP_CHECK(kEveryRank <= to && to < ranks(), "cannot send to rank ", to, " of ", ranks(),
+                 " ranks");
   Bytes out;
   append(out, {FrameKind::message, to, tag, {bytes.begin(), bytes.end()}});
   {
@@ -162,7 +162,7 @@ std::vector<Bytes> Control::collect(const std::string& tag, std::span<const std:
                                     Milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   send(0, tag, bytes);
-  std::vector<Bytes> all(rank_ == 0 ? peers_.size() : 0);
+  std::vector<Bytes> all(rank_ == 0 ? hosts_.size() : 0);
   std::vector<int> missing;
   for (std::size_t r = 0; r < all.size(); ++r) {
     try {
@@ -185,34 +185,49 @@ std::vector<Bytes> Control::gather(const std::string& tag, std::span<const std::
 Bytes Control::broadcast(const std::string& tag, std::span<const std::byte> bytes,
                          Milliseconds timeout) {
   const std::string own = "broadcast " + tag;
-  for (int to = 0; rank_ == 0 && to < ranks(); ++to)
-    send(to, own, bytes);
+  if (rank_ == 0) send(kEveryRank, own, bytes);
   return receive(0, own, timeout);
 }
 
 // Rank 0 computes one answer from the bytes of all ranks, or an error, and sends it to every rank.
+// The first message has the exit code of the error or 0, the size of the answer, and its first
+// piece; the other messages have the other pieces.
 Bytes Control::round(const std::string& tag, std::span<const std::byte> bytes, Milliseconds timeout,
                      const AtRoot& at_root) {
-  std::vector<Bytes> all;
-  Bytes answer, error;
+  std::int32_t exit_code = 0;
+  Bytes answer;
   try {
-    all = collect(tag, bytes, timeout);
+    const auto all = collect(tag, bytes, timeout);
     if (rank_ == 0) answer = at_root(all);
   } catch (const Error& caught) {
     if (rank_ != 0) throw;
-    error = encode(caught);
+    exit_code = caught.exit_code();
+    answer = as_bytes(caught.what());
   }
-  for (int to = 0; rank_ == 0 && to < ranks(); ++to) {
-    send(to, tag + "?", error);
-    send(to, tag + "!", answer);
+  const auto said = tag + "!";
+  if (rank_ == 0) {
+    auto rest = std::span<const std::byte>(answer);
+    BodyWriter writer;
+    writer.number(exit_code).number(std::uint64_t{rest.size()});
+    do {
+      const auto piece = rest.first(std::min(rest.size(), kPieceOfAnswer));
+      writer.text(as_text(piece));
+      send(kEveryRank, said, writer.take());
+      rest = rest.subspan(piece.size());
+    } while (!rest.empty());
   }
   const auto deadline = Clock::now() + timeout + kAnswerTime;
-  error = receive_by(0, tag + "?", deadline);
-  answer = receive_by(0, tag + "!", deadline);
-  if (error.empty()) return answer;
-  BodyReader reader(error);
-  const auto exit_code = reader.number<std::int32_t>();
-  throw_as(exit_code, reader.text());
+  const Bytes first = receive_by(0, said, deadline);
+  BodyReader reader(first);
+  exit_code = reader.number<std::int32_t>();
+  const auto size = reader.number<std::uint64_t>();
+  auto text = reader.text();
+  while (text.size() < size) {
+    const Bytes next = receive_by(0, said, deadline);
+    text += BodyReader(next).text();
+  }
+  if (exit_code != 0) throw_as(exit_code, text);
+  return as_bytes(text);
 }
 
 std::vector<Bytes> Control::all_gather(const std::string& tag, std::span<const std::byte> bytes,
@@ -222,10 +237,11 @@ std::vector<Bytes> Control::all_gather(const std::string& tag, std::span<const s
         BodyWriter writer;
         for (const auto& one : all)
           writer.text(as_text(one));
-        return writer.take();
+        return compressed(writer.take());
       });
   std::vector<Bytes> all;
-  for (BodyReader reader(together); !reader.at_end();)
+  const Bytes texts = decompressed(together, kMostWaitingBytes);
+  for (BodyReader reader(texts); !reader.at_end();)
     all.push_back(as_bytes(reader.text()));
   return all;
 }

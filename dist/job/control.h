@@ -30,22 +30,23 @@ class Control {
   ~Control();  // returns after sent messages have arrived, or after two seconds
 
   int rank() const { return rank_; }
-  int ranks() const { return static_cast<int>(peers_.size()); }
-  const Peer& peer(int rank) const { return peers_.at(static_cast<std::size_t>(rank)); }
+  int ranks() const { return ranks_; }
   std::string describe(
       const std::vector<int>& ranks) const;  // "rank 3 (host n2), rank 7 (host n4)"
 
+  // to: a rank, or kEveryRank
   void send(int to, const std::string& tag, std::span<const std::byte> bytes);
   Bytes receive(int from, const std::string& tag, Milliseconds timeout);
 
   // Collective calls. Every rank makes the calls with one tag in the same order. If all_gather or
-  // barrier fails, all ranks throw the same error, which rank 0 sends them.
+  // barrier fails, all ranks throw the same error, which rank 0 sends them. What rank 0 sends to
+  // all ranks passes once from it to its control server.
   std::vector<Bytes> gather(const std::string& tag, std::span<const std::byte> bytes,
                             Milliseconds timeout);  // [ranks] on rank 0, elsewhere empty
   Bytes broadcast(const std::string& tag, std::span<const std::byte> bytes,
                   Milliseconds timeout);  // returns rank 0's bytes
   std::vector<Bytes> all_gather(const std::string& tag, std::span<const std::byte> bytes,
-                                Milliseconds timeout);  // [ranks], at most 16 MiB in total
+                                Milliseconds timeout);  // [ranks], at most 1 GiB in total
   void barrier(const std::string& tag, Milliseconds timeout);
 
  private:
@@ -62,10 +63,10 @@ class Control {
   Bytes round(const std::string& tag, std::span<const std::byte> bytes, Milliseconds timeout,
               const AtRoot& at_root);
 
-  int rank_;
+  int rank_, ranks_;
   Socket socket_;
   FrameReader reader_;
-  std::vector<Peer> peers_;
+  std::vector<std::string> hosts_;  // of the ranks
 
   std::mutex sending_;
   std::mutex mutex_;  // guards the members below, except thread_

@@ -1,45 +1,56 @@
 #include "dist/job/control_server.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <deque>
 #include <list>
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <utility>
 
+#include "core/descriptor.h"
 #include "core/log.h"
 #include "core/start_thread.h"
 #include "dist/job/rank_consistency.h"
+#include "dist/job/roster.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostQueuedBytes = std::size_t{64} << 20;  // per rank; then senders wait
-constexpr std::size_t kSpareStrangers = 64;
+constexpr std::size_t kFewStrangers = 64, kMostStrangers = 4096;
+constexpr Milliseconds kTimeOfStranger{200};  // then it is closed if others wait
 constexpr Milliseconds kLogPause{10'000};
+constexpr int kEvents = 1024;  // at most, of one call of epoll_wait
+
+using SharedBytes = std::shared_ptr<const Bytes>;  // one copy for all receivers
+
+SharedBytes encoded(const Frame& frame) {
+  auto bytes = std::make_shared<Bytes>();
+  append(*bytes, frame);
+  return bytes;
+}
 
 struct Connection {
-  Connection(Socket connected, const Secret& secret, Deadline until)
-      : socket(std::move(connected)), session(secret, random_bytes()), deadline(until) {}
+  Connection(Socket connected, const Secret& secret, Deadline arrival, Deadline until)
+      : socket(std::move(connected)),
+        session(secret, random_bytes()),
+        arrived(arrival),
+        deadline(until) {}
 
-  void queue(Bytes bytes) {
-    queued += bytes.size();
-    if (!bytes.empty()) out.push_back(std::move(bytes));
-  }
-  void queue(const Frame& frame) {
-    Bytes bytes;
-    append(bytes, frame);
-    queue(std::move(bytes));
+  void queue(SharedBytes bytes) {
+    queued += bytes->size();
+    out.push_back(std::move(bytes));
   }
   // Sends the bytes that the other end accepts without blocking.
   void flush() {
     while (!out.empty()) {
-      const auto n = socket.try_send(std::span(out.front()).subspan(sent));
+      const auto n = socket.try_send(std::span(*out.front()).subspan(sent));
       if (n == 0) return;
       sent += n;
       queued -= n;
-      if (sent < out.front().size()) continue;
+      if (sent < out.front()->size()) continue;
       out.pop_front();
       sent = 0;
     }
@@ -52,19 +63,29 @@ struct Connection {
 
   Socket socket;
   Session session;
+  Deadline arrived;
   Deadline deadline;  // to authenticate; once `ending`: to read the remaining bytes
-  std::deque<Bytes> out{};
+  std::deque<SharedBytes> out{};
   std::size_t sent = 0, queued = 0;  // sent bytes of out.front(); unsent bytes
   std::vector<Frame> waiting{};  // messages for ranks with full queues; reading pauses meanwhile
-  bool turned_away = false;      // authenticated, but not a rank of this job
-  bool ending = false;           // closed once `out` is sent
+  std::vector<Connection*> senders{};  // their first waiting message is for this rank
+  std::list<Connection>::iterator self{};
+  std::list<Connection>* list = nullptr;  // the list that has it
+  std::uint32_t events = 0;               // of epoll
+  bool touched = false;                   // in `touched_`
+  bool turned_away = false;               // authenticated, but not a rank of this job
+  bool ending = false;                    // closed once `out` is sent
   bool over = false;
 };
+
+std::size_t most_strangers(int ranks) {
+  return std::min(2 * static_cast<std::size_t>(ranks), kMostStrangers) + kFewStrangers;
+}
 
 // Raises the descriptor limit to what a control server of options.ranks needs, and 256 for the
 // rest.
 const ControlServerOptions& with_descriptors(const ControlServerOptions& options) {
-  const auto needed = 4 * static_cast<rlim_t>(options.ranks) + kSpareStrangers + 256;
+  const auto needed = 2 * static_cast<rlim_t>(options.ranks) + most_strangers(options.ranks) + 256;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur >= needed) return options;
@@ -100,11 +121,16 @@ class ControlServer::Server {
   explicit Server(const ControlServerOptions& options)
       : options_(with_descriptors(options)),
         listener_(listen_at(options.address, options.port)),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)),
         control_(static_cast<std::size_t>(options.ranks)),
         heart_(static_cast<std::size_t>(options.ranks)),
         came_(static_cast<std::size_t>(options.ranks)),
         detector_(options.ranks, options.timing),
-        start_(Clock::now() + options.start) {}
+        start_(Clock::now() + options.start) {
+    if (!epoll_) throw TransientError(str("cannot create an epoll descriptor: ", reason(errno)));
+    watch(EPOLL_CTL_ADD, listener_.descriptor(), EPOLLIN, &listener_);
+    watch(EPOLL_CTL_ADD, wake_.descriptor(), EPOLLIN, &wake_);
+  }
 
   std::uint16_t port() const { return listener_.port(); }
 
@@ -126,7 +152,7 @@ class ControlServer::Server {
   void run() {
     auto next = Clock::now() + options_.timing.interval;
     while (!stopping_) {
-      poll_once(next);
+      wait_for_events(next);
       const auto now = Clock::now();
       if (now >= next) {
         // Late: this process was stopped and received no beats meanwhile.
@@ -134,88 +160,112 @@ class ControlServer::Server {
         if (late > options_.timing.interval) detector_.slept(late, now);
         next = now + options_.timing.interval;
         for (auto* heart : heart_)
-          if (heart != nullptr) heart->queue({.kind = FrameKind::beat});
+          if (heart != nullptr) queue(*heart, beat_);
+        must_judge_ = true;
       }
-      judge(now);
-      expire(now);
-      flush();
-      pass_on_what_waits();
-      remove();
+      if (std::exchange(must_judge_, false)) judge(now);
+      expire(strangers_, now);
+      expire(ending_, now);
+      settle();
     }
-    flush();
   }
 
  private:
-  void poll_once(Deadline until) {
-    std::vector<pollfd> entries{{listener_.descriptor(), POLLIN, 0},
-                                {wake_.descriptor(), POLLIN, 0}};
-    for (const auto& connection : connections_) {
-      const int reading = connection.waiting.empty() ? POLLIN : 0;
-      const int writing = connection.queued > 0 ? POLLOUT : 0;
-      // -1: not polled; the connection is over, and only its received messages are still forwarded.
-      entries.push_back({connection.over ? -1 : connection.socket.descriptor(),
-                         static_cast<short>(reading | writing), 0});
-    }
-    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now()).count();
-    if (poll(entries.data(), entries.size(), static_cast<int>(std::max<std::int64_t>(left, 0))) <=
-        0)
-      return;
-    std::size_t i = 2;
-    for (auto& connection : connections_)
-      if ((entries[i++].revents & (POLLIN | POLLERR | POLLHUP)) != 0) read(connection);
-    if (entries[0].revents != 0) accept_all();
+  using Connections = std::list<Connection>;
+
+  void watch(int operation, int descriptor, std::uint32_t events, void* what) const {
+    epoll_event event{.events = events, .data = {.ptr = what}};
+    if (epoll_ctl(epoll_.number(), operation, descriptor, &event) != 0)
+      throw TransientError(str("cannot watch a connection: ", reason(errno)));
   }
 
-  void accept_all() {
-    bool any = false;
-    while (auto socket = accept_from(listener_)) {
-      any = true;
-      const auto now = Clock::now();
-      connections_.emplace_back(std::move(*socket), options_.secret, now + options_.handshake);
-      const auto unknown = static_cast<std::size_t>(std::count_if(
-          connections_.begin(), connections_.end(), [](auto& c) { return !c.known(); }));
-      if (unknown <= 2 * control_.size() + kSpareStrangers) continue;
-      const auto oldest = std::find_if(connections_.begin(), connections_.end(),
-                                       [](auto& c) { return !c.known(); });
-      rejected_.add(oldest->socket.peer(), "too many connections are unauthenticated", now);
-      connections_.erase(oldest);
+  void wait_for_events(Deadline until) {
+    if (!accepting_) until = std::min<Deadline>(until, may_accept_at());
+    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now()).count();
+    std::array<epoll_event, kEvents> events;
+    const int count = epoll_wait(epoll_.number(), events.data(), kEvents,
+                                 static_cast<int>(std::max<std::int64_t>(left, 0)));
+    bool client_waits = !accepting_ && Clock::now() >= may_accept_at();
+    for (int i = 0; i < count; ++i) {
+      const auto& [happened, data] = events[static_cast<std::size_t>(i)];
+      if (data.ptr == &listener_)
+        client_waits = true;
+      else if (data.ptr != &wake_)
+        serve(*static_cast<Connection*>(data.ptr), happened);
     }
+    if (client_waits) accept_all();  // last: it may remove connections
+  }
+
+  void serve(Connection& connection, std::uint32_t happened) {
+    if (connection.over) return;
+    if ((happened & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) read(connection);
+    touch(connection);
+  }
+
+  // When the next client may be accepted: now, or when the oldest unauthenticated one has had its
+  // time.
+  Deadline may_accept_at() const {
+    return strangers_.size() < most_strangers(options_.ranks)
+               ? Deadline::min()
+               : strangers_.front().arrived + kTimeOfStranger;
+  }
+
+  // While too many clients are unauthenticated, new ones wait in the queue of the listener.
+  void accept_all() {
+    bool any = false, all = false;
+    for (auto now = Clock::now(); now >= may_accept_at(); now = Clock::now()) {
+      auto socket = accept_from(listener_);
+      all = !socket;
+      if (all) break;
+      any = true;
+      if (strangers_.size() >= most_strangers(options_.ranks)) {
+        rejected_.add(strangers_.front().socket.peer(), "too many connections are unauthenticated",
+                      now);
+        close(strangers_.front());
+        settle();
+      }
+      auto& connection = strangers_.emplace_back(std::move(*socket), options_.secret, now,
+                                                 now + options_.handshake);
+      connection.self = std::prev(strangers_.end());
+      connection.list = &strangers_;
+      connection.events = EPOLLIN;
+      watch(EPOLL_CTL_ADD, connection.socket.descriptor(), EPOLLIN, &connection);
+    }
+    const std::uint32_t events = all ? EPOLLIN : 0u;
+    if (std::exchange(accepting_, all) != all)
+      watch(EPOLL_CTL_MOD, listener_.descriptor(), events, &listener_);
     // A client waits, but descriptors or memory are exhausted.
-    if (!any) std::this_thread::sleep_for(Milliseconds(10));
+    if (all && !any) std::this_thread::sleep_for(Milliseconds(10));
   }
 
   void read(Connection& from) {
-    Bytes bytes(kPieceBytes);
     std::optional<std::size_t> count;
     try {
-      count = from.socket.try_receive(bytes);
+      count = from.socket.try_receive(buffer_);
       if (count && *count == 0) return;
     } catch (const TransientError&) {  // a broken connection counts as closed
     }
-    if (!count) {
-      from.over = true;
-      return;
-    }
+    if (!count) return close(from);
     const bool knew = from.known();
     try {
       Bytes answer;
-      auto frames = from.session.take(std::span(bytes).first(*count), answer);
-      from.queue(std::move(answer));
+      auto frames = from.session.take(std::span(buffer_).first(*count), answer);
+      if (!answer.empty()) queue(from, std::make_shared<Bytes>(std::move(answer)));
       if (!knew && from.known()) welcome(from);
       for (auto& frame : frames)
         if (!from.turned_away) take(from, std::move(frame));
     } catch (const DataError& error) {
-      from.over = true;
       if (!knew)
         rejected_.add(from.socket.peer(), error.what(), Clock::now());
       else
         log_warning("closed the connection of rank ", from.rank(), ": ", error.what());
+      close(from);
     }
   }
 
   void welcome(Connection& peer) {
     const auto& who = peer.session.introduction();
-    peer.deadline = Deadline::max();
+    move_to(members_, peer);
     if (who.channel == Channel::files)
       return turn_away(peer, 78, "files are not sent through the control server");
     auto& place_of = who.channel == Channel::control ? control_ : heart_;
@@ -224,9 +274,9 @@ class ControlServer::Server {
                        str("rank ", who.rank, " of ", who.ranks, " (host ", who.peer.host,
                            ") connected to a job of ", options_.ranks,
                            " ranks; start all ranks with the same number of ranks"));
-    if (who.channel == Channel::heartbeat && !all_came_)
+    if (who.channel == Channel::heartbeat && !all_came())
       return turn_away(peer, 75, "a heartbeat may start only after all ranks have connected");
-    if (who.channel == Channel::control && all_came_)
+    if (who.channel == Channel::control && all_came())
       return turn_away(peer, 78,
                        str("rank ", who.rank, " (host ", who.peer.host,
                            ") connected after all ranks had connected; is another job running with "
@@ -242,8 +292,8 @@ class ControlServer::Server {
     if (who.channel == Channel::control) return greet_control(who);
     detector_.introduce(who.rank, who.peer);
     detector_.joined(who.rank, Clock::now());
-    peer.queue({.kind = FrameKind::roster, .body = roster()});
-    if (verdict_) queue_verdict(peer);
+    queue(peer, encoded({.kind = FrameKind::roster, .body = roster(1)}));
+    if (verdict_) queue(peer, verdict_frame_);
   }
 
   // Sends the list of ranks to all when the last rank has connected.
@@ -251,21 +301,23 @@ class ControlServer::Server {
     came_[static_cast<std::size_t>(who.rank)] = who.peer;
     count_connected(1);
     detector_.introduce(who.rank, who.peer);
-    if (all_came_ || std::count(came_.begin(), came_.end(), std::nullopt) > 0) return;
-    all_came_ = true;
-    for (auto* at : control_)
-      if (at != nullptr) at->queue({.kind = FrameKind::roster, .body = roster()});
+    ++came_count_;
+    if (all_came())
+      queue_all(control_, encoded({.kind = FrameKind::roster, .body = roster(came_.size())}));
   }
 
-  Bytes roster() const {
-    BodyWriter writer;
-    for (const auto& peer : came_)
-      writer.text(peer ? peer->host : "?").number(peer ? peer->pid : 0);
-    return writer.take();
+  Bytes roster(std::size_t ranks) const {
+    Roster list{.pid = came_[0]->pid};
+    for (const auto& peer : std::span(came_).first(ranks))
+      list.hosts.push_back(peer->host);
+    return encode(list);
   }
+
+  // It stays true: a rank that leaves later has come.
+  bool all_came() const { return came_count_ == options_.ranks; }
 
   void turn_away(Connection& peer, int exit_code, const std::string& why) {
-    peer.queue({.kind = FrameKind::refused, .peer = exit_code, .body = as_bytes(why)});
+    queue(peer, encoded({.kind = FrameKind::refused, .peer = exit_code, .body = as_bytes(why)}));
     peer.turned_away = true;
     end(peer);
   }
@@ -273,12 +325,13 @@ class ControlServer::Server {
   void end(Connection& peer) {
     peer.ending = true;
     peer.deadline = Clock::now() + options_.handshake;
+    move_to(ending_, peer);
   }
 
   void take(Connection& from, Frame frame) {
     const int rank = from.rank();
     if (from.on(Channel::control)) {
-      if (frame.kind != FrameKind::message || !all_came_ || frame.peer < 0 ||
+      if (frame.kind != FrameKind::message || !all_came() || frame.peer < kEveryRank ||
           frame.peer >= options_.ranks)
         throw DataError(str("unexpected frame of kind ", static_cast<int>(frame.kind), " for rank ",
                             frame.peer));
@@ -289,6 +342,7 @@ class ControlServer::Server {
       case FrameKind::goodbye: detector_.left(rank); return end(from);
       case FrameKind::failed:
         detector_.failed(rank, as_text(frame.body), frame.peer);
+        must_judge_ = true;
         return end(from);
       default:
         throw DataError(str("unexpected frame of kind ", static_cast<int>(frame.kind),
@@ -297,37 +351,56 @@ class ControlServer::Server {
   }
 
   void pass_on(Connection& from, Frame frame) {
-    auto* to = control_[static_cast<std::size_t>(frame.peer)];
-    if (to == nullptr) return;  // it left, and all ranks were told
-    if (!from.waiting.empty() || to->queued > kMostQueuedBytes) {
-      from.waiting.push_back(std::move(frame));
-      return;
+    auto* full = from.waiting.empty() ? full_receiver(frame.peer) : nullptr;
+    if (full != nullptr) full->senders.push_back(&from);
+    if (full != nullptr || !from.waiting.empty()) return from.waiting.push_back(std::move(frame));
+    const int to = std::exchange(frame.peer, from.rank());
+    if (to == kEveryRank) return queue_all(control_, encoded(frame));
+    // A rank that left gets nothing, and all ranks were told.
+    if (auto* receiver = control_[static_cast<std::size_t>(to)]) queue(*receiver, encoded(frame));
+  }
+
+  // A receiver of a message whose queue is full; nullptr: none.
+  Connection* full_receiver(int to) const {
+    const auto is_full = [](const Connection* at) {
+      return at != nullptr && !at->over && at->queued > kMostQueuedBytes;
+    };
+    if (to != kEveryRank) {
+      auto* receiver = control_[static_cast<std::size_t>(to)];
+      return is_full(receiver) ? receiver : nullptr;
     }
-    frame.peer = from.rank();
-    to->queue(frame);
+    const auto found = std::ranges::find_if(control_, is_full);
+    return found == control_.end() ? nullptr : *found;
+  }
+
+  // Forwards the messages that waited for this rank.
+  void release_senders(Connection& receiver) {
+    for (auto* from : std::exchange(receiver.senders, {})) {
+      auto waiting = std::exchange(from->waiting, {});
+      for (auto& frame : waiting)
+        pass_on(*from, std::move(frame));
+      touch(*from);
+    }
   }
 
   // Aborts the job, once.
   void judge(Deadline now) {
     if (verdict_) return;
-    if (!all_came_ && now > start_) return too_late();
+    if (!all_came() && now > start_) return too_late();
     verdict_ = detector_.verdict(now);
     if (!verdict_) return;
     {
       const std::lock_guard lock(mutex_);
       lost_ = verdict_->lost;
     }
-    for (auto* heart : heart_)
-      if (heart != nullptr && heart->rank() != 0) queue_verdict(*heart);
-    flush();
+    verdict_frame_ = encoded({.kind = FrameKind::verdict,
+                              .peer = verdict_->exit_code,
+                              .body = as_bytes(verdict_->text)});
+    for (auto* heart : std::span(heart_).subspan(1))
+      if (heart != nullptr) queue(*heart, verdict_frame_);
+    settle();
     // Rank 0 last: its process may end at once, and this thread with it.
-    if (heart_[0] != nullptr) queue_verdict(*heart_[0]);
-  }
-
-  void queue_verdict(Connection& to) {
-    to.queue({.kind = FrameKind::verdict,
-              .peer = verdict_->exit_code,
-              .body = as_bytes(verdict_->text)});
+    if (heart_[0] != nullptr) queue(*heart_[0], verdict_frame_);
   }
 
   void too_late() {
@@ -341,45 +414,78 @@ class ControlServer::Server {
       if (at != nullptr) turn_away(*at, 75, why);
   }
 
-  void expire(Deadline now) {
-    for (auto& connection : connections_) {
-      if (now < connection.deadline) continue;
-      if (!connection.known())
+  // `connections` are in the order of their deadlines.
+  void expire(Connections& connections, Deadline now) {
+    for (auto& connection : connections) {
+      if (now < connection.deadline) return;
+      if (!connection.known() && !connection.over)
         rejected_.add(connection.socket.peer(), "it did not authenticate in time", now);
-      connection.over = true;
+      close(connection);
     }
   }
 
-  void pass_on_what_waits() {
-    for (auto& from : connections_) {
-      auto waiting = std::exchange(from.waiting, {});
-      for (auto& frame : waiting)
-        pass_on(from, std::move(frame));
-    }
-    flush();
+  void move_to(Connections& list, Connection& connection) {
+    list.splice(list.end(), *connection.list, connection.self);
+    connection.list = &list;
   }
 
-  void flush() {
-    for (auto& connection : connections_) {
-      try {
-        connection.flush();
-      } catch (const TransientError&) {
-        connection.over = true;
+  void queue(Connection& to, SharedBytes bytes) {
+    if (to.over) return;
+    to.queue(std::move(bytes));
+    touch(to);
+  }
+
+  void queue_all(const std::vector<Connection*>& connections, const SharedBytes& bytes) {
+    for (auto* to : connections)
+      if (to != nullptr) queue(*to, bytes);
+  }
+
+  // settle() removes it. Messages that it sent before are still forwarded.
+  void close(Connection& connection) {
+    if (std::exchange(connection.over, true)) return;
+    watch(EPOLL_CTL_DEL, connection.socket.descriptor(), 0, nullptr);
+    touch(connection);
+  }
+
+  void touch(Connection& connection) {
+    if (!std::exchange(connection.touched, true)) touched_.push_back(&connection);
+  }
+
+  // Sends what is queued, forwards what waited, and removes the connections that are over.
+  void settle() {
+    do {
+      while (!touched_.empty()) {
+        auto& connection = *touched_.back();
+        touched_.pop_back();
+        settle(connection);
       }
-      connection.over |= connection.ending && connection.queued == 0;
-    }
+      if (gone_.empty()) return;
+      BodyWriter ranks;
+      for (const int rank : std::exchange(gone_, {}))
+        ranks.number(std::int32_t{rank});
+      queue_all(control_, encoded({.kind = FrameKind::gone, .body = ranks.take()}));
+    } while (!touched_.empty());
   }
 
-  void remove() {
-    for (auto at = connections_.begin(); at != connections_.end();) {
-      auto& connection = *at;
-      if (!connection.over || !connection.waiting.empty()) {
-        ++at;
-        continue;
-      }
+  void settle(Connection& connection) {
+    try {
+      if (!connection.over) connection.flush();
+    } catch (const TransientError&) {
+      close(connection);
+    }
+    if (connection.ending && connection.queued == 0) close(connection);
+    if (connection.over || connection.queued <= kMostQueuedBytes / 2) release_senders(connection);
+    if (!connection.over) {
+      const std::uint32_t events =
+          (connection.waiting.empty() ? EPOLLIN : 0u) | (connection.queued > 0 ? EPOLLOUT : 0u);
+      if (std::exchange(connection.events, events) != events)
+        watch(EPOLL_CTL_MOD, connection.socket.descriptor(), events, &connection);
+    } else if (connection.waiting.empty()) {
       forget(connection);
-      at = connections_.erase(at);
+      connection.list->erase(connection.self);
+      return;
     }
+    connection.touched = false;  // only now: what is queued meanwhile waits for an event
   }
 
   void forget(const Connection& gone) {
@@ -389,15 +495,23 @@ class ControlServer::Server {
     const auto r = static_cast<std::size_t>(rank);
     if (heart_[r] == &gone) {
       heart_[r] = nullptr;
-      detector_.closed(rank);
+      report_closed(rank);
     }
     if (control_[r] != &gone) return;
     control_[r] = nullptr;
     count_connected(-1);
-    if (!all_came_) return came_[r].reset();  // it may connect again
-    if (heart_[r] == nullptr) detector_.closed(rank);
-    for (auto* at : control_)
-      if (at != nullptr) at->queue({.kind = FrameKind::gone, .peer = rank});
+    if (!all_came()) {  // it may connect again
+      came_[r].reset();
+      --came_count_;
+      return;
+    }
+    if (heart_[r] == nullptr) report_closed(rank);
+    gone_.push_back(rank);
+  }
+
+  void report_closed(int rank) {
+    detector_.closed(rank);
+    must_judge_ = true;
   }
 
   void count_connected(int change) {
@@ -409,13 +523,23 @@ class ControlServer::Server {
   const ControlServerOptions options_;
   Socket listener_;
   Wake wake_;
+  Descriptor epoll_;
   std::atomic<bool> stopping_ = false;
-  std::list<Connection> connections_;         // oldest first
+  bool accepting_ = true;
+  Bytes buffer_ = Bytes(kPieceBytes);
+  const SharedBytes beat_ = encoded({.kind = FrameKind::beat});
+
+  Connections strangers_, members_, ending_;  // each in the order of its deadlines
+  std::vector<Connection*> touched_;          // by events since the last settle()
   std::vector<Connection*> control_, heart_;  // of each rank
   std::vector<std::optional<Peer>> came_;
-  bool all_came_ = false;
+  int came_count_ = 0;
+  std::vector<int> gone_;  // ranks whose departure is not announced yet
+
   FailureDetector detector_;
+  bool must_judge_ = false;
   std::optional<Verdict> verdict_;
+  SharedBytes verdict_frame_;
   RejectionLog rejected_;
   Deadline start_;
 

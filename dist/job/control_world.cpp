@@ -16,7 +16,7 @@ namespace {
 constexpr Milliseconds kExchangeTime{1'800'000};
 constexpr Milliseconds kServerLeaveTime{10'000};
 constexpr Milliseconds kMeetTime{600'000};  // some hosts may have to fetch an image first
-constexpr std::size_t kPiecesBytes = std::size_t{8} << 20;
+constexpr std::size_t kPiecesBytes = std::size_t{8} << 20, kLeastPiece = std::size_t{4} << 10;
 
 class ControlWorld final : public World {
  public:
@@ -31,9 +31,9 @@ class ControlWorld final : public World {
                           "srun --mpi=pmix"));
   }
   std::vector<std::string> exchange(const std::string& mine) override {
-    // Texts are sent in pieces, each with the size of the whole text. The pieces of all ranks fit
-    // into one message.
-    const std::size_t piece = kPiecesBytes / static_cast<std::size_t>(size());
+    // Texts are sent in pieces, each with the size of the whole text. Rank 0 keeps the pieces of
+    // all ranks in memory.
+    const auto piece = std::max(kPiecesBytes / static_cast<std::size_t>(size()), kLeastPiece);
     std::vector<std::string> texts(static_cast<std::size_t>(size()));
     std::size_t most = 0, said = 0;
     do {

@@ -18,12 +18,13 @@ std::string last_collective(const Activity& activity) {
              unit.empty() ? "" : " of unit ", unit);
 }
 
-// Sentences about several ranks in one line, which stays readable when a switch failure takes down
-// hundreds of them.
+// Sentences about several ranks in one line. Only the first eight are composed: if a switch fails,
+// thousands of ranks may be silent.
 class Sentences {
  public:
-  void add(const std::string& sentence) {
-    if (++count_ <= kMost) text_ += str(text_.empty() ? "" : "; ", sentence);
+  template <class Compose>
+  void add(const Compose& compose) {
+    if (++count_ <= kMost) text_ += str(text_.empty() ? "" : "; ", compose());
   }
   bool empty() const { return count_ == 0; }
   std::string text() const {
@@ -155,7 +156,7 @@ std::string FailureDetector::deaths(Deadline now, Milliseconds most_silence,
     const auto& at = ranks_[r];
     const int rank = static_cast<int>(r);
     if (at.state == State::closed) {
-      said.add(str(describe(rank), " died", describe_place(at)));
+      said.add([&] { return str(describe(rank), " died", describe_place(at)); });
       lost.push_back(rank);
     }
     if (at.state != State::beating) continue;
@@ -168,8 +169,10 @@ std::string FailureDetector::deaths(Deadline now, Milliseconds most_silence,
     const auto& at = ranks_[static_cast<std::size_t>(rank)];
     const auto silence = std::chrono::duration_cast<Milliseconds>(now - at.heard);
     lost.push_back(rank);
-    said.add(str(describe(rank), " stopped answering ", seconds_text(silence), " ago",
-                 describe_place(at)));
+    said.add([&] {
+      return str(describe(rank), " stopped answering ", seconds_text(silence), " ago",
+                 describe_place(at));
+    });
   }
   return said.text();
 }
@@ -201,8 +204,10 @@ std::string FailureDetector::stalls(std::vector<int>& lost) const {
     const auto& at = ranks_[static_cast<std::size_t>(rank)];
     if (at.beat.still < limit(at.beat.activity)) return "";  // slow, but not stalled
     if (latest == nullptr || at.beat.still < latest->beat.still) latest = &at;
-    said.add(str(describe(rank), " made no progress for ", seconds_text(at.beat.still),
-                 describe_place(at)));
+    said.add([&] {
+      return str(describe(rank), " made no progress for ", seconds_text(at.beat.still),
+                 describe_place(at));
+    });
   }
   if (behind.size() < beating || beating == 1) {
     lost = std::move(behind);
@@ -219,7 +224,7 @@ std::optional<Verdict> FailureDetector::verdict(Deadline now) const {
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     if (ranks_[r].state != State::failed) continue;
     if (failed.empty()) verdict.exit_code = ranks_[r].exit_code;
-    failed.add(str(describe(static_cast<int>(r)), " failed: ", ranks_[r].message));
+    failed.add([&] { return str(describe(static_cast<int>(r)), " failed: ", ranks_[r].message); });
   }
   // An error of one rank may be caused by another that has just died.
   const auto dead =

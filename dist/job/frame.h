@@ -24,14 +24,16 @@ inline constexpr std::size_t kMostMessageBytes = std::size_t{16} << 20;
 
 enum class FrameKind : std::uint32_t {
   message = 1,  // peer: the receiver, or the sender when it arrives
-  roster = 2,   // list of the ranks, sent when all have connected
-  gone = 3,     // peer: a rank that closed its connection
+  roster = 2,   // the hosts of ranks (dist/job/roster.h), sent when all have connected
+  gone = 3,     // body: ranks that closed their connections
   refused = 4,  // the connection is rejected; peer: exit code; body: reason
   beat = 5,     // from a rank: its activity; to a rank: rank 0 is alive
   goodbye = 6,  // this rank ends without an error
   failed = 7,   // this rank ends with an error; peer: its exit code; body: the error
   verdict = 8,  // the job is aborted; peer: exit code; body: reason
 };
+
+inline constexpr std::int32_t kEveryRank = -1;  // receiver of a message: all ranks
 
 struct Frame {
   FrameKind kind = FrameKind::message;

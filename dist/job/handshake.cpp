@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kMagic = "LOCKSTEP";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kHostBytes = 64;
 constexpr std::size_t kHelloBytes = kMagic.size() + sizeof kVersion + sizeof(Bytes32);
 constexpr std::size_t kIntroductionBytes = 4 * sizeof(std::uint32_t) + kHostBytes;

@@ -8,6 +8,7 @@
 
 #include "core/log.h"
 #include "core/start_thread.h"
+#include "dist/job/roster.h"
 
 namespace lockstep {
 namespace {
@@ -117,9 +118,8 @@ bool Heartbeat::listen(Deadline now) {
       }
       if (frame->kind == FrameKind::refused) throw ConfigError(as_text(frame->body));
       if (frame->kind != FrameKind::roster) continue;
-      BodyReader roster(frame->body);
-      rank_0_.host = roster.text();
-      rank_0_.pid = roster.number<std::int32_t>();
+      const auto roster = decode_roster(frame->body);
+      rank_0_ = {roster.hosts.at(0), roster.pid};
     }
   }
 }

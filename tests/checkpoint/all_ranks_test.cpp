@@ -84,6 +84,51 @@ TEST(AllRanks, act_on_a_single_rank) {
   });
 }
 
+TEST(AllRanks, act_on_rank_0_with_its_result_known_to_all) {
+  on_ranks(3, [](const AllRanks& ranks) {
+    int calls = 0, acted = 0;
+    ranks.act_first([&] { ++calls; }, [&] { ++acted; });
+    EXPECT_EQ(calls, ranks.is_first() ? 1 : 0);
+    EXPECT_EQ(acted, 1);
+    const auto fail = [&] { ranks.act_first([] { throw StorageError("full"); }); };
+    try {
+      fail();
+      ADD_FAILURE() << "nothing thrown";
+    } catch (const StorageError& error) {
+      EXPECT_STREQ(error.what(), "rank 0: full");
+    }
+    EXPECT_EQ(ranks.told("well"), "well");
+  });
+}
+
+// Counts the calls of one rank.
+class CountedMessages final : public WorldOver {
+ public:
+  using WorldOver::WorldOver;
+  std::vector<std::string> gather(const std::string& tag, const std::string& mine) override {
+    ++gathers;
+    return under_.gather(tag, mine);
+  }
+  std::string broadcast(const std::string& tag, const std::string& text) override {
+    ++broadcasts;
+    return under_.broadcast(tag, text);
+  }
+  int gathers = 0, broadcasts = 0;
+};
+
+TEST(AllRanks, need_one_message_each_way_for_an_action) {
+  run_thread_ranks(3, [](World& world) {
+    CountedMessages counted(world);
+    const AllRanks ranks(&counted, "test");
+    ranks.act([] { return "short"; });
+    EXPECT_EQ(counted.gathers, 1);
+    EXPECT_EQ(counted.broadcasts, 1);
+    ranks.act_first([] {});
+    EXPECT_EQ(counted.gathers, 1);
+    EXPECT_EQ(counted.broadcasts, 2);
+  });
+}
+
 // All ranks throw exactly this type, although `act` throws only on some of them.
 template <class Thrown>
 void throws_on_all(const std::function<void(int rank)>& act, const std::string& expected,

@@ -182,7 +182,7 @@ void RunCheckpoints::abandon_after(std::int64_t step) {
       path_exists(checkpoint / kCopiedMark) ? remove_checkpoint(checkpoint) : set(checkpoint);
     });
   });
-  ranks.act_if(world_.rank() == 0, [&] {
+  ranks.act_first([&] {
     each_after(directory_, set);
     if (!archive_.empty()) each_after(archive_, set);
   });

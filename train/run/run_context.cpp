@@ -1,6 +1,7 @@
 #include "train/run/run_context.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/gpu.h"
@@ -75,8 +76,9 @@ RunHost::RunHost(const TrainOptions& given, const RunRanks& ranks)
 std::vector<std::string> RunHost::hosts() const {
   if (topology == nullptr) return {host_name()};
   std::vector<std::string> hosts;
+  std::set<std::string> seen;
   for (const auto& rank : topology->places)
-    if (std::find(hosts.begin(), hosts.end(), rank.host) == hosts.end()) hosts.push_back(rank.host);
+    if (seen.insert(rank.host).second) hosts.push_back(rank.host);
   return hosts;
 }
 

@@ -13,8 +13,7 @@ namespace {
 std::optional<AmendmentFile> recorded_amendments(const Run& run) {
   std::optional<AmendmentFile> mine;
   const AllRanks ranks(&run.host.world, "amendments");
-  ranks.act_if(run.host.is_first(),
-               [&] { mine = AmendmentFile::read(run.host.directory.amendments()); });
+  ranks.act_first([&] { mine = AmendmentFile::read(run.host.directory.amendments()); });
   Json json;
   if (mine) {
     json.set("amendments", to_json(mine->amendments));
@@ -27,7 +26,7 @@ std::optional<AmendmentFile> recorded_amendments(const Run& run) {
 
 void record(const Run& run, const AmendmentFile& file) {
   const AllRanks ranks(&run.host.world, "amendments");
-  ranks.act_if(run.host.is_first(), [&] {
+  ranks.act_first([&] {
     run.host.directory.check();
     file.write(run.host.directory.amendments());
   });
@@ -58,8 +57,7 @@ void check_phase(const Run& run) {
   const bool is_later = !options.later_phases.empty() && run.step() >= run.end_step();
   if (!is_later && run.step() >= options.phase_begin) return;
   const AllRanks ranks(&run.host.world, "phase");
-  ranks.act_if(run.host.is_first(),
-               [&] { write_text(run.host.directory.saved_step(), str(run.step(), "\n")); });
+  ranks.act_first([&] { write_text(run.host.directory.saved_step(), str(run.step(), "\n")); });
   throw TransientError(str("the newest usable checkpoint (step ", run.step(),
                            ") belongs to another phase than expected; rerun the same command"));
 }
@@ -113,7 +111,7 @@ void abandon_later_steps(Run& run, AmendmentFile file) {
   record(run, file);
   if (run.checkpoints.has_after(run.step())) {
     const AllRanks ranks(&run.host.world, "rollback");
-    ranks.act_if(run.host.is_first(), [&] {
+    ranks.act_first([&] {
       abandon_metrics_after(directory, run.step());
       write_text(directory.saved_step(), str(run.step(), "\n"));
     });

@@ -14,7 +14,7 @@ constexpr Milliseconds kEnough{20'000};
 // Begin of a handshake that any program can send.
 Bytes hello() {
   Bytes bytes = as_bytes("LOCKSTEP");
-  const auto version = BodyWriter().number(std::uint32_t{1}).take();
+  const auto version = BodyWriter().number(std::uint32_t{2}).take();
   bytes.insert(bytes.end(), version.begin(), version.end());
   bytes.resize(44);
   return bytes;

@@ -94,6 +94,38 @@ TEST(Control, gathers_and_broadcasts) {
   }));
 }
 
+TEST(Control, carries_a_message_to_every_rank_while_one_does_not_receive) {
+  // 160 MiB to each rank: more than the control server keeps for a rank.
+  expect_none_thrown(run_ranks(Job(3), [](Control& control) {
+    constexpr int kMessages = 10;
+    const Bytes large(kMostMessageBytes, static_cast<std::byte>(7));
+    if (control.rank() == 0)
+      for (int i = 0; i < kMessages; ++i)
+        control.send(kEveryRank, "large", large);
+    for (int i = 0; i < kMessages; ++i) {
+      if (control.rank() == 1) std::this_thread::sleep_for(Milliseconds(20));
+      ASSERT_EQ(control.receive(0, "large", kEnough), large) << i;
+    }
+  }));
+}
+
+TEST(Control, gathers_more_than_a_message_in_total) {
+  expect_none_thrown(run_ranks(Job(3), [](Control& control) {
+    const auto text_of = [](int rank) {  // incompressible
+      Bytes bytes(std::size_t{9} << 20);
+      for (std::size_t i = 0; i + 4 <= bytes.size(); i += 4) {
+        const auto word = static_cast<std::uint32_t>(i * 2654435761u + static_cast<unsigned>(rank));
+        const auto mixed = (word ^ (word >> 15)) * 2246822519u;
+        std::memcpy(bytes.data() + i, &mixed, 4);
+      }
+      return bytes;
+    };
+    const auto all = control.all_gather("large", text_of(control.rank()), kEnough);
+    for (int rank = 0; rank < 3; ++rank)
+      ASSERT_TRUE(all.at(static_cast<std::size_t>(rank)) == text_of(rank)) << rank;
+  }));
+}
+
 TEST(Control, barrier_waits_for_the_last_rank) {
   std::atomic<int> came = 0;
   expect_none_thrown(run_ranks(Job(6), [&](Control& control) {

@@ -225,4 +225,21 @@ TEST(FailureDetector, cuts_long_names) {
   EXPECT_EQ(Activity::name(std::string(100, 'x')).back(), '\0');
 }
 
+TEST(FailureDetector, names_a_few_of_many_silent_ranks) {
+  constexpr int kRanks = 4096;
+  FailureDetector detector(kRanks, Timing{});
+  const auto now = Deadline() + seconds(1000);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    detector.introduce(rank, {str("n", rank / 8), rank});
+    detector.joined(rank, now);
+    const bool answers = rank % 16 < 8;
+    detector.beat(rank, at(answers ? 10 : 9, answers), answers ? now + seconds(6) : now);
+  }
+  const auto verdict = detector.verdict(now + seconds(6));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->lost.size(), 2048u);
+  EXPECT_TRUE(verdict->text.ends_with("and 2040 more ranks")) << verdict->text;
+  EXPECT_LT(verdict->text.size(), 4000u);
+}
+
 }  // namespace lockstep::testing::watch_test

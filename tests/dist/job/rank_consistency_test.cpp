@@ -53,6 +53,38 @@ TEST(RankConsistency, shows_a_few_of_many_differences) {
   EXPECT_EQ(all[1].find("key8"), std::string::npos) << all[1];
 }
 
+// Counts what a rank sends.
+class CountingWorld final : public WorldOver {
+ public:
+  using WorldOver::WorldOver;
+  std::vector<std::string> exchange(const std::string& mine) override {
+    sent += mine.size();
+    return under_.exchange(mine);
+  }
+  std::size_t sent = 0;
+};
+
+TEST(RankConsistency, sends_a_hash_instead_of_equal_fields) {
+  run_thread_ranks(3, [&](World& world) {
+    CountingWorld counting(world);
+    Fields fields;
+    for (int i = 0; i < 100; ++i)
+      fields.emplace_back(str("key", i), std::string(1000, 'x'));
+    agree(counting, "configuration", fields);
+    EXPECT_LE(counting.sent, 32u);
+  });
+}
+
+TEST(RankConsistency, counts_ranks_after_sixteen_runs) {
+  std::vector<int> even;
+  for (int rank = 0; rank < 100; rank += 2)
+    even.push_back(rank);
+  const auto text = rank_list(even);
+  EXPECT_TRUE(text.ends_with("28, 30 and 34 more")) << text;
+  even.resize(16);
+  EXPECT_TRUE(rank_list(even).ends_with("28, 30")) << rank_list(even);
+}
+
 TEST(RankConsistency, lists_ranks_in_runs) {
   EXPECT_EQ(rank_list({4}), "rank 4");
   EXPECT_EQ(rank_list({0, 1}), "ranks 0, 1");
