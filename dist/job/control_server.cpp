@@ -163,9 +163,10 @@ class ControlServer::Server {
           if (heart != nullptr) queue(*heart, beat_);
         must_judge_ = true;
       }
-      if (std::exchange(must_judge_, false)) judge(now);
       expire(strangers_, now);
       expire(ending_, now);
+      settle();
+      if (std::exchange(must_judge_, false)) judge(now);
       settle();
     }
   }
