@@ -35,8 +35,9 @@ Partners::Partners(const AllRanks& ranks, const HostRanks& machine, Milliseconds
     if (leader == machine.ranks.front()) here_ = machines_.size();
     machines_.push_back(std::move(of_leader));
   }
-  next_ = (here_ + 1) % machines_.size();
-  previous_ = (here_ + machines_.size() - 1) % machines_.size();
+  partner_ = partner_of(here_, machines_.size());
+  while (partner_of(given_by_, machines_.size()) != here_)
+    ++given_by_;
 }
 
 void Partners::copy(const AllRanks& ranks, const std::string& manifest, const fs::path& checkpoint,
@@ -72,13 +73,13 @@ void Partners::exchange(const AllRanks& ranks, const std::string& manifest,
       "rank 0");
   const auto give_and_take = [&] {
     const auto secret = Secret::from_hex(agreed.at("secret").as_string());
-    const Json& place = agreed.at("places").as_array().at(next_);
+    const Json& place = agreed.at("places").as_array().at(partner_);
     Membership to{.rank = rank_,
                   .ranks = ranks.size(),
                   .addresses = {},
                   .port = static_cast<std::uint16_t>(place.at("port").as_integer()),
                   .secret = secret,
-                  .listener = machines_[next_].leader};
+                  .listener = machines_[partner_].leader};
     for (const auto& address : place.at("addresses").as_array())
       to.addresses.push_back(address.as_string());
     const auto parsed = CheckpointManifest::parse(manifest, "the manifest of rank 0");
@@ -120,10 +121,10 @@ void Partners::give(const Membership& to, const CheckpointManifest& manifest,
 
 void Partners::take(const Socket& listener, const Secret& secret,
                     const CheckpointManifest& manifest, const fs::path& checkpoint) const {
-  Socket socket = await_rank(listener, secret, Channel::files, machines_[previous_].leader, soon());
+  Socket socket = await_rank(listener, secret, Channel::files, machines_[given_by_].leader, soon());
   const auto ranges = ranges_by_file(manifest);
   std::vector<std::byte> buffer(kReceivedBytes);
-  for (const auto f : files_of(machines_[previous_], manifest)) {
+  for (const auto f : files_of(machines_[given_by_], manifest)) {
     const auto path = checkpoint / manifest.files[f].name;
     RangeWriter writer(path, path, RangeWriter::Way::direct, RangeWriter::Start::empty);
     for (const auto& range : ranges[f]) {
@@ -138,7 +139,7 @@ void Partners::take(const Socket& listener, const Secret& secret,
       }
       if (hasher.hex() != range.hash)
         throw DataError(str(path.string(), ": at byte ", range.offset, ": ", range.what,
-                            " arrived damaged from rank ", machines_[previous_].leader));
+                            " arrived damaged from rank ", machines_[given_by_].leader));
     }
     writer.commit();
   }

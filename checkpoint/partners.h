@@ -1,7 +1,9 @@
-// Partners copies the files in a host's own directory to the next host in a ring. The loss of one
-// host then loses no checkpoint. Copies use TCP and run in parallel with training.
+// Partners copies the files in a host's own directory to a partner, another host. The loss of one
+// host then loses no checkpoint, nor does the loss of neighbours, such as the hosts of a rack or of
+// a switch. Copies use TCP and run in parallel with training.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
@@ -12,6 +14,13 @@
 
 namespace lockstep {
 
+// The host that keeps the copies of `host`: the one half of the job away, in the order of ranks,
+// in which launchers place neighbours one after the other. So any hosts/2 consecutive hosts may
+// fail together. Each host is the partner of one.
+inline std::size_t partner_of(std::size_t host, std::size_t hosts) {
+  return (host + std::max<std::size_t>(hosts / 2, 1)) % hosts;
+}
+
 class Partners {
  public:
   static constexpr Milliseconds kPatience{30'000};
@@ -21,8 +30,8 @@ class Partners {
   Partners(const AllRanks& ranks, const HostRanks& machine, Milliseconds patience = kPatience);
 
   // Called by all ranks. Each host's `checkpoint` has the host's own files of this manifest. The
-  // call adds the files of the previous host, verified and synced to disk. Throws DataError on all
-  // ranks if a copy fails. With one host it does nothing.
+  // call adds the files of the host whose partner this one is, verified and synced to disk. Throws
+  // DataError on all ranks if a copy fails. With one host it does nothing.
   //   acted: see AllRanks::act
   void copy(const AllRanks& ranks, const std::string& manifest,
             const std::filesystem::path& checkpoint, FunctionRef<void()> acted) const;
@@ -46,8 +55,9 @@ class Partners {
 
   int rank_;
   Milliseconds patience_;
-  std::vector<Machine> machines_;  // hosts in ring order
-  std::size_t here_ = 0, next_ = 0, previous_ = 0;
+  std::vector<Machine> machines_;  // hosts in the order of their first ranks
+  std::size_t here_ = 0;
+  std::size_t partner_ = 0, given_by_ = 0;  // receives our files; sends its files to us
 };
 
 }  // namespace lockstep

@@ -344,7 +344,7 @@ const Option kOptions[] = {
      "first, and copied to the run directory in the background. Empty: checkpoints are saved in "
      "the run directory."},
     {KEY(checkpoint.partner_copies), kAny, "",
-     "Send each local checkpoint also to the next host before it counts as saved. Losing a host "
+     "Send each local checkpoint also to another host before it counts as saved. Losing a host "
      "then loses no steps."},
     {KEY(checkpoint.archive_directory), kAny, "",
      "Directory to which checkpoints at multiples of checkpoint.keep_every_steps are copied from "

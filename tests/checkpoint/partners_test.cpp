@@ -82,6 +82,32 @@ TEST_F(PartnersTest, one_host_may_be_lost_but_not_two) {
     }
 }
 
+TEST(Partners, are_another_half_of_the_job) {
+  for (std::size_t hosts = 2; hosts < 130; ++hosts) {
+    std::set<std::size_t> partners;
+    for (std::size_t host = 0; host < hosts; ++host) {
+      const auto partner = partner_of(host, hosts);
+      partners.insert(partner);
+      const auto apart = (partner + hosts - host) % hosts;
+      EXPECT_GE(std::min(apart, hosts - apart), hosts / 2) << host << " of " << hosts;
+    }
+    EXPECT_EQ(partners.size(), hosts);
+  }
+}
+
+TEST_F(PartnersTest, the_hosts_of_a_rack_may_be_lost_together) {
+  form_.machines = 4;
+  form_.ranks = 4;
+  on_ranks([](Rank& rank) { rank.save(3); });
+  for (const int lost : {2, 3})
+    fs::remove_all(local(lost));
+  on_ranks([](Rank& rank) {
+    ASSERT_EQ(newest(rank.copies), 3);
+    rank.copies.copy(3, {}, {});
+    rank.expect(3);
+  });
+}
+
 TEST_F(PartnersTest, a_damaged_file_is_replaced_by_the_partners_copy) {
   on_ranks([](Rank& rank) { rank.save(3); });
   for (const int machine : {0, 1})
