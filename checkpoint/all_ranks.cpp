@@ -12,6 +12,7 @@ namespace {
 // Largest message (see dist/job/control.h), and most bytes that ranks send to rank 0 before it
 // receives them.
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20, kUnderWayBytes = std::size_t{64} << 20;
+constexpr std::size_t kLeastPiece = std::size_t{4} << 10;
 constexpr const char* kMore = "more";  // no answer: answers are JSON
 
 std::string piece_of(const std::string& text, std::size_t number, std::size_t bytes) {
@@ -89,7 +90,7 @@ std::string AllRanks::answered(const std::string& mine, const Answer& answer) co
 
 std::vector<std::string> AllRanks::exchanged(const std::string& mine) const {
   if (world_ == nullptr) return {mine};
-  const auto bytes = kPieceBytes / static_cast<std::size_t>(size()) + 1;
+  const auto bytes = std::max(kPieceBytes / static_cast<std::size_t>(size()), kLeastPiece) + 1;
   auto all = world_->exchange(head_of(mine, bytes));
   std::size_t most = 0;
   for (auto& text : all)

@@ -189,8 +189,9 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
     CheckpointManifest manifest;
     manifest.step = step;
     manifest.about = about;
+    CheckpointManifest::Index index;
     for (std::size_t rank = 0; rank < parts.size(); ++rank)
-      manifest.add_part(parts[rank], str("manifest part of rank ", rank));
+      manifest.add_part(parts[rank], str("manifest part of rank ", rank), index);
     for (const auto& file : manifest.files)
       bytes += file.bytes;
     text = manifest.dump();

@@ -243,29 +243,25 @@ std::string CheckpointManifest::dump_part() const {
   return str("{\"files\": ", dump_lines(files), ", \"tensors\": ", dump_lines(tensors), "}");
 }
 
-void CheckpointManifest::add_part(std::string_view text, const std::string& what) {
+void CheckpointManifest::add_part(std::string_view text, const std::string& what, Index& index) {
   const auto read = [&] {
     const Json json = Json::parse(text, "not JSON");
     std::vector<ManifestFile> part_files;
     std::vector<int> places;  // indices in `files`; ranks that wrote one file together all name it
     for (const auto& file : json.at("files").as_array()) {
       const auto& added = part_files.emplace_back(parse_file(file));
-      const auto found = std::find_if(files.begin(), files.end(),
-                                      [&](const auto& other) { return other.name == added.name; });
-      places.push_back(static_cast<int>(found - files.begin()));
-      if (found == files.end())
-        files.push_back(added);
-      else if (found->bytes != added.bytes || found->header_hash != added.header_hash)
+      const auto [entry, is_new] = index.files.emplace(added.name, files.size());
+      places.push_back(static_cast<int>(entry->second));
+      if (is_new) files.push_back(added);
+      const auto& known = files[entry->second];
+      if (known.bytes != added.bytes || known.header_hash != added.header_hash)
         refuse(str(added.name, ": the size or header differs between ranks"));
     }
-    std::unordered_map<std::string, std::size_t> index;
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      index.emplace(tensors[i].name, i);
     for (const auto& part : json.at("tensors").as_array()) {
       auto tensor = parse_tensor(part, part_files);
       for (auto& slice : tensor.slices)
         slice.file = places[static_cast<std::size_t>(slice.file)];
-      const auto [entry, is_new] = index.emplace(tensor.name, tensors.size());
+      const auto [entry, is_new] = index.tensors.emplace(tensor.name, tensors.size());
       if (is_new) {
         tensors.push_back(std::move(tensor));
         continue;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "checkpoint/slices.h"
@@ -53,9 +54,13 @@ struct CheckpointManifest {
   std::string dump() const;
 
   // Text of the files and slices that one rank wrote, and the merge of such a text into this
-  // manifest. add_part() throws DataError "WHAT: ..." if the part belongs to another state.
+  // manifest. add_part() throws DataError "WHAT: ..." if the part belongs to another state. All
+  // parts of a manifest, which has no files and tensors before, are added with one index.
+  struct Index {
+    std::unordered_map<std::string, std::size_t> files, tensors;  // places by name
+  };
   std::string dump_part() const;
-  void add_part(std::string_view text, const std::string& what);
+  void add_part(std::string_view text, const std::string& what, Index& index);
 };
 
 inline constexpr char kCheckpointManifestName[] = "manifest.json";

@@ -99,7 +99,8 @@ PlacedRanks place_ranks(World& launched, const Fields& settings, const Mesh& mes
   log_info(in_words(placed.topology));
   const auto shares = machine_shares(placed.topology, rank);
   use_share(shares, rank);
-  const auto said = placed.world->exchange(in_words(placed.topology, shares));
+  const bool speaks = shares.ranks.front() == rank;  // for its host
+  const auto said = placed.world->exchange(speaks ? in_words(placed.topology, shares) : "");
   for (const auto& line : in_words(placed.topology, said))
     log_info(line);
   return placed;

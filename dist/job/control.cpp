@@ -104,10 +104,12 @@ void Control::lose(const std::string& why) {
 }
 
 std::string Control::describe(const std::vector<int>& ranks) const {
+  constexpr std::size_t kMostNamed = 8;
   std::string text;
-  for (const int rank : ranks)
+  for (const int rank : std::span(ranks).first(std::min(ranks.size(), kMostNamed)))
     text += str(text.empty() ? "" : ", ", "rank ", rank, " (host ",
                 hosts_.at(static_cast<std::size_t>(rank)), ")");
+  if (ranks.size() > kMostNamed) text += str(" and ", ranks.size() - kMostNamed, " more");
   return text;
 }
 

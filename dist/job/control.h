@@ -32,7 +32,7 @@ class Control {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   std::string describe(
-      const std::vector<int>& ranks) const;  // "rank 3 (host n2), rank 7 (host n4)"
+      const std::vector<int>& ranks) const;  // "rank 3 (host n2), rank 7 (host n4)"; at most eight
 
   // to: a rank, or kEveryRank
   void send(int to, const std::string& tag, std::span<const std::byte> bytes);

@@ -19,8 +19,12 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostQueuedBytes = std::size_t{64} << 20;  // per rank; then senders wait
-constexpr std::size_t kFewStrangers = 64, kMostStrangers = 4096;
-constexpr Milliseconds kTimeOfStranger{200};  // then it is closed if others wait
+constexpr std::size_t kFlushedBytes = kPieceBytes;  // per rank and turn, so that a turn is short
+constexpr std::size_t kFewStrangers = 512, kMoreStrangers = 64;
+constexpr int kAcceptedAtOnce = 256;
+constexpr Milliseconds kTimeOfStranger{200};  // to send something; then it is closed if others wait
+constexpr Milliseconds kGonePause{50};        // between two lists of ranks that left
+constexpr Milliseconds kLongestTurn{60'000};
 constexpr Milliseconds kLogPause{10'000};
 constexpr int kEvents = 1024;  // at most, of one call of epoll_wait
 
@@ -36,18 +40,20 @@ struct Connection {
   Connection(Socket connected, const Secret& secret, Deadline arrival, Deadline until)
       : socket(std::move(connected)),
         session(secret, random_bytes()),
-        arrived(arrival),
+        heard(arrival),
         deadline(until) {}
 
   void queue(SharedBytes bytes) {
     queued += bytes->size();
     out.push_back(std::move(bytes));
   }
-  // Sends the bytes that the other end accepts without blocking.
+  // Sends some of the bytes that the other end accepts without blocking.
   void flush() {
-    while (!out.empty()) {
-      const auto n = socket.try_send(std::span(*out.front()).subspan(sent));
+    for (std::size_t flushed = 0; !out.empty() && flushed < kFlushedBytes;) {
+      const auto rest = std::span(*out.front()).subspan(sent);
+      const auto n = socket.try_send(rest.first(std::min(rest.size(), kFlushedBytes)));
       if (n == 0) return;
+      flushed += n;
       sent += n;
       queued -= n;
       if (sent < out.front()->size()) continue;
@@ -63,7 +69,7 @@ struct Connection {
 
   Socket socket;
   Session session;
-  Deadline arrived;
+  Deadline heard;     // when it connected or last sent something, while it is unauthenticated
   Deadline deadline;  // to authenticate; once `ending`: to read the remaining bytes
   std::deque<SharedBytes> out{};
   std::size_t sent = 0, queued = 0;  // sent bytes of out.front(); unsent bytes
@@ -79,7 +85,7 @@ struct Connection {
 };
 
 std::size_t most_strangers(int ranks) {
-  return std::min(2 * static_cast<std::size_t>(ranks), kMostStrangers) + kFewStrangers;
+  return std::max(static_cast<std::size_t>(ranks) + kMoreStrangers, kFewStrangers);
 }
 
 // Raises the descriptor limit to what a control server of options.ranks needs, and 256 for the
@@ -127,7 +133,7 @@ class ControlServer::Server {
         came_(static_cast<std::size_t>(options.ranks)),
         detector_(options.ranks, options.timing),
         start_(Clock::now() + options.start) {
-    if (!epoll_) throw TransientError(str("cannot create an epoll descriptor: ", reason(errno)));
+    if (!epoll_) throw TransientError("cannot create an epoll descriptor");
     watch(EPOLL_CTL_ADD, listener_.descriptor(), EPOLLIN, &listener_);
     watch(EPOLL_CTL_ADD, wake_.descriptor(), EPOLLIN, &wake_);
   }
@@ -162,9 +168,10 @@ class ControlServer::Server {
         for (auto* heart : heart_)
           if (heart != nullptr) queue(*heart, beat_);
         must_judge_ = true;
+        expire(strangers_, now);
+        expire(ending_, now);
       }
-      expire(strangers_, now);
-      expire(ending_, now);
+      announce_gone(now);
       settle();
       if (std::exchange(must_judge_, false)) judge(now);
       settle();
@@ -182,10 +189,12 @@ class ControlServer::Server {
 
   void wait_for_events(Deadline until) {
     if (!accepting_) until = std::min<Deadline>(until, may_accept_at());
-    const auto left = std::chrono::ceil<Milliseconds>(until - Clock::now()).count();
+    if (!gone_.empty()) until = std::min<Deadline>(until, next_gone_);
+    const auto left = std::clamp(std::chrono::ceil<Milliseconds>(until - Clock::now()),
+                                 Milliseconds(0), kLongestTurn);
     std::array<epoll_event, kEvents> events;
-    const int count = epoll_wait(epoll_.number(), events.data(), kEvents,
-                                 static_cast<int>(std::max<std::int64_t>(left, 0)));
+    const int count =
+        epoll_wait(epoll_.number(), events.data(), kEvents, static_cast<int>(left.count()));
     bool client_waits = !accepting_ && Clock::now() >= may_accept_at();
     for (int i = 0; i < count; ++i) {
       const auto& [happened, data] = events[static_cast<std::size_t>(i)];
@@ -197,46 +206,71 @@ class ControlServer::Server {
     if (client_waits) accept_all();  // last: it may remove connections
   }
 
+  // An error ends one connection, not the server.
   void serve(Connection& connection, std::uint32_t happened) {
     if (connection.over) return;
-    if ((happened & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) read(connection);
+    try {
+      if ((happened & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) read(connection);
+    } catch (const std::exception& error) {
+      log_warning("closed the connection from ", connection.socket.peer(), ": ", error.what());
+      close(connection);
+    }
     touch(connection);
   }
 
-  // When the next client may be accepted: now, or when the oldest unauthenticated one has had its
-  // time.
+  // When the next client may be accepted: at once, or when the oldest unauthenticated one has had
+  // its time.
   Deadline may_accept_at() const {
     return strangers_.size() < most_strangers(options_.ranks)
-               ? Deadline::min()
-               : strangers_.front().arrived + kTimeOfStranger;
+               ? Deadline()
+               : strangers_.front().heard + kTimeOfStranger;
   }
 
   // While too many clients are unauthenticated, new ones wait in the queue of the listener.
   void accept_all() {
-    bool any = false, all = false;
+    int accepted = 0;
+    bool all = false;
     for (auto now = Clock::now(); now >= may_accept_at(); now = Clock::now()) {
+      if (strangers_.size() >= most_strangers(options_.ranks)) {
+        make_room(now);
+        continue;
+      }
+      if (accepted == kAcceptedAtOnce) return;  // the listener reports the others again
       auto socket = accept_from(listener_);
       all = !socket;
       if (all) break;
-      any = true;
-      if (strangers_.size() >= most_strangers(options_.ranks)) {
-        rejected_.add(strangers_.front().socket.peer(), "too many connections are unauthenticated",
-                      now);
-        close(strangers_.front());
-        settle();
-      }
-      auto& connection = strangers_.emplace_back(std::move(*socket), options_.secret, now,
-                                                 now + options_.handshake);
-      connection.self = std::prev(strangers_.end());
-      connection.list = &strangers_;
-      connection.events = EPOLLIN;
-      watch(EPOLL_CTL_ADD, connection.socket.descriptor(), EPOLLIN, &connection);
+      ++accepted;
+      admit(std::move(*socket), now);
     }
-    const std::uint32_t events = all ? EPOLLIN : 0u;
     if (std::exchange(accepting_, all) != all)
-      watch(EPOLL_CTL_MOD, listener_.descriptor(), events, &listener_);
+      watch(EPOLL_CTL_MOD, listener_.descriptor(), all ? EPOLLIN : 0u, &listener_);
     // A client waits, but descriptors or memory are exhausted.
-    if (all && !any) std::this_thread::sleep_for(Milliseconds(10));
+    if (all && accepted == 0) std::this_thread::sleep_for(Milliseconds(10));
+  }
+
+  void admit(Socket socket, Deadline now) {
+    auto& connection =
+        strangers_.emplace_back(std::move(socket), options_.secret, now, now + options_.handshake);
+    connection.self = std::prev(strangers_.end());
+    connection.list = &strangers_;
+    connection.events = EPOLLIN;
+    try {
+      watch(EPOLL_CTL_ADD, connection.socket.descriptor(), EPOLLIN, &connection);
+    } catch (const TransientError& error) {
+      rejected_.add(connection.socket.peer(), error.what(), now);
+      strangers_.pop_back();
+    }
+  }
+
+  // Closes the oldest unauthenticated client, unless it has sent something that was not read yet.
+  void make_room(Deadline now) {
+    auto& oldest = strangers_.front();
+    serve(oldest, EPOLLIN);
+    if (!oldest.over && !oldest.known() && now - oldest.heard >= kTimeOfStranger) {
+      rejected_.add(oldest.socket.peer(), "too many connections are unauthenticated", now);
+      close(oldest);
+    }
+    settle();
   }
 
   void read(Connection& from) {
@@ -248,6 +282,10 @@ class ControlServer::Server {
     }
     if (!count) return close(from);
     const bool knew = from.known();
+    if (!knew) {
+      from.heard = Clock::now();
+      move_to(strangers_, from);
+    }
     try {
       Bytes answer;
       auto frames = from.session.take(std::span(buffer_).first(*count), answer);
@@ -293,7 +331,8 @@ class ControlServer::Server {
     if (who.channel == Channel::control) return greet_control(who);
     detector_.introduce(who.rank, who.peer);
     detector_.joined(who.rank, Clock::now());
-    queue(peer, encoded({.kind = FrameKind::roster, .body = roster(1)}));
+    if (!roster_of_0_) roster_of_0_ = encoded({.kind = FrameKind::roster, .body = roster(1)});
+    queue(peer, roster_of_0_);
     if (verdict_) queue(peer, verdict_frame_);
   }
 
@@ -415,10 +454,9 @@ class ControlServer::Server {
       if (at != nullptr) turn_away(*at, 75, why);
   }
 
-  // `connections` are in the order of their deadlines.
   void expire(Connections& connections, Deadline now) {
     for (auto& connection : connections) {
-      if (now < connection.deadline) return;
+      if (now < connection.deadline) continue;
       if (!connection.known() && !connection.over)
         rejected_.add(connection.socket.peer(), "it did not authenticate in time", now);
       close(connection);
@@ -454,18 +492,21 @@ class ControlServer::Server {
 
   // Sends what is queued, forwards what waited, and removes the connections that are over.
   void settle() {
-    do {
-      while (!touched_.empty()) {
-        auto& connection = *touched_.back();
-        touched_.pop_back();
-        settle(connection);
-      }
-      if (gone_.empty()) return;
-      BodyWriter ranks;
-      for (const int rank : std::exchange(gone_, {}))
-        ranks.number(std::int32_t{rank});
-      queue_all(control_, encoded({.kind = FrameKind::gone, .body = ranks.take()}));
-    } while (!touched_.empty());
+    while (!touched_.empty()) {
+      auto& connection = *touched_.back();
+      touched_.pop_back();
+      settle(connection);
+    }
+  }
+
+  // Sends the ranks that left to all. Many may leave at once, so they share a message.
+  void announce_gone(Deadline now) {
+    if (gone_.empty() || now < next_gone_) return;
+    next_gone_ = now + kGonePause;
+    BodyWriter ranks;
+    for (const int rank : std::exchange(gone_, {}))
+      ranks.number(std::int32_t{rank});
+    queue_all(control_, encoded({.kind = FrameKind::gone, .body = ranks.take()}));
   }
 
   void settle(Connection& connection) {
@@ -510,10 +551,7 @@ class ControlServer::Server {
     gone_.push_back(rank);
   }
 
-  void report_closed(int rank) {
-    detector_.closed(rank);
-    must_judge_ = true;
-  }
+  void report_closed(int rank) { must_judge_ |= detector_.closed(rank); }
 
   void count_connected(int change) {
     const std::lock_guard lock(mutex_);
@@ -530,12 +568,15 @@ class ControlServer::Server {
   Bytes buffer_ = Bytes(kPieceBytes);
   const SharedBytes beat_ = encoded({.kind = FrameKind::beat});
 
-  Connections strangers_, members_, ending_;  // each in the order of its deadlines
+  Connections strangers_;  // in the order in which they were heard
+  Connections members_, ending_;
   std::vector<Connection*> touched_;          // by events since the last settle()
   std::vector<Connection*> control_, heart_;  // of each rank
   std::vector<std::optional<Peer>> came_;
   int came_count_ = 0;
   std::vector<int> gone_;  // ranks whose departure is not announced yet
+  Deadline next_gone_{};   // when it may be
+  SharedBytes roster_of_0_;
 
   FailureDetector detector_;
   bool must_judge_ = false;

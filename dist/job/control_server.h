@@ -1,11 +1,12 @@
 // ControlServer is the server of rank 0. Every rank connects to it twice. It forwards messages
 // (dist/job/control.h). From heartbeats (dist/job/heartbeat.h) it derives the verdict that aborts
 // the job (dist/job/failure_detector.h). It has one thread and one port, and makes no blocking
-// call. A turn of its loop costs what arrived, not the number of ranks; once an interval it looks
-// at all ranks. Messages to all ranks are one buffer. It needs two descriptors a rank.
+// call. A turn of its loop costs what arrived; only once an interval, and for a verdict, it looks
+// at all ranks. Messages to all ranks are one buffer. It needs three descriptors a rank at most.
 //
-// An unauthenticated client can hold a few hundred bytes and one descriptor, for a few seconds. If
-// there are too many of them, new clients wait until the oldest has had 0.2 s, and replace it.
+// An unauthenticated client can hold about 1 KiB and one descriptor, for a few seconds. If there
+// are too many of them, the server closes the oldest that has sent nothing for 0.2 s, and accepts a
+// new one.
 #pragma once
 
 #include <condition_variable>

@@ -7,6 +7,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kMostMessageOfRank = 4096;  // bytes, in a verdict that all ranks get
+
 // Twice the number of entered collectives, minus one while inside the last. It grows with progress.
 std::uint64_t position(const Activity& activity) {
   return 2 * activity.collectives - (activity.inside ? 1 : 0);
@@ -89,9 +91,11 @@ void FailureDetector::beat(int rank, const Beat& beat, Deadline now) {
   at.heard = now;
 }
 
-void FailureDetector::closed(int rank) {
+bool FailureDetector::closed(int rank) {
   auto& at = ranks_[static_cast<std::size_t>(rank)];
-  if (at.state == State::beating || at.state == State::absent) at.state = State::closed;
+  const bool is_death = at.state == State::beating || at.state == State::absent;
+  if (is_death) at.state = State::closed;
+  return is_death;
 }
 
 void FailureDetector::left(int rank) {
@@ -101,7 +105,7 @@ void FailureDetector::left(int rank) {
 void FailureDetector::failed(int rank, const std::string& message, int exit_code) {
   auto& at = ranks_[static_cast<std::size_t>(rank)];
   at.state = State::failed;
-  at.message = message;
+  at.message = message.substr(0, kMostMessageOfRank);
   at.exit_code = exit_code;
 }
 

@@ -49,8 +49,10 @@ class FailureDetector {
   void introduce(int rank, const Peer& peer);
   void joined(int rank, Deadline now);  // the rank's heartbeat starts
   void beat(int rank, const Beat& beat, Deadline now);
-  void closed(int rank);  // the rank's connection closed; expected after left() or failed()
-  void left(int rank);    // the rank sent a goodbye
+  // The rank's connection closed, which is expected after left() and failed(). Returns whether it
+  // was not, so that there is a verdict.
+  bool closed(int rank);
+  void left(int rank);  // the rank sent a goodbye
   void failed(int rank, const std::string& message, int exit_code);
   // The watching process was stopped for `time`, which counts against no rank.
   void slept(Milliseconds time, Deadline now);

@@ -175,7 +175,8 @@ Socket join(const Membership& membership, Channel channel, Deadline deadline) {
     const auto given_up = [](int count) { return count == kRejections; };
     if (std::all_of(rejections.begin(), rejections.end(), given_up)) throw ConfigError(text);
     if (Clock::now() + pause >= deadline) throw TransientError(text);
-    std::this_thread::sleep_for(pause);
+    // Ranks that failed together retry one after the other.
+    std::this_thread::sleep_for(pause + pause * (membership.rank % 16) / 16);
   }
 }
 

@@ -119,7 +119,8 @@ bool Heartbeat::listen(Deadline now) {
       if (frame->kind == FrameKind::refused) throw ConfigError(as_text(frame->body));
       if (frame->kind != FrameKind::roster) continue;
       const auto roster = decode_roster(frame->body);
-      rank_0_ = {roster.hosts.at(0), roster.pid};
+      if (roster.hosts.empty()) throw DataError("the list of hosts is empty");
+      rank_0_ = {roster.hosts.front(), roster.pid};
     }
   }
 }

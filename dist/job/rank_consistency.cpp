@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kMostDifferences = 8, kMostNamed = 4, kMostRuns = 16;
+constexpr std::size_t kMostDifferences = 8, kMostNamed = 4, kMostValues = 8, kMostRuns = 16;
 
 using Values = std::map<std::string, std::vector<int>>;  // value, ranks
 
@@ -41,8 +41,10 @@ std::string difference(const Values& values, const std::vector<std::string>& hos
   std::stable_sort(groups.begin(), groups.end(),
                    [](auto& a, auto& b) { return a.second.size() < b.second.size(); });
   std::string text;
-  for (const auto& [value, ranks] : groups)
+  for (const auto& [value, ranks] : std::span(groups).first(std::min(groups.size(), kMostValues)))
     text += str(text.empty() ? "" : ", ", value, " on ", with_hosts(ranks, hosts));
+  if (groups.size() > kMostValues)
+    text += str(" and ", groups.size() - kMostValues, " more values");
   return text;
 }
 

@@ -48,7 +48,7 @@ class PartnersTest : public Machines {
   }
 };
 
-TEST_F(PartnersTest, each_host_has_the_files_of_the_previous_host) {
+TEST_F(PartnersTest, each_host_of_three_has_the_files_of_the_previous_host) {
   on_ranks([](Rank& rank) { rank.save(3); });
   EXPECT_EQ(names_on(0, 3),
             (Names{"manifest.json", "rank-00000.safetensors", "rank-00003.safetensors",

@@ -2,8 +2,11 @@
 #include "dist/job/control_server.h"
 
 #include <algorithm>
+#include <atomic>
+#include <deque>
 
 #include "core/philox.h"
+#include "dist/job/heartbeat.h"
 #include "tests/dist/job.h"
 #include "tests/dist/words.h"
 
@@ -172,13 +175,64 @@ TEST_F(ControlServerClients, in_any_number_do_not_block_ranks) {
   options.handshake = Milliseconds(60'000);
   server_.emplace(options);
   std::vector<Socket> sockets;
-  for (int i = 0; i < 300; ++i)
+  for (int i = 0; i < 1200; ++i)
     sockets.push_back(client());
   expect_ranks_can_work();
   // The oldest were closed in favour of newer ones.
   EXPECT_TRUE(answer(sockets.front()).empty());
   Bytes byte(1);
   EXPECT_EQ(sockets.back().try_receive(byte), std::optional<std::size_t>(0));
+}
+
+// The server accepts again as soon as a place is free, and it keeps its times meanwhile.
+TEST_F(ControlServerClients, that_come_all_the_time_do_not_block_ranks) {
+  auto options = job_.options();
+  options.handshake = Milliseconds(60'000);
+  server_.emplace(options);
+  std::atomic<bool> is_over = false;
+  std::thread flood([&] {
+    std::deque<Socket> sockets;
+    while (!is_over) {
+      sockets.push_back(client());
+      if (sockets.size() > 1500) sockets.pop_front();
+    }
+  });
+  std::vector<std::thread> ranks;
+  std::atomic<int> ended = 0;
+  for (int rank = 0; rank < job_.ranks; ++rank)
+    ranks.emplace_back([&, rank] {
+      std::this_thread::sleep_for(Milliseconds(300 * rank));
+      Control control(job_.membership(rank, server_->port()));
+      control.barrier("met", kEnough);
+      Heartbeat heart(
+          job_.membership(rank, server_->port()), kFast, [] { return Activity(); },
+          [&](const Verdict& verdict) { ADD_FAILURE() << verdict.text; });
+      std::this_thread::sleep_for(2 * kFast.missed * kFast.interval);
+      control.barrier("beats", kEnough);
+      heart.goodbye();
+      ++ended;
+    });
+  for (auto& rank : ranks)
+    rank.join();
+  EXPECT_EQ(ended, job_.ranks);
+  is_over = true;
+  flood.join();
+}
+
+// More clients than places, that all are honest: none is closed before it was answered.
+TEST_F(ControlServerClients, that_come_at_once_are_all_answered) {
+  auto options = job_.options();
+  options.handshake = Milliseconds(60'000);
+  server_.emplace(options);
+  std::vector<Socket> sockets;
+  for (int i = 0; i < 1200; ++i) {
+    sockets.push_back(client());
+    sockets.back().send_all(kHello, Clock::now() + kEnough);
+  }
+  for (auto& socket : sockets) {
+    Bytes32 challenge;
+    ASSERT_NO_THROW(socket.receive_all(challenge, Clock::now() + kEnough));
+  }
 }
 
 TEST_F(ControlServerClients, that_close_in_the_middle_leave_nothing) {
@@ -208,6 +262,47 @@ TEST_F(ControlServerClients, deliver_nothing_of_half_a_frame) {
                                       [&] { others[1]->receive(0, "half", kEnough); });
   others[1]->send(2, "x", as_bytes("alive"));
   EXPECT_EQ(as_text(others[2]->receive(1, "x", kEnough)), "alive");
+}
+
+// Messages that wait for a rank that does not read arrive in order, and survive their sender.
+TEST_F(ControlServerClients, that_do_not_read_hold_back_only_those_who_send_to_them) {
+  std::vector<std::unique_ptr<Control>> others(3);
+  std::vector<std::thread> threads;
+  for (const int rank : {1, 2})
+    threads.emplace_back([&, rank] {
+      others[static_cast<std::size_t>(rank)] =
+          std::make_unique<Control>(job_.membership(rank, server_->port()));
+    });
+  Socket zero = member(job_.secret);
+  for (auto& thread : threads)
+    thread.join();
+  constexpr int kMessages = 100;  // 100 MiB: more than the server keeps for a rank
+  std::thread sender([&] {
+    for (int i = 0; i < kMessages; ++i)
+      others[1]->send(0, "many", Bytes(std::size_t{1} << 20, static_cast<std::byte>(i)));
+    others[1]->send(kEveryRank, "all", as_bytes("last"));
+    others[1].reset();
+  });
+  std::this_thread::sleep_for(Milliseconds(300));
+  others[2]->send(2, "x", as_bytes("alive"));
+  EXPECT_EQ(as_text(others[2]->receive(2, "x", kEnough)), "alive");
+  FrameReader reader;
+  Bytes bytes(kPieceBytes);
+  int next = 0;
+  bool has_left = false;
+  while (!has_left) {
+    const auto count = zero.receive_some(bytes, Clock::now() + kEnough);
+    ASSERT_GT(count, 0u);
+    reader.add(std::span(bytes).first(count));
+    while (const auto frame = reader.next()) {
+      has_left |= frame->kind == FrameKind::gone;
+      if (frame->kind != FrameKind::message || frame->tag != "many") continue;
+      ASSERT_EQ(frame->body.at(12345), static_cast<std::byte>(next++));
+    }
+  }
+  EXPECT_EQ(next, kMessages) << "a message arrived after its sender was reported gone";
+  sender.join();
+  EXPECT_EQ(as_text(others[2]->receive(1, "all", kEnough)), "last");
 }
 
 TEST_F(ControlServerClients, with_the_secret_are_closed_after_a_wrong_frame) {

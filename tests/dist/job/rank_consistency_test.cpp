@@ -75,6 +75,11 @@ TEST(RankConsistency, sends_a_hash_instead_of_equal_fields) {
   });
 }
 
+TEST(RankConsistency, names_a_few_of_many_values) {
+  const auto all = refusals(12, [](int rank) { return Fields{{"pid", str(rank)}}; });
+  EXPECT_NE(all[0].find("and 4 more values"), std::string::npos) << all[0];
+}
+
 TEST(RankConsistency, counts_ranks_after_sixteen_runs) {
   std::vector<int> even;
   for (int rank = 0; rank < 100; rank += 2)
