@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/start_thread.h"
-#include "dist/job/compression.h"
+#include "core/zstd.h"
 #include "dist/job/roster.h"
 
 namespace lockstep {
@@ -239,10 +239,10 @@ std::vector<Bytes> Control::all_gather(const std::string& tag, std::span<const s
         BodyWriter writer;
         for (const auto& one : all)
           writer.text(as_text(one));
-        return compressed(writer.take());
+        return zstd_compressed(writer.take());
       });
   std::vector<Bytes> all;
-  const Bytes texts = decompressed(together, kMostWaitingBytes);
+  const Bytes texts = zstd_decompressed(together, kMostWaitingBytes);
   for (BodyReader reader(texts); !reader.at_end();)
     all.push_back(as_bytes(reader.text()));
   return all;

@@ -1,6 +1,6 @@
 #include "dist/job/roster.h"
 
-#include "dist/job/compression.h"
+#include "core/zstd.h"
 
 namespace lockstep {
 namespace {
@@ -14,11 +14,11 @@ Bytes encode(const Roster& roster) {
   writer.number(roster.pid);
   for (const auto& host : roster.hosts)
     writer.text(host);
-  return compressed(writer.take());
+  return zstd_compressed(writer.take());
 }
 
 Roster decode_roster(std::span<const std::byte> body) {
-  const Bytes bytes = decompressed(body, kMostBytes);
+  const Bytes bytes = zstd_decompressed(body, kMostBytes);
   BodyReader reader(bytes);
   Roster roster{.pid = reader.number<std::int32_t>()};
   while (!reader.at_end())

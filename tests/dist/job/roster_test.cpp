@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "dist/job/compression.h"
+#include "core/zstd.h"
 
 namespace lockstep::testing::roster_test {
 
@@ -25,22 +25,23 @@ TEST(Roster, that_is_damaged_is_an_error) {
   EXPECT_THROW(decode_roster(std::span(bytes).first(bytes.size() - 1)), DataError);
   EXPECT_THROW(decode_roster(as_bytes("no zstd")), DataError);
   EXPECT_THROW(decode_roster({}), DataError);
-  EXPECT_THROW(decode_roster(compressed(as_bytes("x"))), DataError);
-  EXPECT_THROW(decode_roster(compressed(BodyWriter().number(1).number(5000).take())), DataError);
+  EXPECT_THROW(decode_roster(zstd_compressed(as_bytes("x"))), DataError);
+  EXPECT_THROW(decode_roster(zstd_compressed(BodyWriter().number(1).number(5000).take())),
+               DataError);
 }
 
-TEST(Compression, restores_bytes_of_any_size) {
+TEST(Zstd, restores_bytes_of_any_size) {
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{3} << 20}) {
     Bytes bytes(size);
     for (std::size_t i = 0; i < size; ++i)
       bytes[i] = static_cast<std::byte>(i % 251);
-    EXPECT_TRUE(decompressed(compressed(bytes), size) == bytes) << size;
+    EXPECT_TRUE(zstd_decompressed(zstd_compressed(bytes), size) == bytes) << size;
   }
 }
 
-TEST(Compression, rejects_more_than_the_caller_allows) {
-  EXPECT_THROW(decompressed(compressed(Bytes(1001)), 1000), DataError);
-  EXPECT_EQ(decompressed(compressed(Bytes(1000)), 1000).size(), 1000u);
+TEST(Zstd, rejects_more_than_the_caller_allows) {
+  EXPECT_THROW(zstd_decompressed(zstd_compressed(Bytes(1001)), 1000), DataError);
+  EXPECT_EQ(zstd_decompressed(zstd_compressed(Bytes(1000)), 1000).size(), 1000u);
 }
 
 }  // namespace lockstep::testing::roster_test
