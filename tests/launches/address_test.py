@@ -6,6 +6,7 @@ usage: address_test.py LOCKSTEP
 Exit 77 (skipped) without root, namespaces or mpirun.
 """
 
+import os
 import shutil
 import signal
 import subprocess
@@ -48,7 +49,7 @@ def main():
     job.expect(all(has_rings(node) for node in nodes), "ranks of a host share no memory")
     connections = hosts.sh(*nodes[0].on("ss", "--tcp", "--numeric", "--no-header", "state", "established"))
     job.expect(f"{hosts.NETWORK}.2" in connections, f"the hosts have no connection: {connections}")
-    ranks.processes[0].send_signal(signal.SIGUSR1)
+    os.kill(job.processes("lockstep")[0], signal.SIGUSR1)
     codes = ranks.wait()
     job.expect(codes == [75] * 4, f"stopped: {codes}: {tiny.log('two_hosts')[-2000:]}")
     tiny.expect_the_bits_of_one_host("two_hosts")
