@@ -20,11 +20,12 @@ namespace {
 
 constexpr std::int64_t kSumBytes = 128 << 10;
 
-// Shared memory of a rank and a group: enough that neither side of a pair waits for the other while
-// it sums, and little for groups of many ranks.
-std::size_t ring_bytes_of(std::size_t ranks) {
-  constexpr std::size_t kAll = 4 << 20, kLeast = 64 << 10;
-  return std::max(kLeast, std::bit_floor(kAll / ranks));
+// Bytes of a ring, so that a rank of a large group shares no more memory with all others than one
+// of a small group. A rank writes some steps ahead while the other one sums.
+std::size_t ring_bytes_of(const GroupConfig& group) {
+  constexpr std::size_t kAll = 2 << 20, kLeast = 64 << 10;
+  if (group.carries == Carries::numbers) return kLeast;
+  return std::max(kLeast, std::bit_floor(kAll / group.ranks.size()));
 }
 
 // Identifies the processes that reach each other by Unix sockets; empty: unknown.
@@ -162,12 +163,17 @@ class SocketCommunicator final : public HostCommunicator {
     try {
       return link(other).progress();
     } catch (const TransientError& error) {
-      const auto at = static_cast<std::size_t>(other);
-      const auto& peer = peers_[at];
-      throw TransientError(str("the connection of the group '", name(), "' to rank ",
-                               (ranks().empty() ? launched_ranks_ : ranks())[at], " (host ",
-                               peer.host, ", pid ", peer.pid, ") is lost: ", error.what()));
+      throw TransientError(str(connection_to(other), " is lost: ", error.what()));
+    } catch (const DataError& error) {
+      throw DataError(str(connection_to(other), " is faulty: ", error.what()));
     }
+  }
+
+  std::string connection_to(int other) const {
+    const auto at = static_cast<std::size_t>(other);
+    const auto& numbers = ranks().empty() ? launched_ranks_ : ranks();
+    return str("the connection of the group '", name(), "' to rank ", numbers[at], " (host ",
+               peers_[at].host, ", pid ", peers_[at].pid, ")");
   }
 
   Link& link(int other) { return *links_[static_cast<std::size_t>(other)]; }
@@ -186,7 +192,7 @@ class Connector {
         group_(group),
         rank_(world.rank()),
         ranks_(world.size()),
-        ring_bytes_(ring_bytes_of(group.ranks.size())),
+        ring_bytes_(ring_bytes_of(group)),
         listener_(listen_at("", 0)) {
     place_.group = group.name;
     place_.peer = {host_name(), static_cast<std::int32_t>(getpid())};

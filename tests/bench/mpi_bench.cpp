@@ -60,7 +60,8 @@ void run(World& world) {
       tcp(world, {.secret = secret, .shares_memory = false});
   std::vector<std::unique_ptr<Communicator>> groups;
   for (World* each : std::initializer_list<World*>{&world, &shared_memory, &tcp})
-    groups.push_back(each->connect({"all ranks", everyone}));
+    groups.push_back(
+        each->connect({.name = "all ranks", .ranks = everyone, .carries = Carries::tensors}));
   Stream stream(Device{}, "collectives", Stream::Mode::queued);
   if (world.rank() == 0)
     std::printf("ms, best and median:        %15s %15s %15s %15s\n", "our MPI", "shared memory",
