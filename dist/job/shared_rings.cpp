@@ -22,7 +22,9 @@ std::size_t memory_bytes(std::size_t ring_bytes) {
 
 }  // namespace
 
-// What one side has done. Only it writes `written` and `read`; each has its own cache line.
+// What one side has done. Only it writes `written` and `read`; each has its own cache line. All
+// operations are sequentially consistent: if a side announces its sleep and then finds nothing to
+// do, the other side sees the announcement after its next act.
 struct SharedRings::Side {
   alignas(64) std::atomic<std::uint64_t> written;  // bytes put into its ring
   alignas(64) std::atomic<std::uint64_t> read;     // bytes taken from the other side's ring
@@ -65,7 +67,7 @@ std::byte* SharedRings::ring(int of_side) const {
 }
 
 std::size_t SharedRings::write(std::span<const std::byte> bytes) {
-  const auto used = written_ - side(1 - side_).read.load(std::memory_order_acquire);
+  const auto used = written_ - side(1 - side_).read;
   if (used > ring_bytes_) throw DataError("the shared memory is damaged");
   const auto count = std::min(bytes.size(), ring_bytes_ - used);
   if (count == 0) return 0;
@@ -73,12 +75,12 @@ std::size_t SharedRings::write(std::span<const std::byte> bytes) {
   std::memcpy(ring(side_) + begin, bytes.data(), first);
   std::memcpy(ring(side_), bytes.data() + first, count - first);
   written_ += count;
-  side(side_).written.store(written_, std::memory_order_release);
+  side(side_).written = written_;
   return count;
 }
 
 std::size_t SharedRings::read(std::span<std::byte> out) {
-  const auto there = side(1 - side_).written.load(std::memory_order_acquire) - read_;
+  const auto there = side(1 - side_).written - read_;
   if (there > ring_bytes_) throw DataError("the shared memory is damaged");
   const auto count = std::min(out.size(), there);
   if (count == 0) return 0;
@@ -86,22 +88,17 @@ std::size_t SharedRings::read(std::span<std::byte> out) {
   std::memcpy(out.data(), ring(1 - side_) + begin, first);
   std::memcpy(out.data() + first, ring(1 - side_), count - first);
   read_ += count;
-  side(side_).read.store(read_, std::memory_order_release);
+  side(side_).read = read_;
   return count;
 }
 
-// The fences order an announcement and what this side reads next, against an act of the other side
-// and its look at the announcement. At least one side therefore sees the other.
 void SharedRings::sleep_until(std::uint32_t events) {
-  side(side_).sleeps.store(events, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  side(side_).sleeps = events;
 }
 
 bool SharedRings::other_sleeps_until(std::uint32_t events) {
   auto& sleeps = side(1 - side_).sleeps;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return (sleeps.load(std::memory_order_relaxed) & events) != 0 &&
-         sleeps.exchange(0, std::memory_order_relaxed) != 0;
+  return (sleeps & events) != 0 && sleeps.exchange(0) != 0;
 }
 
 }  // namespace lockstep
