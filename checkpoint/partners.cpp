@@ -121,7 +121,8 @@ void Partners::give(const Membership& to, const CheckpointManifest& manifest,
 
 void Partners::take(const Socket& listener, const Secret& secret,
                     const CheckpointManifest& manifest, const fs::path& checkpoint) const {
-  Socket socket = await_rank(listener, secret, Channel::files, machines_[given_by_].leader, soon());
+  Socket socket = std::move(
+      await_ranks(listener, secret, Channel::files, {machines_[given_by_].leader}, soon()).front());
   const auto ranges = ranges_by_file(manifest);
   std::vector<std::byte> buffer(kReceivedBytes);
   for (const auto f : files_of(machines_[given_by_], manifest)) {

@@ -1,10 +1,11 @@
 // Open MPI makes no progress while no thread is in one of its calls. Calls here therefore block: a
-// queued stream's thread makes them while the compute stream computes. Every rank sends to all
-// others at once. MPI's own collectives are faster alone (bench/mpi_bench), but they spin while
-// they wait, and MPI_Allreduce adds in an order that depends on the algorithm that it picks.
+// queued stream's thread makes them while the compute stream computes. MPI's own collectives are
+// faster alone (bench/mpi_bench), but they spin while they wait, and MPI_Allreduce adds in an order
+// that depends on the algorithm that it picks.
 #include "dist/mpi_world.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <climits>
 #include <condition_variable>
@@ -20,7 +21,7 @@
 
 #include "core/log.h"
 #include "core/start_thread.h"
-#include "dist/host_reduce.h"
+#include "dist/host_communicator.h"
 
 namespace lockstep {
 namespace {
@@ -84,153 +85,45 @@ class Requests {
   std::vector<MPI_Request> requests_;
 };
 
-class MpiCommunicator final : public Communicator {
+class MpiCommunicator final : public HostCommunicator {
  public:
   MpiCommunicator(const std::string& name, int rank, int size, MPI_Comm comm)
-      : Communicator(name, rank, size), comm_(comm) {}
+      : HostCommunicator(name, rank, size, /*sum_bytes=*/INT64_MAX), comm_(comm) {}
   ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
 
  private:
-  void do_all_reduce(Tensor inout, ReduceOp op, Stream& stream) override {
-    stream.enqueue([this, inout, op](Stream&) { reduce(inout, op); });
-  }
-
-  void do_all_gather(Tensor out, ConstTensor in, Stream& stream) override {
-    stream.enqueue([this, out, in](Stream&) {
-      const auto bytes = in.bytes();
-      for (int i = 1; i < size(); ++i) {
-        const int from = (rank() + size() - i) % size(), to = (rank() + i) % size();
-        receive_part(out.data + from * bytes, bytes, from);
-        send_part(in.data, bytes, to);
-      }
-      auto* mine = out.data + rank() * bytes;
-      if (in.data != mine) std::copy_n(in.data, bytes, mine);
-      requests_.wait();
-    });
-  }
-
-  void do_reduce_scatter(Tensor out, ConstTensor in, Stream& stream) override {
-    stream.enqueue([this, out, in](Stream&) {
-      const auto piece = out.bytes();
-      received_.resize(static_cast<std::size_t>(in.bytes()));
-      std::vector<const std::byte*> pieces;
-      for (int r = 0; r < size(); ++r) {
-        auto* theirs = received_.data() + r * piece;
-        pieces.push_back(r == rank() ? in.data + r * piece : theirs);
-        if (r == rank()) continue;
-        receive_part(theirs, piece, r);
-        send_part(in.data + r * piece, piece, r);
-      }
-      requests_.wait();
-      ring_sum(out, pieces, rank());
-    });
-  }
-
-  void do_all_to_all(Tensor out, ConstTensor in, Stream& stream) override {
-    stream.enqueue([this, out, in](Stream&) {
-      const auto piece = in.bytes() / size();
-      for (int i = 1; i < size(); ++i) {
-        const int from = (rank() + size() - i) % size(), to = (rank() + i) % size();
-        receive_part(out.data + from * piece, piece, from);
-        send_part(in.data + to * piece, piece, to);
-      }
-      std::copy_n(in.data + rank() * piece, piece, out.data + rank() * piece);
-      requests_.wait();
-    });
-  }
-
   void do_broadcast(Tensor inout, int root, Stream& stream) override {
     stream.enqueue([this, inout, root](Stream&) {
       const Bytes bytes(inout.bytes());
-      MPI_CHECK(MPI_Ibcast(inout.data, bytes.count, bytes.type, root, comm_, requests_.add()));
-      requests_.wait();
+      MPI_CHECK(MPI_Ibcast(inout.data, bytes.count, bytes.type, root, comm_,
+                           requests(Lane::parts).add()));
+      finish(Lane::parts);
     });
-  }
-
-  void do_send(ConstTensor sent, int to, Stream& stream) override {
-    stream.enqueue([this, sent, to](Stream&) {
-      const Bytes bytes(sent.bytes());
-      MPI_CHECK(
-          MPI_Isend(sent.data, bytes.count, bytes.type, to, kMessage, comm_, messages_.add()));
-    });
-    wait_behind(stream);
-  }
-
-  void do_receive(Tensor received, int from, Stream& stream) override {
-    stream.enqueue([this, received, from](Stream&) {
-      const Bytes bytes(received.bytes());
-      MPI_CHECK(MPI_Irecv(received.data, bytes.count, bytes.type, from, kMessage, comm_,
-                          messages_.add()));
-    });
-    wait_behind(stream);
-  }
-
-  // Messages of a group are waited for at the group's end.
-  void begin_group() override { in_group_ = true; }
-  void end_group() override {
-    in_group_ = false;
-    if (auto* stream = std::exchange(messages_on_, nullptr))
-      stream->enqueue([this](Stream&) { messages_.wait(); });
-  }
-  void wait_behind(Stream& stream) {
-    messages_on_ = &stream;
-    if (!in_group_) end_group();
   }
 
   void do_barrier(Stream& stream) override {
     stream.enqueue([this](Stream&) {
-      MPI_CHECK(MPI_Ibarrier(comm_, requests_.add()));
-      requests_.wait();
+      MPI_CHECK(MPI_Ibarrier(comm_, requests(Lane::parts).add()));
+      finish(Lane::parts);
     });
   }
 
-  // For small tensors every rank adds up everything; otherwise each rank adds up one part.
-  void reduce(Tensor inout, ReduceOp op) {
-    constexpr std::int64_t kSmallBytes = 16 << 10;
-    const auto d = size();
-    const auto n = inout.elements(), element = bytes_per_element(inout.dtype);
-    const bool small = inout.bytes() <= kSmallBytes;
-    const auto part = small ? n : (n + d - 1) / d;  // the last parts may be shorter, or empty
-    const auto begin_of = [&](int r) { return small ? 0 : std::min(n, r * part); };
-    const auto end_of = [&](int r) { return small ? n : begin_of(r + 1); };
-    const auto begin = begin_of(rank()), end = end_of(rank());
-    received_.resize(static_cast<std::size_t>(d * part * element));
-    std::vector<const std::byte*> all;  // pointers as if each held the whole tensor
-    for (int r = 0; r < d; ++r) {
-      auto* theirs = received_.data() + r * part * element;
-      all.push_back(r == rank() ? inout.data : theirs - begin * element);
-      if (r == rank()) continue;
-      receive_part(theirs, (end - begin) * element, r);
-      send_part(inout.data + begin_of(r) * element, (end_of(r) - begin_of(r)) * element, r);
-    }
-    requests_.wait();
-    reduce_range(inout, op, all, begin, end);
-    if (small) return;
-    for (int r = 0; r < d; ++r) {
-      if (r == rank()) continue;
-      receive_part(inout.data + begin_of(r) * element, (end_of(r) - begin_of(r)) * element, r);
-      send_part(inout.data + begin * element, (end - begin) * element, r);
-    }
-    requests_.wait();
-  }
-
-  void send_part(const std::byte* data, std::int64_t n, int to) {
+  void start_send(Lane lane, const std::byte* data, std::int64_t n, int to) override {
     const Bytes bytes(n);
-    MPI_CHECK(MPI_Isend(data, bytes.count, bytes.type, to, kPart, comm_, requests_.add()));
+    MPI_CHECK(MPI_Isend(data, bytes.count, bytes.type, to, static_cast<int>(lane), comm_,
+                        requests(lane).add()));
   }
-  void receive_part(std::byte* data, std::int64_t n, int from) {
+  void start_receive(Lane lane, std::byte* data, std::int64_t n, int from) override {
     const Bytes bytes(n);
-    MPI_CHECK(MPI_Irecv(data, bytes.count, bytes.type, from, kPart, comm_, requests_.add()));
+    MPI_CHECK(MPI_Irecv(data, bytes.count, bytes.type, from, static_cast<int>(lane), comm_,
+                        requests(lane).add()));
   }
-
-  // Tags: parts of collectives, and messages.
-  static constexpr int kPart = 0, kMessage = 1;
+  void finish(Lane lane) override { requests(lane).wait(); }
+  void finish_receives(Lane lane) override { finish(lane); }
+  Requests& requests(Lane lane) { return requests_[static_cast<std::size_t>(lane)]; }
 
   MPI_Comm comm_;
-  std::vector<std::byte> received_;
-  Requests requests_, messages_;
-  bool in_group_ = false;
-  Stream* messages_on_ = nullptr;  // stream of messages not waited for yet
+  std::array<Requests, 2> requests_;  // by lane
 };
 
 // Exits this process some seconds after the process that started it has ended. Usually Open MPI

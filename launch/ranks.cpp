@@ -48,7 +48,7 @@ Topology exchange_places(World& launched, Device device) {
 
 std::unique_ptr<World> meet_ranks(Device device) {
   const bool on_gpus = device.kind == Device::Kind::cuda;
-  const auto found = find_ranks(environment(), {.has_mpi = has_mpi(), .on_gpus = on_gpus});
+  const auto found = find_ranks(environment(), {.has_mpi = has_mpi()});
   if (found.way == Rendezvous::Way::one) return std::make_unique<LoneWorld>();
   if (on_gpus && found.ranks > 1 && !has_nccl())
     throw ConfigError(str(found.reason,
@@ -63,11 +63,13 @@ std::unique_ptr<World> meet_ranks(Device device) {
   if (by_mpi) check_started(found, world->rank(), world->size());
   log_as_rank(world->rank());
   const bool is_as_found = found.rank == world->rank() && found.ranks == world->size();
-  log_info(found.reason,
-           is_as_found ? "" : str(" (MPI: rank ", world->rank(), " of ", world->size(), ")"),
-           by_mpi ? "; communication by MPI" : "; rendezvous at ",
-           by_mpi ? "" : str(found.address, ":", found.port),
-           on_gpus ? str(", GPU communication by NCCL ", nccl_in_words()) : "");
+  log_info(
+      found.reason,
+      is_as_found ? "" : str(" (MPI: rank ", world->rank(), " of ", world->size(), ")"),
+      by_mpi ? "; communication by MPI" : str("; rendezvous at ", found.address, ":", found.port),
+      on_gpus  ? str(", GPU communication by NCCL ", nccl_in_words())
+      : by_mpi ? ""
+               : ", communication by TCP and shared memory");
   return world;
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/log.h"
 #include "dist/job/control_server.h"
+#include "dist/job/socket_world.h"
 
 namespace lockstep {
 namespace {
@@ -26,9 +27,7 @@ class ControlWorld final : public World {
   int size() const override { return control_.ranks(); }
 
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
-    throw ConfigError(str("the communication group '", group.name,
-                          "' needs MPI on CPUs; start the ranks with mpirun -n RANKS or "
-                          "srun --mpi=pmix"));
+    LOCKSTEP_FAIL("the group '", group.name, "' of a world that carries no tensors");
   }
   std::vector<std::string> exchange(const std::string& mine) override {
     // Texts are sent in pieces, each with the size of the whole text. Rank 0 keeps the pieces of
@@ -57,7 +56,7 @@ class ControlWorld final : public World {
   std::function<void(const std::string&, int)> on_abort_;
 };
 
-// ControlWorld with its control server and connection.
+// ControlWorld and SocketWorld, with their control server and connection.
 class AddressWorld final : public World {
  public:
   explicit AddressWorld(const Rendezvous& found) {
@@ -74,6 +73,7 @@ class AddressWorld final : public World {
       log_line(LogLevel::error, why);  // the log has this rank's number in the mesh
       _exit(exit_code);
     });
+    sockets_.emplace(*world_, SocketOptions{*found.secret, found.interfaces});
   }
   AddressWorld(const AddressWorld&) = delete;
   AddressWorld& operator=(const AddressWorld&) = delete;
@@ -84,11 +84,12 @@ class AddressWorld final : public World {
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }
   std::unique_ptr<Communicator> connect(const GroupConfig& group) override {
-    return world_->connect(group);
+    return sockets_->connect(group);
   }
   std::vector<std::string> exchange(const std::string& mine) override {
     return world_->exchange(mine);
   }
+  std::vector<std::string> addresses() const override { return sockets_->addresses(); }
   void abort(const std::string& why, int exit_code) noexcept override {
     world_->abort(why, exit_code);
   }
@@ -97,6 +98,7 @@ class AddressWorld final : public World {
   std::optional<ControlServer> server_;
   std::optional<Control> control_;
   std::optional<ControlWorld> world_;
+  std::optional<SocketWorld> sockets_;
 };
 
 }  // namespace

@@ -53,7 +53,7 @@ Introduction decode(Span bytes) {
   read.peer.pid = reader.number<std::int32_t>();
   const std::string host = as_text(bytes.last(kHostBytes));
   read.peer.host = host.substr(0, host.find('\0'));
-  if (read.channel < Channel::control || read.channel > Channel::files)
+  if (read.channel < Channel::control || read.channel > Channel::tensors)
     throw DataError(str("unknown channel ", static_cast<std::uint32_t>(read.channel)));
   return read;
 }
@@ -180,33 +180,50 @@ Socket join(const Membership& membership, Channel channel, Deadline deadline) {
   }
 }
 
-Socket await_rank(const Socket& listener, const Secret& secret, Channel channel, int rank,
-                  Deadline deadline) {
+namespace {
+
+Introduction authenticate(Socket& socket, const Secret& secret, Deadline deadline) {
+  Session session(secret, random_bytes());
+  while (!session.authenticated()) {
+    std::array<std::byte, kHelloBytes + kProofBytes> bytes;
+    const auto count = socket.receive_some(bytes, deadline);
+    if (count == 0) throw DataError("it closed the connection");
+    Bytes answer;
+    session.take(std::span(bytes).first(count), answer);
+    socket.send_all(answer, deadline);
+  }
+  return session.introduction();
+}
+
+}  // namespace
+
+std::vector<Socket> await_ranks(const Socket& listener, const Secret& secret, Channel channel,
+                                const std::vector<int>& ranks, Deadline deadline) {
+  std::vector<Socket> found(ranks.size());
+  const auto missing = [&] {
+    return std::find_if(found.begin(), found.end(), [](const Socket& socket) { return !socket; });
+  };
   std::string rejected;
-  while (wait_for(listener, false, deadline)) {
+  while (missing() != found.end() && wait_for(listener, false, deadline)) {
     auto socket = accept_from(listener);
     if (!socket) {  // closed already, or this process is out of descriptors
       std::this_thread::sleep_for(kFirstPause);
       continue;
     }
     try {
-      const auto attempt = std::min<Deadline>(deadline, Clock::now() + kAttempt);
-      Session session(secret, random_bytes());
-      while (!session.authenticated()) {
-        std::array<std::byte, kHelloBytes + kProofBytes> bytes;
-        const auto count = socket->receive_some(bytes, attempt);
-        if (count == 0) throw DataError("it closed the connection");
-        Bytes answer;
-        session.take(std::span(bytes).first(count), answer);
-        socket->send_all(answer, attempt);
-      }
-      const auto& who = session.introduction();
-      if (who.channel == channel && who.rank == rank) return std::move(*socket);
+      const auto who =
+          authenticate(*socket, secret, std::min<Deadline>(deadline, Clock::now() + kAttempt));
+      const auto place = std::find(ranks.begin(), ranks.end(), who.rank);
+      if (who.channel == channel && place != ranks.end())  // a rank may have given up a first try
+        found[static_cast<std::size_t>(place - ranks.begin())] = std::move(*socket);
     } catch (const Error& error) {
       rejected = str("; rejected ", socket->peer(), ": ", error.what());
     }
   }
-  throw TransientError(str("rank ", rank, " did not connect", rejected));
+  const auto first = missing();
+  if (first == found.end()) return found;
+  throw TransientError(str("rank ", ranks[static_cast<std::size_t>(first - found.begin())],
+                           " did not connect", rejected));
 }
 
 }  // namespace lockstep

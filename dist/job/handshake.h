@@ -20,7 +20,7 @@
 namespace lockstep {
 
 // Purpose of a connection. The first two lead to rank 0's control server.
-enum class Channel : std::uint32_t { control = 1, heartbeat = 2, files = 3 };
+enum class Channel : std::uint32_t { control = 1, heartbeat = 2, files = 3, tensors = 4 };
 
 // Host and process of a rank.
 struct Peer {
@@ -75,9 +75,10 @@ class Session {
 // address, or ConfigError if every address rejected this rank.
 Socket join(const Membership& membership, Channel channel, Deadline deadline);
 
-// Waits at a listener that is not a control server for the connection of `rank`, and authenticates
-// it. Other connections are closed. Throws TransientError at the deadline.
-Socket await_rank(const Socket& listener, const Secret& secret, Channel channel, int rank,
-                  Deadline deadline);
+// Waits at a listener that is not a control server for the connections of `ranks`, in any order,
+// and authenticates them. Returns them in the order of `ranks`. Other connections are closed.
+// Throws TransientError at the deadline.
+std::vector<Socket> await_ranks(const Socket& listener, const Secret& secret, Channel channel,
+                                const std::vector<int>& ranks, Deadline deadline);
 
 }  // namespace lockstep

@@ -56,33 +56,25 @@ bool is_slurm_task(const Environment& environment) {
          number(environment, "SLURM_STEP_ID", 0, std::int64_t{1} << 32) < kFirstOwnStep;
 }
 
-[[noreturn]] void needs_mpi(const std::string& launcher, const Abilities& abilities) {
-  if (!abilities.has_mpi)
-    throw ConfigError(str(launcher,
-                          ", but ranks on CPUs need MPI, which this build does not have; install "
-                          "libopenmpi-dev and configure the build again"));
-  throw ConfigError(str(launcher,
-                        ", but ranks on CPUs need MPI, which cannot start under this launcher; "
-                        "start with mpirun -n RANKS or srun --mpi=pmix"));
-}
-
-void read_secret(Rendezvous& found, const Environment& environment) {
+// Reads what ranks that meet at an address need. `remedy`: another way to start them.
+void read_connection(Rendezvous& found, const Environment& environment, const std::string& remedy) {
+  if (const auto* names = find(environment, "LOCKSTEP_INTERFACE")) found.interfaces = *names;
   const auto* text = find(environment, "LOCKSTEP_SECRET");
   if (text == nullptr)
     throw ConfigError(
         str(found.reason,
             ", but LOCKSTEP_SECRET, with which ranks authenticate each other, is not set; before "
             "starting them: export LOCKSTEP_SECRET=$(openssl rand -hex 32), the same value on "
-            "every node"));
+            "every node",
+            remedy));
   found.secret = Secret::from_hex(*text);
 }
 
-Rendezvous by_torchrun(const Environment& environment, const Abilities& abilities) {
+Rendezvous by_torchrun(const Environment& environment) {
   Rendezvous found{.way = Rendezvous::Way::address};
   read_place(found, environment, "RANK", "WORLD_SIZE", "LOCAL_RANK");
   found.reason = str("RANK and WORLD_SIZE give rank ", found.rank, " of ", found.ranks);
   if (found.ranks == 1) return {.reason = "WORLD_SIZE gives one rank"};
-  if (!abilities.on_gpus) needs_mpi(found.reason, abilities);
   const auto* address = find(environment, "MASTER_ADDR");
   if (address == nullptr)
     throw ConfigError(
@@ -92,7 +84,7 @@ Rendezvous by_torchrun(const Environment& environment, const Abilities& abilitie
   const bool taken = agent != nullptr && *agent == "True";
   found.port = static_cast<std::uint16_t>(
       number(environment, "MASTER_PORT", 1, taken ? 65534 : 65535) + (taken ? 1 : 0));
-  read_secret(found, environment);
+  read_connection(found, environment, "");
   return found;
 }
 
@@ -101,7 +93,6 @@ Rendezvous by_slurm(const Environment& environment, const Abilities& abilities) 
   read_place(found, environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID");
   found.reason = str("srun started rank ", found.rank, " of ", found.ranks);
   if (found.ranks == 1) return {.reason = "srun started one task"};
-  if (!abilities.on_gpus) needs_mpi(found.reason + " without PMIx", abilities);
   const auto* address = find(environment, "MASTER_ADDR");
   const auto* nodes = find(environment, "SLURM_STEP_NODELIST");
   if (address == nullptr && nodes == nullptr)
@@ -118,7 +109,8 @@ Rendezvous by_slurm(const Environment& environment, const Abilities& abilities) 
     const auto step = number(environment, "SLURM_STEP_ID", 0, std::int64_t{1} << 32);
     found.port = static_cast<std::uint16_t>(kFirstPort + (31 * job + step) % kPorts);
   }
-  read_secret(found, environment);
+  read_connection(found, environment,
+                  abilities.has_mpi ? "; or start with srun --mpi=pmix, which needs none" : "");
   return found;
 }
 
@@ -193,14 +185,12 @@ Environment environment() {
 }
 
 Rendezvous find_ranks(const Environment& environment, const Abilities& abilities) {
-  if (find(environment, "TORCHELASTIC_RUN_ID") != nullptr)
-    return by_torchrun(environment, abilities);
+  if (find(environment, "TORCHELASTIC_RUN_ID") != nullptr) return by_torchrun(environment);
   const bool world =
       find(environment, "WORLD_SIZE") != nullptr || find(environment, "RANK") != nullptr;
   if (const auto mpi = by_mpi(environment)) {
     check_one_job(environment, *mpi);
     if (mpi->way == Rendezvous::Way::one || abilities.has_mpi) return *mpi;
-    if (!abilities.on_gpus) needs_mpi(mpi->reason, abilities);
     if (!world && !is_slurm_task(environment))
       throw ConfigError(
           str(mpi->reason,
@@ -209,7 +199,7 @@ Rendezvous find_ranks(const Environment& environment, const Abilities& abilities
   }
   if (world) {
     check_tasks(environment);
-    return by_torchrun(environment, abilities);
+    return by_torchrun(environment);
   }
   if (is_slurm_task(environment)) return by_slurm(environment, abilities);
   if (number_or(environment, "PMI_SIZE", 1) > 1)

@@ -31,7 +31,7 @@
 //   LOCKSTEP_SECRET
 //       64 hexadecimal digits, the same for all ranks.
 //   LOCKSTEP_INTERFACE
-//       The network interfaces whose addresses rank 0 publishes (local_addresses).
+//       The network interfaces whose addresses ranks publish (local_addresses).
 #pragma once
 
 #include <map>
@@ -54,11 +54,11 @@ struct Rendezvous {
   std::string address{};  // for Way::address, like the next two members
   std::uint16_t port = 0;
   std::optional<Secret> secret{};
+  std::string interfaces{};  // LOCKSTEP_INTERFACE
 };
 
 struct Abilities {
   bool has_mpi = false;  // this build has MPI
-  bool on_gpus = false;  // this run is on GPUs: collectives use NCCL; on CPUs they use MPI
 };
 
 // Decides the way. Throws ConfigError with a remedy if variables are missing, contradict each

@@ -1,8 +1,11 @@
 #include "dist/job/socket.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <fcntl.h>
 #include <memory>
 #include <netdb.h>
@@ -11,6 +14,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <utility>
 
@@ -33,6 +37,7 @@ std::string numeric(const sockaddr* address, socklen_t bytes) {
 }
 
 std::string place(const sockaddr_storage& address, socklen_t bytes) {
+  if (address.ss_family == AF_UNIX) return "a process of this host";
   const auto port = address.ss_family == AF_INET6
                         ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                         : reinterpret_cast<const sockaddr_in&>(address).sin_port;
@@ -70,6 +75,42 @@ Addresses resolve(const std::string& address, std::uint16_t port, int flags) {
 
 int open_socket(const addrinfo& at) {
   return socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at.ai_protocol);
+}
+
+constexpr std::string_view kUnix = "unix:";
+
+// A name in the abstract namespace begins with a zero byte.
+struct UnixAddress {
+  explicit UnixAddress(std::string_view text) {
+    const auto name = text.substr(kUnix.size());
+    LOCKSTEP_CHECK(name.size() + 1 < sizeof address.sun_path, "a long name of a socket: ", name);
+    std::copy(name.begin(), name.end(), address.sun_path + 1);
+    bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  socklen_t bytes = 0;
+};
+
+Socket open_unix(const std::string& address) {
+  return {socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), address};
+}
+
+Socket listen_at_name(const std::string& address) {
+  const UnixAddress at(address);
+  Socket socket = open_unix(address);
+  if (!socket || bind(socket.descriptor(), at.get(), at.bytes) != 0 ||
+      listen(socket.descriptor(), SOMAXCONN) != 0)
+    throw TransientError(str("cannot listen at ", address, ": ", reason(errno)));
+  return socket;
+}
+
+Socket connect_to_name(const std::string& address) {
+  const UnixAddress at(address);
+  Socket socket = open_unix(address);
+  if (!socket || connect(socket.descriptor(), at.get(), at.bytes) != 0)  // it does not wait
+    throw TransientError(str("cannot connect to ", address, ": ", reason(errno)));
+  return socket;
 }
 
 // Timeout for poll: -1 without a deadline; rounded up, so that poll does not spin before one.
@@ -124,13 +165,21 @@ bool wait_for(const Socket& socket, bool writing, Deadline deadline) {
   }
 }
 
-std::size_t Socket::try_send(std::span<const std::byte> bytes) {
+std::size_t Socket::try_send(std::span<iovec> pieces) {
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
   for (;;) {
-    const auto n = send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const auto n = sendmsg(descriptor_, &message, MSG_NOSIGNAL);
     if (n >= 0) return static_cast<std::size_t>(n);
     if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
     if (errno != EINTR) broken(peer_, reason(errno));
   }
+}
+
+std::size_t Socket::try_send(std::span<const std::byte> bytes) {
+  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  return try_send({&piece, 1});
 }
 
 std::optional<std::size_t> Socket::try_receive(std::span<std::byte> out) {
@@ -186,6 +235,7 @@ std::uint16_t Socket::port() const {
 }
 
 Socket listen_at(const std::string& address, std::uint16_t port, const char* remedy) {
+  if (address.starts_with(kUnix)) return listen_at_name(address);
   const auto found = resolve(address, port, AI_PASSIVE | AI_NUMERICSERV);
   // IPv6 first: without a given address it accepts IPv4 too.
   std::vector<const addrinfo*> order;
@@ -223,6 +273,7 @@ std::optional<Socket> accept_from(const Socket& listener) {
 }
 
 Socket connect_to(const std::string& address, std::uint16_t port, Deadline deadline) {
+  if (address.starts_with(kUnix)) return connect_to_name(address);
   const auto found = resolve(address, port, AI_NUMERICSERV);
   std::string text;
   for (const auto* at = found.get(); at != nullptr; at = at->ai_next) {
@@ -245,6 +296,51 @@ Socket connect_to(const std::string& address, std::uint16_t port, Deadline deadl
     text = reason(error);
   }
   throw TransientError(str("cannot connect to ", place(address, port), ": ", text));
+}
+
+namespace {
+
+// A message of one byte that carries one descriptor.
+struct Passing {
+  Passing() {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+  }
+  Passing(const Passing&) = delete;
+  Passing& operator=(const Passing&) = delete;
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+};
+
+}  // namespace
+
+void send_descriptor(const Socket& socket, const Descriptor& sent) {
+  Passing passing;
+  cmsghdr* head = CMSG_FIRSTHDR(&passing.message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof(int));
+  const int number = sent.number();
+  std::memcpy(CMSG_DATA(head), &number, sizeof number);
+  if (sendmsg(socket.descriptor(), &passing.message, MSG_NOSIGNAL) != 1)
+    broken(socket.peer(), reason(errno));
+}
+
+Descriptor receive_descriptor(const Socket& socket, Deadline deadline) {
+  Passing passing;
+  if (!wait_for(socket, false, deadline)) broken(socket.peer(), "receiving timed out");
+  const auto count = recvmsg(socket.descriptor(), &passing.message, MSG_CMSG_CLOEXEC);
+  if (count < 0) broken(socket.peer(), reason(errno));
+  const cmsghdr* head = CMSG_FIRSTHDR(&passing.message);
+  if (head == nullptr || head->cmsg_type != SCM_RIGHTS || head->cmsg_len != CMSG_LEN(sizeof(int)))
+    broken(socket.peer(), count == 0 ? "closed by the other end" : "it passed no descriptor");
+  int number = -1;
+  std::memcpy(&number, CMSG_DATA(head), sizeof number);
+  return Descriptor(number);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// Socket: one TCP connection, or a listener. Calls return at their deadline at the latest. A Socket
-// never raises SIGPIPE, and child programs do not inherit it. Each failure is a TransientError that
-// names the other end.
+// Socket: one connection, or a listener: TCP, or a Unix socket between processes of one host. Calls
+// return at their deadline at the latest. A Socket never raises SIGPIPE, and child programs do not
+// inherit it. Each failure is a TransientError that names the other end.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <sys/uio.h>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 
 namespace lockstep {
@@ -44,6 +46,7 @@ class Socket {
   // Transfer without waiting and return the number of bytes, which may be 0. try_receive returns
   // nullopt if the other end closed.
   std::size_t try_send(std::span<const std::byte> bytes);
+  std::size_t try_send(std::span<iovec> pieces);
   std::optional<std::size_t> try_receive(std::span<std::byte> out);
 
   void finish_sending();       // the other end reads all sent bytes, then the end of the stream
@@ -72,11 +75,16 @@ class Wake {
 // Waits until `socket` can be read, or written; returns false at the deadline.
 bool wait_for(const Socket& socket, bool writing, Deadline deadline);
 
-// Listens. address "": every address of this host. port 0: any free port. `remedy`: end of the
-// error if the port is taken.
+// Listens. address "": every address of this host; "unix:NAME": a Unix socket with that name, which
+// processes in the same network namespace reach. port 0: any free port. `remedy`: end of the error
+// if the port is taken.
 Socket listen_at(const std::string& address, std::uint16_t port,
                  const char* remedy = "choose another port with MASTER_PORT");
 std::optional<Socket> accept_from(const Socket& listener);  // nullopt: no client waits
 Socket connect_to(const std::string& address, std::uint16_t port, Deadline deadline);
+
+// Passes an open file to the other end of a Unix socket, in a message of one byte.
+void send_descriptor(const Socket& socket, const Descriptor& sent);
+Descriptor receive_descriptor(const Socket& socket, Deadline deadline);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/op_log.h"
+#include "tests/dist/socket_ranks.h"
 #include "tests/support/thread_world.h"
 #include "tests/testing.h"
 
@@ -44,19 +45,23 @@ std::vector<int> everyone(int ranks) {
   return all;
 }
 
-// ThreadCollectives runs collectives on streams of both modes.
-class ThreadCollectives : public ::testing::TestWithParam<std::tuple<int, Stream::Mode>> {
+enum class Carrier : std::uint8_t { addresses, shared_memory, tcp };
+
+// Collectives runs collectives of each world on streams of both modes.
+class Collectives : public ::testing::TestWithParam<std::tuple<int, Stream::Mode, Carrier>> {
  protected:
   // Calls body(group, bench, stream) on each rank.
   template <class Body>
   void on_ranks(Body&& body) {
-    const auto [ranks, mode] = GetParam();
-    run_thread_ranks(ranks, [&, n = ranks, m = mode](World& world) {
+    const auto [ranks, mode, carrier] = GetParam();
+    const auto on_rank = [&, n = ranks, m = mode](World& world) {
       const auto group = world.connect({"test", everyone(n)});
       Bench bench{.threads = 1};
       Stream stream(Device{}, "test", m);
       body(*group, bench, stream);
-    });
+    };
+    if (carrier == Carrier::addresses) return run_thread_ranks(ranks, on_rank);
+    run_socket_ranks(ranks, carrier == Carrier::shared_memory, on_rank);
   }
 };
 
@@ -74,7 +79,7 @@ Tensor filled(Bench& b, std::int64_t n, F&& f) {
   return t;
 }
 
-TEST_P(ThreadCollectives, all_gather_collects_all_parts_in_order_also_in_place) {
+TEST_P(Collectives, all_gather_collects_all_parts_in_order_also_in_place) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     constexpr std::int64_t kN = 1000;
     const auto in = filled(b, kN, [&](std::int64_t i) { return value(group.rank(), i); });
@@ -94,7 +99,7 @@ TEST_P(ThreadCollectives, all_gather_collects_all_parts_in_order_also_in_place) 
   });
 }
 
-TEST_P(ThreadCollectives, all_to_all_sends_piece_r_to_rank_r) {
+TEST_P(Collectives, all_to_all_sends_piece_r_to_rank_r) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     const int d = group.size(), me = group.rank();
     constexpr std::int64_t kN = 77;
@@ -108,7 +113,7 @@ TEST_P(ThreadCollectives, all_to_all_sends_piece_r_to_rank_r) {
 }
 
 // The sum of these fractions depends on its order. The library rounds bf16 where it likes.
-TEST_P(ThreadCollectives, reduce_scatter_sums_the_pieces_of_this_rank) {
+TEST_P(Collectives, reduce_scatter_sums_the_pieces_of_this_rank) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     const int d = group.size(), me = group.rank();
     constexpr std::int64_t kN = 1013;
@@ -138,7 +143,7 @@ TEST_P(ThreadCollectives, reduce_scatter_sums_the_pieces_of_this_rank) {
   });
 }
 
-TEST_P(ThreadCollectives, all_reduce_gives_every_rank_the_same_bits) {
+TEST_P(Collectives, all_reduce_gives_every_rank_the_same_bits) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     const int d = group.size();
     constexpr std::int64_t kN = 1013;
@@ -168,7 +173,7 @@ TEST_P(ThreadCollectives, all_reduce_gives_every_rank_the_same_bits) {
   });
 }
 
-TEST_P(ThreadCollectives, broadcast_and_messages_arrive) {
+TEST_P(Collectives, broadcast_and_messages_arrive) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     const int d = group.size(), me = group.rank();
     constexpr std::int64_t kN = 55;
@@ -193,7 +198,7 @@ TEST_P(ThreadCollectives, broadcast_and_messages_arrive) {
 }
 
 // Only two ranks take part in each message, as between the stages of a pipeline.
-TEST_P(ThreadCollectives, messages_from_rank_to_rank_keep_their_order) {
+TEST_P(Collectives, messages_from_rank_to_rank_keep_their_order) {
   on_ranks([](Communicator& group, Bench& b, Stream& stream) {
     const int d = group.size(), me = group.rank();
     for (const std::int64_t n : {1, 55, 3}) {
@@ -203,6 +208,33 @@ TEST_P(ThreadCollectives, messages_from_rank_to_rank_keep_their_order) {
       stream.synchronize();
       expect_elements(t, [&](std::int64_t i) { return value(0, i); });
     }
+  });
+}
+
+// Messages are so long that a rank cannot send them before the other one receives them.
+TEST_P(Collectives, messages_and_collectives_do_not_wait_for_each_other) {
+  on_ranks([](Communicator& group, Bench& b, Stream& stream) {
+    const int d = group.size(), me = group.rank(), left = (me + d - 1) % d, right = (me + 1) % d;
+    if (d == 1) return;
+    constexpr std::int64_t kN = 1 << 20;
+    const auto sent = filled(b, kN, [&](std::int64_t i) { return value(me, i); });
+    const auto from_left = b.poisoned({kN}, DType::fp32),
+               from_right = b.poisoned({kN}, DType::fp32);
+    const auto ones = filled(b, kN, [](std::int64_t) { return 1.0f; });
+    group.together([&] {  // a ring in both directions, with a collective between the messages
+      group.send(sent, right, stream);
+      if (me == 0) group.all_reduce(ones, ReduceOp::sum, stream);
+      group.send(sent, left, stream);
+      group.receive(from_left, left, stream);
+      if (me > 0) group.all_reduce(ones, ReduceOp::sum, stream);
+      group.receive(from_right, right, stream);
+    });
+    stream.synchronize();
+    for (std::int64_t i = 0; i < kN; ++i)
+      ASSERT_TRUE(from_left.as<float>()[i] == value(left, i) &&
+                  from_right.as<float>()[i] == value(right, i) &&
+                  ones.as<float>()[i] == static_cast<float>(d))
+          << i;
   });
 }
 
@@ -218,10 +250,12 @@ TEST(ThreadWorld, a_message_of_another_size_is_an_error) {
   EXPECT_THROW(run(), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(all, ThreadCollectives,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 8),
-                                            ::testing::Values(Stream::Mode::immediate,
-                                                              Stream::Mode::queued)));
+INSTANTIATE_TEST_SUITE_P(
+    all, Collectives,
+    ::testing::Combine(::testing::Values(1, 2, 3, 8),
+                       ::testing::Values(Stream::Mode::immediate, Stream::Mode::queued),
+                       ::testing::Values(Carrier::addresses, Carrier::shared_memory,
+                                         Carrier::tcp)));
 
 // The log of a running stream has its collectives, with the waits of their ranks.
 TEST(ThreadWorld, an_op_log_has_the_times_of_collectives) {

@@ -44,11 +44,22 @@ def check(tiny, cluster, nodes):
     code, said = tiny.run(["srun", "--nodes=2", "--ntasks-per-node=2", "--mpi=pmi2"], "refused")
     job.expect(code == 78 and "srun --mpi=pmix" in said,
                f"srun --mpi=pmi2: {code} {said}")
+    check_without_mpi(tiny)
     check_options(tiny, cluster)
     check_stop(tiny, cluster)
     check_death(tiny, cluster, nodes)
     check_removed(tiny, cluster)
     check_storage(tiny, cluster)
+
+
+def check_without_mpi(tiny):
+    """Ranks that plain srun starts meet at the first node of the step."""
+    os.environ["LOCKSTEP_SECRET"] = "ab" * 32
+    code, said = tiny.run(["srun", "--nodes=2", "--ntasks-per-node=2", "--mpi=none"], "without_mpi", "train.steps=4",
+                          "schedule.kind=constant")
+    del os.environ["LOCKSTEP_SECRET"]
+    job.expect(code == 0 and says("launch.by_sockets") in said and len(tiny.numbers("without_mpi")) == 4,
+               f"srun --mpi=none: {code} {said}")
 
 
 def check_options(tiny, cluster):

@@ -1,7 +1,7 @@
 #include "dist/job/control_world.h"
 
 #include "tests/dist/job.h"
-#include "tests/dist/words.h"
+#include "tests/testing.h"
 
 namespace lockstep::testing::control_world_test {
 
@@ -59,7 +59,7 @@ TEST(ControlWorld, carries_no_tensors) {
     world->connect({"tensor", {0, 1}});
   });
   for (const auto& text : thrown)
-    expect_words("dist/control_world", "no tensors", text, {"'tensor'", "MPI"});
+    expect_contains(text, "'tensor'");
 }
 
 TEST(ControlWorld, passes_on_the_reason_of_an_abort) {

@@ -1,4 +1,4 @@
-// A rank waits for one other rank while other clients connect.
+// A rank waits for other ranks while other clients connect.
 #include "dist/job/handshake.h"
 
 #include <array>
@@ -10,7 +10,7 @@ namespace lockstep::testing::handshake_test {
 
 constexpr Milliseconds kEnough{20'000};
 
-class AwaitRank : public ::testing::Test {
+class AwaitRanks : public ::testing::Test {
  protected:
   Deadline soon() const { return Clock::now() + kEnough; }
   Socket connect() const { return connect_to("127.0.0.1", listener_.port(), soon()); }
@@ -27,9 +27,9 @@ class AwaitRank : public ::testing::Test {
   Secret secret_ = Secret::draw();
 };
 
-TEST_F(AwaitRank, accepts_its_rank_and_closes_all_others) {
+TEST_F(AwaitRanks, accepts_its_rank_and_closes_all_others) {
   auto awaited = std::async(std::launch::async, [&] {
-    return await_rank(listener_, secret_, Channel::files, 3, soon());
+    return std::move(await_ranks(listener_, secret_, Channel::files, {3}, soon()).front());
   });
   connect().send_all(as_bytes("GET / HTTP/1.1"), soon());
   { const Socket silent = connect(); }  // closed at once
@@ -50,7 +50,7 @@ TEST_F(AwaitRank, accepts_its_rank_and_closes_all_others) {
 
 // A bit of the introduction is changed on the way: in rank, ranks and host, then in channel and
 // pid, and in the proof. After three rejections the rank fails.
-TEST_F(AwaitRank, a_modified_introduction_is_rejected) {
+TEST_F(AwaitRanks, a_modified_introduction_is_rejected) {
   constexpr std::size_t kHelloBytes = 44, kProofBytes = 112;
   for (const auto& changed : {std::array<std::size_t, 3>{4, 8, 16}, {0, 12, 80}}) {
     auto coming = std::async(std::launch::async, [&] {
@@ -74,9 +74,9 @@ TEST_F(AwaitRank, a_modified_introduction_is_rejected) {
   }
 }
 
-TEST_F(AwaitRank, names_the_missing_rank_and_the_rejected_client) {
+TEST_F(AwaitRanks, names_the_missing_rank_and_the_rejected_client) {
   const auto await_rank_3 = [&] {
-    await_rank(listener_, secret_, Channel::files, 3, Clock::now() + Milliseconds(50));
+    await_ranks(listener_, secret_, Channel::files, {3}, Clock::now() + Milliseconds(50));
   };
   expect_refusal_here<TransientError>("dist/handshake", "no client", {"rank 3"}, await_rank_3);
   connect().send_all(as_bytes("GET / HTTP/1.1"), soon());

@@ -8,10 +8,7 @@
 namespace lockstep::testing::rendezvous_test {
 
 using Way = Rendezvous::Way;
-constexpr Abilities kGpus{.has_mpi = true, .on_gpus = true};
-constexpr Abilities kGpusNoMpi{.has_mpi = false, .on_gpus = true};
-constexpr Abilities kCpus{.has_mpi = true, .on_gpus = false};
-constexpr Abilities kCpusNoMpi{.has_mpi = false, .on_gpus = false};
+constexpr Abilities kMpi{.has_mpi = true}, kNoMpi{.has_mpi = false};
 const std::string kSecret(64, 'a');
 
 Environment operator+(Environment a, const Environment& b) {
@@ -65,7 +62,7 @@ void refused(const std::string& name, const Environment& environment, const Abil
 }
 
 TEST(Rendezvous, without_a_launcher_is_one_rank) {
-  for (const auto& abilities : {kGpus, kGpusNoMpi, kCpus, kCpusNoMpi}) {
+  for (const auto& abilities : {kMpi, kNoMpi}) {
     const auto found = find_ranks({{"MASTER_ADDR", "left over"}, {"RANK", ""}}, abilities);
     EXPECT_EQ(found.way, Way::one);
     EXPECT_FALSE(found.is_launched);
@@ -79,7 +76,7 @@ TEST(Rendezvous, in_an_allocation_of_slurm_but_in_no_step_is_one_rank) {
        {kAllocation, kInteractive, kInteractive + Environment{{"SLURM_STEP_NUM_TASKS", "8"}},
         kInteractive +
             Environment{{"PMIX_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.1000.4294967290"}}})
-    for (const auto& abilities : {kGpus, kGpusNoMpi, kCpus, kCpusNoMpi})
+    for (const auto& abilities : {kMpi, kNoMpi})
       EXPECT_EQ(find_ranks(environment, abilities).way, Way::one);
 }
 
@@ -89,34 +86,31 @@ TEST(Rendezvous, of_one_launched_rank_needs_nothing_more) {
         kSrun + Environment{{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}},
         kSrun + kPmix + Environment{{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}},
         Environment{{"WORLD_SIZE", "1"}, {"RANK", "0"}}}) {
-    const auto found = find_ranks(environment, kCpusNoMpi);
+    const auto found = find_ranks(environment, kNoMpi);
     EXPECT_EQ(found.way, Way::one);
     EXPECT_TRUE(found.is_launched);
   }
 }
 
 TEST(Rendezvous, uses_mpi_if_it_can_start) {
-  for (const auto& abilities : {kGpus, kCpus}) {
-    // In an allocation, mpirun's daemons are a step of Slurm with their own numbers.
-    for (const auto& environment :
-         {kMpirun, kMpirun + kSrun, kSrun + kPmix, kSrun + kPmix + kPmi2}) {
-      const auto found = find_ranks(environment, abilities);
-      EXPECT_EQ(found.way, Way::mpi);
-      EXPECT_EQ(found.rank, 3);
-      EXPECT_EQ(found.ranks, 8);
-      EXPECT_EQ(found.local_rank, 1);
-    }
-    expect_wording("dist/rendezvous", "mpirun", find_ranks(kMpirun, abilities).reason);
-    expect_wording("dist/rendezvous", "srun", find_ranks(kSrun + kPmix, abilities).reason);
-    EXPECT_EQ(find_ranks(kMpirun + kByHand, abilities).way, Way::mpi);
+  // In an allocation, mpirun's daemons are a step of Slurm with their own numbers.
+  for (const auto& environment : {kMpirun, kMpirun + kSrun, kSrun + kPmix, kSrun + kPmix + kPmi2}) {
+    const auto found = find_ranks(environment, kMpi);
+    EXPECT_EQ(found.way, Way::mpi);
+    EXPECT_EQ(found.rank, 3);
+    EXPECT_EQ(found.ranks, 8);
+    EXPECT_EQ(found.local_rank, 1);
   }
-  const auto other = find_ranks({{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "prterun-1@1"}}, kGpus);
+  expect_wording("dist/rendezvous", "mpirun", find_ranks(kMpirun, kMpi).reason);
+  expect_wording("dist/rendezvous", "srun", find_ranks(kSrun + kPmix, kMpi).reason);
+  EXPECT_EQ(find_ranks(kMpirun + kByHand, kMpi).way, Way::mpi);
+  const auto other = find_ranks({{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "prterun-1@1"}}, kMpi);
   EXPECT_EQ(other.way, Way::mpi);
   EXPECT_EQ(other.ranks, -1);
 }
 
 TEST(Rendezvous, uses_torchruns_variables) {
-  for (const auto& abilities : {kGpus, kGpusNoMpi}) {
+  for (const auto& abilities : {kMpi, kNoMpi}) {
     const auto found = find_ranks(kTorchrun, abilities);
     EXPECT_EQ(found.way, Way::address);
     EXPECT_EQ(found.rank, 3);
@@ -128,12 +122,12 @@ TEST(Rendezvous, uses_torchruns_variables) {
     EXPECT_EQ(find_ranks(kByHand, abilities).port, 29500);
   }
   // torchrun started by mpirun or srun, once a node.
-  EXPECT_EQ(find_ranks(kMpirun + kSrun + kTorchrun, kGpus).way, Way::address);
+  EXPECT_EQ(find_ranks(kMpirun + kSrun + kTorchrun, kMpi).way, Way::address);
 }
 
 TEST(Rendezvous, uses_slurms_variables_if_mpi_cannot_start) {
   for (const auto& environment : {kSrun, kSrun + kPmi2}) {
-    const auto found = find_ranks(environment, kGpus);
+    const auto found = find_ranks(environment, kMpi);
     EXPECT_EQ(found.way, Way::address);
     EXPECT_EQ(found.rank, 3);
     EXPECT_EQ(found.ranks, 8) << "of the step, not of the allocation";
@@ -141,39 +135,41 @@ TEST(Rendezvous, uses_slurms_variables_if_mpi_cannot_start) {
     EXPECT_EQ(found.address, "n4") << "the step's first node, not where srun runs";
     EXPECT_EQ(found.port, 20000 + 31 * 1000 % 10000);
   }
-  EXPECT_EQ(find_ranks(kSrun + kPmix, kGpusNoMpi).way, Way::address);
+  EXPECT_EQ(find_ranks(kSrun + kPmix, kNoMpi).way, Way::address);
   const auto moved =
-      find_ranks(kSrun + Environment{{"MASTER_ADDR", "n9"}, {"MASTER_PORT", "7"}}, kGpus);
+      find_ranks(kSrun + Environment{{"MASTER_ADDR", "n9"}, {"MASTER_PORT", "7"}}, kMpi);
   EXPECT_EQ(moved.address, "n9");
   EXPECT_EQ(moved.port, 7);
 }
 
 TEST(Rendezvous, names_missing_variables) {
   for (const std::string name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
-    refused("no " + name, without(kByHand, name), kGpus, {name});
-  refused("no secret", without(kByHand, "LOCKSTEP_SECRET"), kGpus, {"export LOCKSTEP_SECRET="});
-  refused("no secret of srun", without(kSrun, "LOCKSTEP_SECRET"), kGpus,
+    refused("no " + name, without(kByHand, name), kMpi, {name});
+  refused("no secret", without(kByHand, "LOCKSTEP_SECRET"), kMpi, {"export LOCKSTEP_SECRET="});
+  refused("no secret of srun", without(kSrun, "LOCKSTEP_SECRET"), kMpi,
+          {"export LOCKSTEP_SECRET=", "srun --mpi=pmix"});
+  refused("no secret of srun, no MPI", without(kSrun, "LOCKSTEP_SECRET"), kNoMpi,
           {"export LOCKSTEP_SECRET="});
-  refused("no hosts", without(kSrun, "SLURM_STEP_NODELIST"), kGpus, {"MASTER_ADDR"});
-  refused("no SLURM_PROCID", without(kSrun, "SLURM_PROCID"), kGpus, {"SLURM_PROCID"});
-  refused("no rank of mpirun", without(kMpirun, "OMPI_COMM_WORLD_RANK"), kGpus,
+  refused("no hosts", without(kSrun, "SLURM_STEP_NODELIST"), kMpi, {"MASTER_ADDR"});
+  refused("no SLURM_PROCID", without(kSrun, "SLURM_PROCID"), kMpi, {"SLURM_PROCID"});
+  refused("no rank of mpirun", without(kMpirun, "OMPI_COMM_WORLD_RANK"), kMpi,
           {"OMPI_COMM_WORLD_RANK"});
 }
 
 TEST(Rendezvous, names_wrong_variables) {
   const auto wrong = [](const std::string& variable, const std::string& value) {
-    refused(str(variable, "=", value), kByHand + Environment{{variable, value}}, kGpus, {variable});
+    refused(str(variable, "=", value), kByHand + Environment{{variable, value}}, kMpi, {variable});
   };
   wrong("RANK", "8");
   wrong("RANK", "3x");
   wrong("WORLD_SIZE", "0");
   wrong("MASTER_PORT", "65536");
   wrong("LOCKSTEP_SECRET", "abc");
-  refused("a broken node list", kSrun + Environment{{"SLURM_STEP_NODELIST", "n["}}, kGpus,
+  refused("a broken node list", kSrun + Environment{{"SLURM_STEP_NODELIST", "n["}}, kMpi,
           {"MASTER_ADDR"});
-  refused("mpirun and other ranks", kMpirun + Environment{{"WORLD_SIZE", "4"}, {"RANK", "0"}},
-          kGpus, {"mpirun", "3 of 8", "WORLD_SIZE=4"});
-  refused("another mpiexec", kPmi2, kGpus, {"mpiexec", "Open MPI"});
+  refused("mpirun and other ranks", kMpirun + Environment{{"WORLD_SIZE", "4"}, {"RANK", "0"}}, kMpi,
+          {"mpirun", "3 of 8", "WORLD_SIZE=4"});
+  refused("another mpiexec", kPmi2, kMpi, {"mpiexec", "Open MPI"});
 }
 
 // A shell that a finished job started may keep its variables.
@@ -182,7 +178,7 @@ TEST(Rendezvous, variables_left_over_from_another_job_are_errors) {
   const auto mpi = [](const char* ranks) {
     return Environment{{"OMPI_COMM_WORLD_SIZE", ranks}, {"OMPI_COMM_WORLD_RANK", "0"}};
   };
-  for (const auto& abilities : {kGpus, kGpusNoMpi, kCpus}) {
+  for (const auto& abilities : {kMpi, kNoMpi}) {
     refused("srun, WORLD_SIZE=1", kSrun + one, abilities, {"WORLD_SIZE=1", "srun", "8"});
     refused("srun with PMIx, mpirun", kSrun + kPmix + mpi("1"), abilities, {"srun", "8", "PMIx"});
     for (const std::string ranks : {"1", "4"})
@@ -191,31 +187,30 @@ TEST(Rendezvous, variables_left_over_from_another_job_are_errors) {
     refused("mpirun, WORLD_SIZE=8", kByHand + mpi("1"), abilities, {"mpirun", "WORLD_SIZE=8"});
   }
   const Environment two{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "0"}};
-  EXPECT_EQ(find_ranks(kSrun + kByHand + two, kGpus).ranks, 8) << "a task may start several ranks";
+  EXPECT_EQ(find_ranks(kSrun + kByHand + two, kMpi).ranks, 8) << "a task may start several ranks";
 }
 
 TEST(Rendezvous, of_fewer_ranks_than_the_environment_states_is_an_error) {
   const Environment prterun{{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "prterun-1@1"}};
   for (const auto& [name, environment] : std::map<std::string, Environment>{
            {"mpirun", kMpirun}, {"srun with PMIx", kSrun + kPmix}, {"prterun", prterun}}) {
-    const auto found = find_ranks(environment, kCpus);
+    const auto found = find_ranks(environment, kMpi);
     EXPECT_NO_THROW(check_started(found, 3, 8)) << name;
     expect_refusal<ConfigError>("dist/rendezvous", name + " of one rank", {"MPI", "rank 0 of 1"},
                                 [&, &found = found] { check_started(found, 0, 1); });
   }
 }
 
-TEST(Rendezvous, of_ranks_on_cpus_needs_mpi) {
-  const std::map<std::string, Environment> all{{"srun", kSrun},
-                                               {"srun with PMI2", kSrun + kPmi2},
-                                               {"by hand", kByHand},
-                                               {"torchrun", kTorchrun}};
-  for (const auto& [name, environment] : all) {
-    refused(name + " on CPUs", environment, kCpus, {"srun --mpi=pmix"});
-    refused(name + " on CPUs, no MPI", environment, kCpusNoMpi, {"libopenmpi-dev"});
+TEST(Rendezvous, of_mpirun_needs_mpi) {
+  refused("mpirun, no MPI", kMpirun, kNoMpi, {"mpirun", "3 of 8", "libopenmpi-dev"});
+}
+
+TEST(Rendezvous, passes_on_the_interfaces) {
+  const Environment named{{"LOCKSTEP_INTERFACE", "ib0"}};
+  for (const auto& environment : {kByHand, kTorchrun, kSrun}) {
+    EXPECT_EQ(find_ranks(environment + named, kMpi).interfaces, "ib0");
+    EXPECT_EQ(find_ranks(environment, kMpi).interfaces, "");
   }
-  refused("mpirun on CPUs, no MPI", kMpirun, kCpusNoMpi, {"mpirun", "3 of 8", "MPI"});
-  refused("mpirun on GPUs, no MPI", kMpirun, kGpusNoMpi, {"mpirun", "3 of 8", "MPI"});
 }
 
 TEST(FirstHost, is_parsed_from_slurms_lists) {
