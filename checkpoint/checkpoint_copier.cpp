@@ -106,7 +106,7 @@ class CheckpointCopier::Plan {
   std::vector<std::string> todo_;
 };
 
-CheckpointCopier::CheckpointCopier(World& world, fs::path from, fs::path to,
+CheckpointCopier::CheckpointCopier(World& world, fs::path from, CheckpointDirectory to,
                                    std::vector<int> machine)
     : ranks_(&world, "copies"),
       from_(std::move(from)),

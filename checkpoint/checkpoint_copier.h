@@ -13,13 +13,14 @@ namespace lockstep {
 
 class CheckpointCopier {
  public:
-  // `world` has all ranks and must outlive this object. All ranks make each call.
+  // `world` has all ranks. It and the epoch of `to` must outlive this object. All ranks make each
+  // call.
   //   machine: ranks that see the same files in `from`, with this one, ascending; empty: all ranks
-  CheckpointCopier(World& world, std::filesystem::path from, std::filesystem::path to,
+  CheckpointCopier(World& world, std::filesystem::path from, CheckpointDirectory to,
                    std::vector<int> machine);
 
   const std::filesystem::path& from() const { return from_; }
-  const std::filesystem::path& to() const { return to_; }
+  const std::filesystem::path& to() const { return to_.path; }
 
   struct Found {
     std::int64_t step = 0;
@@ -46,7 +47,8 @@ class CheckpointCopier {
                          const std::vector<std::string>& names) const;
 
   AllRanks ranks_;
-  std::filesystem::path from_, to_;
+  std::filesystem::path from_;
+  CheckpointDirectory to_;
   bool is_shared_;  // `from` is shared by all ranks
   std::vector<int> machine_;
 };

@@ -74,8 +74,8 @@ StateSlice whole_slice(std::string name, Tensor tensor) {
   return {std::move(name), tensor.shape, unsplit(tensor.shape), {0, 0, tensor.elements()}, tensor};
 }
 
-Checkpointer::Checkpointer(fs::path directory, std::vector<StateSlice> state, Retention retention,
-                           World* world, const HostRanks& machine)
+Checkpointer::Checkpointer(CheckpointDirectory directory, std::vector<StateSlice> state,
+                           Retention retention, World* world, const HostRanks& machine)
     : directory_(std::move(directory)),
       state_(std::move(state)),
       retention_(std::move(retention)),
@@ -178,8 +178,9 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
   const auto path = UnfinishedCheckpoint::path_of(directory_, step);
   std::optional<UnfinishedCheckpoint> unfinished;
   const auto make_place = [&] {
-    if (!has_saved_) make_directories(directory_);
+    if (!has_saved_) make_directories(directory_.path);
     unfinished.emplace(directory_, step);
+    if (directory_.epoch != nullptr) directory_.epoch->purge();
   };
   act_on_leaders(make_place, acted);
   const auto parts = ranks_.act([&] { return write_state(path).dump_part(); }, acted);
@@ -188,6 +189,7 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
   const auto compose = [&] {
     CheckpointManifest manifest;
     manifest.step = step;
+    manifest.epoch = directory_.epoch != nullptr ? directory_.epoch->number() : 0;
     manifest.about = about;
     CheckpointManifest::Index index;
     for (std::size_t rank = 0; rank < parts.size(); ++rank)
@@ -213,7 +215,7 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
 std::vector<Checkpointer::Candidate> Checkpointer::candidates() const {
   Json::Array listed;
   const auto list = [&] {
-    for (const auto step : checkpoint_steps(directory_))
+    for (const auto step : checkpoint_steps(directory_.path))
       listed.emplace_back(step);
   };
   ranks_.act_first(list, [&] { meet(); });
@@ -257,17 +259,17 @@ std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidat
   }
   if (unreadable)
     in_context(
-        [&] { std::rethrow_exception(unreadable); }, directory_.string(), ": step ",
+        [&] { std::rethrow_exception(unreadable); }, directory_.path.string(), ": step ",
         unreadable_step,
         " exists but cannot be read; restart the run to retry, or move the step away to resume "
         "from an older one");
   if (candidates.empty()) return std::nullopt;
-  throw DataError(str(directory_.string(), ": no checkpoint can be used: ", reasons, "; move ",
-                      directory_.filename().string(), "/ away to start from scratch"));
+  throw DataError(str(directory_.path.string(), ": no checkpoint can be used: ", reasons, "; move ",
+                      directory_.path.filename().string(), "/ away to start from scratch"));
 }
 
 Json Checkpointer::load_whole(std::int64_t step, FunctionRef<void(const Json&)> accept) const {
-  const auto path = checkpoint_path(directory_, step);
+  const auto path = checkpoint_path(directory_.path, step);
   const Part part{ranks_.rank(), ranks_.size()};
   const auto here = [&] { meet(); };
   std::optional<CheckpointManifest> manifest;
@@ -288,7 +290,7 @@ Json Checkpointer::load_whole(std::int64_t step, FunctionRef<void(const Json&)> 
 }
 
 Json Checkpointer::load(std::int64_t step) const {
-  return load_checkpoint(checkpoint_path(directory_, step), state_, Match::exact).about;
+  return load_checkpoint(checkpoint_path(directory_.path, step), state_, Match::exact).about;
 }
 
 }  // namespace lockstep

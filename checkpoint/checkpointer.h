@@ -3,9 +3,10 @@
 //
 //   DIRECTORY/step-00001000/manifest.json, rank-00000.safetensors
 //
-// Files are written to step-N.tmp and fsynced; the rename to step-N makes the checkpoint exist. No
-// file points to the latest one: it is the newest directory that validates. load() finds elements
-// by name and range, so it reads checkpoints of any layout.
+// Files are written to another directory (UnfinishedCheckpoint) and fsynced; the rename to step-N
+// makes the checkpoint exist. No file points to the latest one: it is the newest directory that
+// counts (checkpoint/epochs.h) and validates. load() finds elements by name and range, so it reads
+// checkpoints of any layout.
 //
 // Each rank writes one file with the state that it owns, or the ranks of a host share one file.
 // Rank 0 writes the manifest when all files are on disk. An error on one rank is thrown on all.
@@ -50,9 +51,9 @@ StateSlice whole_slice(std::string name, Tensor tensor);  // the whole tensor
 
 class Checkpointer {
  public:
-  // The tensors of `state`, and `world`, must outlive the checkpointer.
+  // The tensors of `state`, `world`, and the epoch of `directory` must outlive the checkpointer.
   //   world: the ranks that save together; all of them make the same calls
-  Checkpointer(std::filesystem::path directory, std::vector<StateSlice> state,
+  Checkpointer(CheckpointDirectory directory, std::vector<StateSlice> state,
                Retention retention = {}, World* world = nullptr, const HostRanks& machine = {});
 
   // Saves a checkpoint. Returns when it is on disk: the bytes of all ranks at rank 0. The first
@@ -98,7 +99,7 @@ class Checkpointer {
   void act_on_leaders(FunctionRef<void()> act, FunctionRef<void()> acted) const;
   void meet() const;
   Json load_whole(std::int64_t step, FunctionRef<void(const Json& about)> accept) const;
-  std::filesystem::path directory_;
+  CheckpointDirectory directory_;
   std::vector<StateSlice> state_, owned_;
   ManifestFile file_;                  // file that this rank writes to; no name: none
   std::string header_;                 // header of the file, if this rank writes it

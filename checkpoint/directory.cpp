@@ -42,10 +42,15 @@ bool is_named_after(const fs::path& checkpoint, std::int64_t step) {
 
 }  // namespace
 
-void remove_checkpoint(const fs::path& checkpoint) {
-  const fs::path going = str(checkpoint.string(), ".old", kUnfinished);
+void remove_checkpoint(const fs::path& checkpoint, const Epoch* epoch) {
+  fs::path going = str(checkpoint.string(), ".old", kUnfinished);
+  if (epoch != nullptr) {
+    epoch->check();
+    going = epoch->deleted() / checkpoint.filename();
+    if (path_exists(going)) remove_checkpoint(going);
+  }
   rename_durably(checkpoint, going);
-  remove_tree(going);
+  if (epoch == nullptr) remove_tree(going);
 }
 
 bool is_copy(const fs::path& checkpoint, const fs::path& other) {
@@ -53,12 +58,23 @@ bool is_copy(const fs::path& checkpoint, const fs::path& other) {
   return path_exists(b) && hash_of_file(a) == hash_of_file(b);
 }
 
-void set_aside(const fs::path& checkpoint, Aside aside) {
-  fs::path name;
+void set_aside(const fs::path& checkpoint, Aside aside, const Epoch* epoch) {
+  const auto* suffix = aside == Aside::replaced  ? ".replaced-"
+                       : aside == Aside::damaged ? ".damaged-"
+                                                 : ".fenced-";
+  fs::path name, from = checkpoint;
   for (int k = 1; name.empty() || path_exists(name); ++k)
-    name = str(checkpoint.string(), aside == Aside::replaced ? ".replaced-" : ".damaged-", k);
-  rename_durably(checkpoint, name);
-  log_warning(checkpoint.string(), " is now ", name.filename().string());
+    name = str(checkpoint.string(), suffix, k);
+  if (epoch != nullptr) {  // by way of its own directory, as another start may own the checkpoint
+    remove_checkpoint(checkpoint, epoch);
+    from = epoch->deleted() / checkpoint.filename();
+  }
+  rename_durably(from, name);
+  log_warning(checkpoint.string(), " is now ", name.filename().string(),
+              aside == Aside::fenced
+                  ? ": it was not there when the run was started last, so a stale process may have "
+                    "written it"
+                  : "");
 }
 
 CheckpointManifest manifest_of(const fs::path& checkpoint) {
@@ -103,12 +119,13 @@ void verify_part(const fs::path& checkpoint, const CheckpointManifest& manifest,
   }
 }
 
-UnfinishedCheckpoint::UnfinishedCheckpoint(const fs::path& directory, std::int64_t step)
+UnfinishedCheckpoint::UnfinishedCheckpoint(const CheckpointDirectory& directory, std::int64_t step)
     : directory_(directory), path_(path_of(directory, step)), step_(step) {
+  if (directory.epoch != nullptr) directory.epoch->check();
   std::error_code ignored;
-  for (const auto& path : entries_of(directory))
+  for (const auto& path : entries_of(path_.parent_path()))
     if (const auto name = path.filename().string();
-        name.starts_with(kPrefix) && name.ends_with(kUnfinished))
+        name.starts_with(kPrefix) && (directory.epoch != nullptr || name.ends_with(kUnfinished)))
       fs::remove_all(path, ignored);
   make_directory(path_);
 }
@@ -118,26 +135,37 @@ UnfinishedCheckpoint::~UnfinishedCheckpoint() {
   if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
-fs::path UnfinishedCheckpoint::path_of(const fs::path& directory, std::int64_t step) {
-  return str(checkpoint_path(directory, step).string(), kUnfinished);
+fs::path UnfinishedCheckpoint::path_of(const CheckpointDirectory& directory, std::int64_t step) {
+  if (directory.epoch != nullptr) return checkpoint_path(directory.epoch->saving(), step);
+  return str(checkpoint_path(directory.path, step).string(), kUnfinished);
 }
 
 void UnfinishedCheckpoint::commit(std::string_view manifest, Held held, Later stays) {
-  const auto final_path = checkpoint_path(directory_, step_);
-  const auto go = [&](const fs::path& checkpoint) {
-    if (held == Held::all)
-      set_aside(checkpoint,
-                damage_of(checkpoint, Depth::sizes).empty() ? Aside::replaced : Aside::damaged);
-    else
+  const auto* epoch = directory_.epoch;
+  if (epoch != nullptr) epoch->check();
+  const auto final_path = checkpoint_path(directory_.path, step_);
+  const auto go = [&](std::int64_t step) {
+    const auto checkpoint = checkpoint_path(directory_.path, step);
+    if (held == Held::some) {
       remove_checkpoint(checkpoint);  // a host's own directory keeps no damaged checkpoints
+    } else {
+      const auto newest = EpochRecord::newest(directory_.path);
+      const auto aside = newest && !newest->counts(step, checkpoint)   ? Aside::fenced
+                         : damage_of(checkpoint, Depth::sizes).empty() ? Aside::replaced
+                                                                       : Aside::damaged;
+      set_aside(checkpoint, aside, epoch);
+    }
   };
   write_text(path_ / kCheckpointManifestName, manifest);
-  if (path_exists(final_path)) go(final_path);
+  if (path_exists(final_path)) go(step_);
+  if (const auto id = manifest_id_in(manifest);
+      epoch != nullptr && id && id->epoch != epoch->number())
+    epoch->count(step_, id->hash);  // a copy of an earlier save
   rename_durably(path_, final_path);
   path_.clear();
   if (stays == Later::stay) return;
-  for (const auto later : checkpoint_steps(directory_))
-    if (later > step_) go(checkpoint_path(directory_, later));
+  for (const auto later : named_steps(directory_.path))
+    if (later > step_) go(later);
 }
 
 void link_checkpoint(const fs::path& checkpoint, const fs::path& directory) {
@@ -163,6 +191,16 @@ fs::path checkpoint_path(const fs::path& directory, std::int64_t step) {
 }
 
 std::vector<std::int64_t> checkpoint_steps(const fs::path& directory) {
+  auto steps = named_steps(directory);
+  if (steps.empty()) return steps;
+  if (const auto newest = EpochRecord::newest(directory))
+    std::erase_if(steps, [&](std::int64_t step) {
+      return !newest->counts(step, checkpoint_path(directory, step));
+    });
+  return steps;
+}
+
+std::vector<std::int64_t> named_steps(const fs::path& directory) {
   std::vector<std::int64_t> steps;
   for (const auto& path : entries_of(directory)) {
     const std::string name = path.filename().string();

@@ -8,13 +8,16 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/epochs.h"
 #include "checkpoint/manifest.h"
 
 namespace lockstep {
 
-// The steps that all verbs see; none if the directory does not exist. Throws AccessError if the
-// directory cannot be listed.
+// The steps that all verbs see: those that count, see epochs.h. None if the directory does not
+// exist. Throws AccessError if the directory cannot be listed, and as EpochRecord::newest().
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory);  // ascending
+// The same, also of checkpoints that do not count.
+std::vector<std::int64_t> named_steps(const std::filesystem::path& directory);
 std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
 // PATH/checkpoints if PATH is a run, PATH itself if it is an archive of checkpoints, else nullopt.
 std::optional<std::filesystem::path> checkpoints_of(const std::filesystem::path& path);
@@ -54,32 +57,37 @@ void link_checkpoint(const std::filesystem::path& checkpoint,
                      const std::filesystem::path& directory);
 
 // Deletes a checkpoint. If interrupted, the checkpoint is either complete or absent under its name.
-void remove_checkpoint(const std::filesystem::path& checkpoint);
+// With an epoch, Epoch::purge() frees its space.
+void remove_checkpoint(const std::filesystem::path& checkpoint, const Epoch* epoch = nullptr);
 
-// Renames a checkpoint to step-N.replaced-K or step-N.damaged-K, and logs it.
-enum class Aside : std::uint8_t { replaced, damaged };
-void set_aside(const std::filesystem::path& checkpoint, Aside aside);
+// Renames a checkpoint to step-N.replaced-K, step-N.damaged-K or step-N.fenced-K, and logs it.
+enum class Aside : std::uint8_t { replaced, damaged, fenced };
+void set_aside(const std::filesystem::path& checkpoint, Aside aside, const Epoch* epoch = nullptr);
 
-// UnfinishedCheckpoint creates step-N.tmp in an existing directory. commit() makes it a checkpoint;
-// without commit() the destructor deletes it. A directory has one writing process at a time, so the
-// constructor deletes leftovers of interrupted saves.
+// UnfinishedCheckpoint creates step-N.tmp in an existing directory, or saving/step-N in the
+// directory of an epoch. commit() makes it a checkpoint; without commit() the destructor deletes
+// it. A directory has one writing process at a time, so the constructor deletes leftovers of
+// interrupted saves.
 class UnfinishedCheckpoint {
  public:
-  UnfinishedCheckpoint(const std::filesystem::path& directory, std::int64_t step);
+  UnfinishedCheckpoint(const CheckpointDirectory& directory, std::int64_t step);
   UnfinishedCheckpoint(const UnfinishedCheckpoint&) = delete;
   UnfinishedCheckpoint& operator=(const UnfinishedCheckpoint&) = delete;
   ~UnfinishedCheckpoint();
 
-  static std::filesystem::path path_of(const std::filesystem::path& directory, std::int64_t step);
+  static std::filesystem::path path_of(const CheckpointDirectory& directory, std::int64_t step);
 
-  // Writes the manifest and renames step-N.tmp. All other files must be written and fsynced. An
-  // existing step-N, and later steps unless they stay, are renamed to step-N.replaced-K. They are
-  // renamed to .damaged-K if manifest or sizes are invalid. With Held::some they are deleted.
+  // Writes the manifest and renames the directory to step-N. All other files must be written and
+  // fsynced. An existing step-N, and later steps unless they stay, are renamed to
+  // step-N.replaced-K. They are renamed to .damaged-K if manifest or sizes are invalid, and to
+  // .fenced-K if they do not count. With Held::some they are deleted. Throws TransientError, and
+  // changes nothing, if another start has taken over the run.
   enum class Later : std::uint8_t { go, stay };
   void commit(std::string_view manifest, Held held = Held::all, Later later = Later::go);
 
  private:
-  std::filesystem::path directory_, path_;
+  CheckpointDirectory directory_;
+  std::filesystem::path path_;
   std::int64_t step_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -13,9 +14,10 @@
 namespace lockstep {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // with an epoch; 1: without
 constexpr std::string_view kFormat = "lockstep checkpoint";
 constexpr std::size_t kHashDigits = 32;
+constexpr std::string_view kAbout = ",\n\"about\": ";  // follows the first members
 constexpr std::string_view kTailBegin = "\"xxh3_128\": \"", kTailEnd = "\"\n}\n";
 constexpr std::array kDTypes = {DType::fp32,     DType::bf16,  DType::fp8_e4m3,
                                 DType::fp8_e5m2, DType::int32, DType::uint8};
@@ -211,8 +213,9 @@ CheckpointManifest CheckpointManifest::parse(std::string_view text, const std::s
     const Json json = Json::parse(text, "not JSON");
     const std::string& format = json.at("format").as_string();
     if (format != kFormat) refuse(str("format is \"", format, "\", expected \"", kFormat, "\""));
-    integer_at(json, "version", kVersion, kVersion);
+    const bool has_epoch = integer_at(json, "version", 1, kVersion) > 1;
     manifest.step = integer_at(json, "step", 0, INT64_MAX);
+    if (has_epoch) manifest.epoch = integer_at(json, "epoch", 1, INT64_MAX);
     manifest.about = json.at("about");
     for (const auto& file : json.at("files").as_array())
       manifest.files.push_back(parse_file(file));
@@ -229,8 +232,9 @@ CheckpointManifest CheckpointManifest::parse(std::string_view text, const std::s
 
 std::string CheckpointManifest::dump() const {
   std::string text =
-      str("{\n\"format\": ", Json(std::string(kFormat)).dump(), ",\n\"version\": ", kVersion,
-          ",\n\"step\": ", step, ",\n\"about\": ", about.dump(2),
+      str("{\n\"format\": ", Json(std::string(kFormat)).dump(),
+          ",\n\"version\": ", epoch > 0 ? kVersion : 1, ",\n\"step\": ", step,
+          epoch > 0 ? str(",\n\"epoch\": ", epoch) : "", kAbout, about.dump(2),
           ",\n\"files\": ", dump_lines(files), ",\n\"tensors\": ", dump_lines(tensors), ",\n");
   const std::string hash = hash_hex(text);
   text += str(kTailBegin, hash, kTailEnd);
@@ -273,6 +277,38 @@ void CheckpointManifest::add_part(std::string_view text, const std::string& what
     }
   };
   in_context(read, what);
+}
+
+std::optional<ManifestId> manifest_id_in(std::string_view text) {
+  const auto head = text.substr(0, text.find(kAbout));
+  const auto tail = text.substr(text.size() - std::min(text.size(), kHashDigits + kTailEnd.size()));
+  const auto hash = tail.substr(0, kHashDigits);
+  if (head.size() == text.size() || !tail.ends_with(kTailEnd) ||
+      hash.find_first_not_of("0123456789abcdef") != hash.npos)
+    return std::nullopt;
+  try {
+    const Json json = Json::parse(str(head, "}"), "not JSON");
+    return ManifestId{.epoch = json.find("epoch") == nullptr ? 0 : json.at("epoch").as_integer(),
+                      .hash = std::string(hash)};
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<ManifestId> manifest_id(const std::filesystem::path& checkpoint) {
+  constexpr std::int64_t kMostHead = 256, kMostTail = 64;
+  try {
+    const ReadFile file(checkpoint / kCheckpointManifestName);
+    const auto head = std::min(file.size_bytes(), kMostHead);
+    const auto tail = std::min(file.size_bytes() - head, kMostTail);
+    std::string text(static_cast<std::size_t>(head + tail), '\0');
+    const auto bytes = std::as_writable_bytes(std::span(text));
+    file.read(bytes.first(static_cast<std::size_t>(head)), 0);
+    file.read(bytes.subspan(static_cast<std::size_t>(head)), file.size_bytes() - tail);
+    return manifest_id_in(text);
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
 }
 
 CheckpointManifest read_manifest(const std::filesystem::path& checkpoint) {

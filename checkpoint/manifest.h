@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -44,7 +45,8 @@ struct ManifestTensor {
 
 struct CheckpointManifest {
   std::int64_t step = 0;
-  Json about;  // data that the run needs to resume, and information for people
+  std::int64_t epoch = 0;  // of the process that saved it, see checkpoint/epochs.h; 0: none
+  Json about;              // data that the run needs to resume, and information for people
   std::vector<ManifestFile> files;
   std::vector<ManifestTensor> tensors;
 
@@ -67,5 +69,14 @@ inline constexpr char kCheckpointManifestName[] = "manifest.json";
 inline constexpr std::int64_t kMostManifestBytes = 1'000'000'000;
 
 CheckpointManifest read_manifest(const std::filesystem::path& checkpoint);  // a step-N directory
+
+// What tells one save of a step from another: epoch and hash as the manifest states them. Reads
+// only the begin and the end of the manifest, and does not verify the hash.
+struct ManifestId {
+  std::int64_t epoch = 0;
+  std::string hash;
+};
+std::optional<ManifestId> manifest_id_in(std::string_view text);  // nullopt: not a manifest
+std::optional<ManifestId> manifest_id(const std::filesystem::path& checkpoint);  // or unreadable
 
 }  // namespace lockstep

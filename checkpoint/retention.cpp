@@ -71,15 +71,15 @@ std::vector<std::int64_t> unneeded(std::vector<std::int64_t> steps, const fs::pa
   return steps;
 }
 
-std::vector<std::int64_t> remove_all_of(const fs::path& directory,
+std::vector<std::int64_t> remove_all_of(const CheckpointDirectory& directory,
                                         const std::vector<std::int64_t>& steps) {
   std::vector<std::int64_t> gone;
   for (const auto step : steps)
     try {
-      remove_checkpoint(checkpoint_path(directory, step));
+      remove_checkpoint(checkpoint_path(directory.path, step), directory.epoch);
       gone.push_back(step);
-    } catch (const std::exception& error) {
-      log_own_warning("cannot delete ", checkpoint_path(directory, step).string(), ": ",
+    } catch (const DataError& error) {
+      log_own_warning("cannot delete ", checkpoint_path(directory.path, step).string(), ": ",
                       error.what());
     }
   return gone;
@@ -95,18 +95,20 @@ std::vector<std::int64_t> prunable_checkpoints(const fs::path& directory,
   return unneeded(steps_of_right_sizes(directory, Held::all), directory, retention, keep);
 }
 
-std::vector<std::int64_t> prune_checkpoints(const fs::path& directory, const Retention& retention,
+std::vector<std::int64_t> prune_checkpoints(const CheckpointDirectory& directory,
+                                            const Retention& retention,
                                             const std::vector<std::int64_t>& keep) {
-  auto going = prunable_checkpoints(directory, retention, keep);
+  auto going = prunable_checkpoints(directory.path, retention, keep);
   if (going.empty()) return {};
-  const auto newest = steps_of_right_sizes(directory, Held::all).back();
-  verify_checkpoint(checkpoint_path(directory, newest), Depth::contents, /*from_disk=*/true);
+  const auto newest = steps_of_right_sizes(directory.path, Held::all).back();
+  verify_checkpoint(checkpoint_path(directory.path, newest), Depth::contents, /*from_disk=*/true);
   return remove_all_of(directory, going);
 }
 
-void prune_checkpoints(const AllRanks& ranks, const HostRanks& machine, const fs::path& directory,
-                       std::int64_t newest, const Retention& retention,
-                       const std::vector<std::int64_t>& keep, FunctionRef<void()> acted) {
+void prune_checkpoints(const AllRanks& ranks, const HostRanks& machine,
+                       const CheckpointDirectory& directory, std::int64_t newest,
+                       const Retention& retention, const std::vector<std::int64_t>& keep,
+                       FunctionRef<void()> acted) {
   const bool own = machine.own_directory;
   const auto held = own ? Held::some : Held::all;
   const bool leads = own ? machine.ranks.front() == ranks.rank() : ranks.is_first();
@@ -114,7 +116,8 @@ void prune_checkpoints(const AllRanks& ranks, const HostRanks& machine, const fs
   const auto look = [&]() -> std::string {
     try {
       if (leads)
-        going = unneeded(steps_of_right_sizes(directory, held), directory, retention, keep);
+        going =
+            unneeded(steps_of_right_sizes(directory.path, held), directory.path, retention, keep);
     } catch (const DataError& error) {
       log_own_warning("no checkpoint is deleted: ", error.what());
     }
@@ -128,7 +131,7 @@ void prune_checkpoints(const AllRanks& ranks, const HostRanks& machine, const fs
                                static_cast<int>(machine.ranks.size())}
                         : Part{ranks.rank(), ranks.size()};
   const auto read_back = [&]() -> std::string {
-    const auto path = checkpoint_path(directory, newest);
+    const auto path = checkpoint_path(directory.path, newest);
     if (part.number == 0) ReadFile(path / kCheckpointManifestName).drop_cache();
     verify_part(path, manifest_of(path), part, Depth::contents, /*from_disk=*/true, held);
     return "";

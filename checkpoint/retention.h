@@ -27,7 +27,7 @@ std::vector<std::int64_t> prunable_checkpoints(const std::filesystem::path& dire
 
 // Deletes the prunable checkpoints and returns their steps. For one process that owns the
 // directory. Reads the newest checkpoint back from disk first; throws DataError if it is damaged.
-std::vector<std::int64_t> prune_checkpoints(const std::filesystem::path& directory,
+std::vector<std::int64_t> prune_checkpoints(const CheckpointDirectory& directory,
                                             const Retention& retention,
                                             const std::vector<std::int64_t>& keep = {});
 
@@ -35,7 +35,7 @@ std::vector<std::int64_t> prune_checkpoints(const std::filesystem::path& directo
 // checkpoint that cannot be deleted causes only a warning.
 //   machine: its own_directory tells whether each host has its own directory
 void prune_checkpoints(
-    const AllRanks& ranks, const HostRanks& machine, const std::filesystem::path& directory,
+    const AllRanks& ranks, const HostRanks& machine, const CheckpointDirectory& directory,
     std::int64_t newest, const Retention& retention, const std::vector<std::int64_t>& keep,
     FunctionRef<void()> acted = [] {});
 

@@ -314,15 +314,20 @@ int checkpoint_prune(const CheckpointPruneOptions& options) {
   if (named_checkpoint(options.run).parent_path() != directory)
     throw DataError(str(options.run, ": expected a run (with checkpoints/)"));
   std::optional<RunDirectory> held;
-  if (!options.dry_run) held.emplace(options.run);  // locks the run against training
+  if (!options.dry_run) {
+    held.emplace(options.run);  // locks the run against training
+    held->claim_epoch();
+  }
   const auto before = checkpoint_steps(directory).size();
   const auto about = newest_about(directory);
   const auto retention = retention_of(about, options);
   std::vector<std::int64_t> keep;
   if (const Json* good = about.find("last_good_checkpoint"); good != nullptr && !options.keep_last)
     keep.push_back(good->as_integer());
-  const auto going = options.dry_run ? prunable_checkpoints(directory, retention, keep)
-                                     : prune_checkpoints(directory, retention, keep);
+  const auto going = options.dry_run
+                         ? prunable_checkpoints(directory, retention, keep)
+                         : prune_checkpoints(held->owned_checkpoints(), retention, keep);
+  if (held) held->epoch()->purge();
   for (const auto step : going)
     std::cout << checkpoint_path(directory, step).string() << "\n";
   log_info(options.dry_run ? "would delete " : "deleted ", going.size(), " of ", before,
@@ -381,18 +386,19 @@ int checkpoint_export(const CheckpointExportOptions& options) {
 }
 
 int checkpoint_import(const CheckpointImportOptions& options) {
-  const RunDirectory run(options.out);
+  RunDirectory run(options.out);
   const auto directory = run.checkpoints();
   if (!checkpoint_steps(directory).empty())
     throw UsageError(
         str("--out ", options.out, ": expected a new directory, found a run with checkpoints"));
+  run.claim_epoch();
   const auto source = find_model(options.model);
   Weights weights(source);
   Json about;
   about.set("step", 0);
   about.set("model", config_to_huggingface(source.model));
   about.set("imported_from", fs::absolute(source.path).lexically_normal().string());
-  Checkpointer(directory, weights.slices()).save(0, about);
+  Checkpointer(run.owned_checkpoints(), weights.slices()).save(0, about);
   keep_tokenizer(tokenizer_of(source), run.tokenizer(), source.path);
   log_info("wrote ", source.path.string(), " to ", checkpoint_path(directory, 0).string());
   return 0;

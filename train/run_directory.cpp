@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "checkpoint/directory.h"
 #include "core/file.h"
 #include "core/system/machine.h"
 
@@ -58,6 +59,7 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(
 }
 
 void RunDirectory::check() const {
+  check_epoch();
   const auto name = lock_path();
   if (is_named(lock_.number(), name)) return;
   const Descriptor other(open(name.c_str(), O_RDONLY | O_CLOEXEC));
@@ -85,8 +87,20 @@ void RunDirectory::say_who_holds_it() const {
 }
 
 RunDirectory::~RunDirectory() {
+  if (is_new_) remove_unused();
+}
+
+// Removes what this start has created, unless there is a checkpoint or another start took over.
+void RunDirectory::remove_unused() const {
   std::error_code not_empty;
-  if (is_new_ && std::filesystem::remove(checkpoints(), not_empty)) {
+  try {
+    check_epoch();
+    if (named_steps(checkpoints()).empty())
+      std::filesystem::remove_all(checkpoints() / "epochs", not_empty);
+  } catch (const Error&) {  // the directory stays
+    return;
+  }
+  if (std::filesystem::remove(checkpoints(), not_empty)) {
     std::filesystem::remove_all(tokenizer(), not_empty);
     std::filesystem::remove(path_ / "lock", not_empty);
     std::filesystem::remove(amendments(), not_empty);

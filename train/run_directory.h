@@ -5,7 +5,7 @@
 //   metrics.before-K.jsonl   metrics of the steps that rollback K abandoned
 //   amendments.json  changes of the run by flags, such as --from-step
 //   data.json        data that the last start reads
-//   checkpoints/     step-00001000/, ...
+//   checkpoints/     step-00001000/, ..., epochs/ (checkpoint/epochs.h)
 //   numerics.json    algorithms of the GPU         plan.json              planned cost of a step
 //   ledger.jsonl     use of the wall time          metrics.prom           metrics for Prometheus
 //   lock             held while training           trace-rank-00000.json, ...   written by --trace
@@ -15,9 +15,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "checkpoint/epochs.h"
 #include "core/descriptor.h"
 #include "dist/job/rank_consistency.h"
 
@@ -36,16 +38,25 @@ class RunDirectory {
   RunDirectory(RunDirectory&& other) noexcept
       : path_(std::move(other.path_)),
         lock_(std::move(other.lock_)),
+        epoch_(std::exchange(other.epoch_, std::nullopt)),
         is_new_(std::exchange(other.is_new_, false)) {}
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
   ~RunDirectory();
 
-  // Checks that the path still leads to the opened lock. Any thread may call it. Throws DataError
-  // if the directory was removed, moved or replaced, and TransientError if another process trains
-  // in the directory that replaced it.
-  void check() const;
+  // The rank that holds the lock claims an epoch, and the others join it.
+  void claim_epoch() { epoch_ = Epoch::claim(checkpoints()); }
+  void join_epoch(std::int64_t number) { epoch_.emplace(checkpoints(), number); }
 
+  // Checks that the path still leads to the opened lock. Any thread may call it. Throws DataError
+  // if the directory was removed, moved or replaced. Throws TransientError if another process
+  // trains in the directory that replaced it, or if another start has taken over the run.
+  void check() const;
+  void check_epoch() const {  // only the last of these
+    if (epoch_) epoch_->check();
+  }
+
+  const std::optional<Epoch>& epoch() const { return epoch_; }
   void keep() { is_new_ = false; }
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config() const { return path_ / "config.toml"; }
@@ -61,16 +72,22 @@ class RunDirectory {
   std::filesystem::path saved_step() const { return path_ / "saved_step.txt"; }
   std::filesystem::path tokenizer() const { return path_ / "tokenizer"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  // For writers. This object must outlive the result.
+  CheckpointDirectory owned_checkpoints() const {
+    return {checkpoints(), epoch_ ? &*epoch_ : nullptr};
+  }
   std::filesystem::path trace(int rank) const {
     return path_ / ("trace-" + rank_file(rank, ".json"));
   }
 
  private:
   void say_who_holds_it() const;
+  void remove_unused() const;
   std::filesystem::path lock_path() const { return path_ / "lock"; }
 
   std::filesystem::path path_;
   Descriptor lock_;  // the open file; one rank holds its lock
+  std::optional<Epoch> epoch_;
   bool is_new_ = false;
 };
 

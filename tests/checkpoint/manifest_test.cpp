@@ -153,7 +153,8 @@ TEST(Manifest, names_must_be_plain_and_unique) {
 TEST(Manifest, other_formats_and_versions_are_rejected) {
   const std::tuple<const char*, const char*, const char*> edits[] = {
       {"lockstep checkpoint", "other", "\"other\""},
-      {"\"version\": 1", "\"version\": 2", "\"version\" is 2"},
+      {"\"version\": 1", "\"version\": 3", "\"version\" is 3"},
+      {"\"version\": 1", "\"version\": 2", "\"epoch\""},
       {"\"step\": 1000", "\"step\": -1", "\"step\" is -1"},
       {"\"BF16\"", "\"F17\"", "w: unknown dtype \"F17\""},
       {"\"about\"", "\"above\"", "\"about\""}};

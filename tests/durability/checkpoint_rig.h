@@ -44,11 +44,14 @@ class Durability : public ::testing::Test {
       const std::function<void(World&)>& saved = [](World&) {}) {
     run_thread_ranks(ranks, [&](World& world) {
       begin(world);
+      const auto epoch = joined_epoch(directory_of(root), world);
+      if (epoch) claimed_();
       for (const auto& [step, keep_last] : saves) {
         world.exchange("");  // all ranks have saved the current state
         if (world.rank() == 0) fill(step);
         world.exchange("");
-        Checkpointer(directory_of(root), pieces_of(world), {.last = keep_last}, &world)
+        Checkpointer({directory_of(root), epoch ? &*epoch : nullptr}, pieces_of(world),
+                     {.last = keep_last}, &world)
             .save(step, Json(step));
         saved(world);
       }
@@ -76,15 +79,29 @@ class Durability : public ::testing::Test {
   static std::vector<fs::path> unfinished(const fs::path& root) {
     std::vector<fs::path> found;
     for (const auto& entry : fs::recursive_directory_iterator(root))
-      if (entry.path().string().find(".tmp") != std::string::npos) found.push_back(entry.path());
+      if (const auto path = entry.path().string();
+          path.find(".tmp") != path.npos || path.find("/saving/step-") != path.npos)
+        found.push_back(entry.path());
     return found;
   }
+
+  bool has_epochs_ = false;                // each save() claims one
+  std::function<void()> claimed_ = [] {};  // called on each rank after that
 
   TemporaryDirectory directory_{fast_directory()}, rest_{fast_directory()};
   Bench bench_{.threads = 1};
   std::vector<StateSlice> state_;
 
  private:
+  // Rank 0 claims an epoch, as the start of a run does.
+  std::optional<Epoch> joined_epoch(const fs::path& directory, World& world) const {
+    if (!has_epochs_) return std::nullopt;
+    std::optional<Epoch> epoch;
+    if (world.rank() == 0) epoch = Epoch::claim(directory);
+    const auto number = world.exchange(epoch ? str(epoch->number()) : "").front();
+    if (!epoch) epoch.emplace(directory, std::stoll(number));
+    return epoch;
+  }
   std::vector<StateSlice> pieces_of(const World& world) const {
     auto pieces = state_;
     for (auto& slice : pieces) {

@@ -25,6 +25,9 @@ std::atomic<Disk*> watching = nullptr;
 
 thread_local std::size_t calls_of_thread = 0, deadly_call = SIZE_MAX;
 thread_local Disk::Death death = Disk::Death::before;
+std::atomic<Disk::Rename> rename_kind = Disk::Rename::correct;
+thread_local std::size_t interrupted_call = SIZE_MAX;
+thread_local std::function<void()> interruption;
 std::size_t calls_of_process = 0, deadly_call_of_process = SIZE_MAX;  // guarded by the disk's mutex
 Disk::Death death_of_process = Disk::Death::before;
 thread_local std::size_t most_bytes = SIZE_MAX;  // the limit of a write
@@ -221,6 +224,7 @@ Disk::Disk(const fs::path& root) : root_(fs::canonical(root)) {
 
 Disk::~Disk() {
   watching = nullptr;
+  interruption = nullptr;
 }
 
 void Disk::fail(std::size_t call, int error, bool stays) {
@@ -242,6 +246,15 @@ void Disk::kill_process_at(std::size_t call, Death how) {
   calls_of_process = 0;
   deadly_call_of_process = call;
   death_of_process = how;
+}
+
+void Disk::interrupt_at(std::size_t call, std::function<void()> act) {
+  interrupted_call = calls_of_thread + call;
+  interruption = std::move(act);
+}
+
+void Disk::set_rename(Rename rename) {
+  rename_kind = rename;
 }
 
 std::size_t Disk::calls_of_this_thread() {
@@ -287,6 +300,7 @@ std::string Disk::relative(const fs::path& path) const {
 // Calls run one after the other, so that they are in the order of the list.
 template <class Act>
 auto Disk::run(Call call, const Act& act) {
+  if (interruption && calls_of_thread == interrupted_call) std::exchange(interruption, nullptr)();
   const std::lock_guard lock(mutex_);
   const auto act_on_half = [&] {
     most_bytes = (call.bytes.size() + 1) / 2;
@@ -402,6 +416,11 @@ int close(int file) {
 
 int rename(const char* from, const char* to) noexcept {
   static const auto real = next<int(const char*, const char*)>("rename");
+  const auto kind = lockstep::testing::rename_kind.load();
+  std::error_code ignored;
+  if (kind == Disk::Rename::overwrites && std::filesystem::is_directory(to, ignored))
+    std::filesystem::remove_all(to, ignored);
+  if (kind == Disk::Rename::removes_first && unlink(to) == 0) usleep(3000);
   Disk* disk = lockstep::testing::watching;
   Disk::Call call{Action::rename, "", disk == nullptr ? "" : disk->relative(to)};
   return observed(from, std::move(call), [&] { return real(from, to); });

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <gtest/gtest.h>
 #include <map>
 #include <mutex>
@@ -66,8 +67,16 @@ class Disk {
   enum class Death : std::uint8_t { before, within };
   static void kill_at(std::size_t call, Death death);
   static std::size_t calls_of_this_thread();
+  // Until the test ends: an existing directory is replaced although it has contents, or an existing
+  // file is removed before the new one gets its name.
+  enum class Rename : std::uint8_t { correct, overwrites, removes_first };
+  static void set_rename(Rename rename);
   // The same, counted over all threads.
   static void kill_process_at(std::size_t call, Death death);
+  // At call number `call` of this thread, calls act() before it, as if the process was stopped
+  // there and another one ran meanwhile. act() must not throw. It may refer to what outlives the
+  // Disk of this thread.
+  static void interrupt_at(std::size_t call, std::function<void()> act);
 
   // The losses if the power goes off after the first `calls` calls:
   enum class Loss : std::uint8_t {

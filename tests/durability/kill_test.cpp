@@ -105,6 +105,22 @@ TEST_F(KilledSaves, at_any_call_of_rank_0_of_two_leave_a_checkpoint) {
   survives_at_every_call(2, 0);
 }
 
+// Each process is a start that claims an epoch.
+class KilledEpochs : public KilledSaves {
+ protected:
+  KilledEpochs() { has_epochs_ = true; }
+};
+
+TEST_F(KilledEpochs, at_some_calls_of_one_rank_leave_a_checkpoint) {
+  survives_at_every_call(1, 0, 3);
+}
+TEST_F(KilledEpochs, at_some_calls_of_rank_0_of_two_leave_a_checkpoint) {
+  survives_at_every_call(2, 0, 5);
+}
+TEST_F(KilledEpochs, full_at_any_call_of_rank_0_of_two_leave_a_checkpoint) {
+  survives_at_every_call(2, 0);
+}
+
 // The state is so large that separate threads write it and read it back.
 class KilledLargeSaves : public KilledSaves {
  protected:

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <set>
 #include <sstream>
 #include <sys/mount.h>
 
@@ -54,12 +55,13 @@ std::int64_t events(const fs::path& run) {
   return 0;
 }
 
-int train_in(const fs::path& root, const Config& config) {
+int train_in(const fs::path& root, const Config& config, const MakeStepObserver& observe = {}) {
   const TrainOptions options{.config = config,
                              .resolved_config = "# resolved",
                              .settings = Json::Object{},
                              .run = root / "new/runs/run",
                              .device = {},
+                             .make_observer = observe,
                              .extend = true};
   LoneWorld alone;
   return train(options, {.world = alone});
@@ -121,7 +123,7 @@ TEST(RunDurability, a_run_on_a_small_disk_continues_or_aborts_and_completes_on_a
     std::vector<std::int64_t> steps;
     for (const std::int64_t step : {1, 2, 3, 4})
       if (says(said, step, false)) steps.push_back(step);
-    if (error.find("/checkpoints/") != std::string::npos)  // the save of the last step failed
+    if (error.find("/saving/") != std::string::npos)  // the save of the last step failed
       for (const std::int64_t step : {1, 2, 3})
         if (std::find(steps.begin(), steps.end(), step) == steps.end()) {
           EXPECT_TRUE(says(said, step, true)) << said;
@@ -137,11 +139,10 @@ TEST(RunDurability, a_run_on_a_small_disk_continues_or_aborts_and_completes_on_a
   std::printf("8 disks: %d large enough\n", ended);
 }
 
-// While it lives, the checkpoint of a step in RUN/checkpoints cannot get its name.
+// While it lives, a directory cannot be created anew.
 class Blocked {
  public:
-  Blocked(const fs::path& run, std::int64_t step)
-      : path_(checkpoint_path(run / "checkpoints", step).string() + ".tmp") {
+  explicit Blocked(std::string path) : path_(std::move(path)) {
     fs::create_directories(path_);
     is_blocked_ = mount("none", path_.c_str(), "tmpfs", 0, "size=1m") == 0;
   }
@@ -157,6 +158,26 @@ class Blocked {
   bool is_blocked_ = false;
 };
 
+// Blocks the saves of some steps of a new run.
+class SaveBlocker final : public StepObserver {
+ public:
+  SaveBlocker(fs::path saving, std::set<std::int64_t> steps, std::list<Blocked>& blocked)
+      : saving_(std::move(saving)), steps_(std::move(steps)), blocked_(blocked) {}
+  void open() override {}
+  void fill_in(StepReport&) override {}
+  void observe(StepReport& report, bool) override {
+    if (steps_.contains(report.step))
+      blocked_.emplace_back(checkpoint_path(saving_, report.step).string());
+  }
+  void meter_changed() override {}
+  void end() override {}
+
+ private:
+  fs::path saving_;
+  std::set<std::int64_t> steps_;
+  std::list<Blocked>& blocked_;
+};
+
 TEST(RunDurability, consecutive_failed_saves_end_the_run_and_a_save_resets_their_number) {
   const TemporaryDirectory data;
   spit(data / "tokens.bin", gpt2_shard(random_tokens(400, 256)));
@@ -164,18 +185,23 @@ TEST(RunDurability, consecutive_failed_saves_end_the_run_and_a_save_resets_their
   config.log.tensorboard = false;
   config.checkpoint.most_failed = 2;
   config.train.steps = 6;
-  const auto train_without = [&](std::initializer_list<std::int64_t> steps) {
+  const auto train_without = [&](const std::set<std::int64_t>& steps) {
     const TemporaryDirectory root(fast_directory());
     const auto run = root / "new/runs/run";
+    const auto saving = run / "checkpoints/epochs/00000001/work/saving";
     std::list<Blocked> blocked;
-    for (const auto step : steps)
-      if (!blocked.emplace_back(run, step).is_blocked()) return std::string("no mounts");
     std::string error;
     try {
-      EXPECT_EQ(train_in(root.path(), config), 0);
+      EXPECT_EQ(train_in(root.path(), config,
+                         [&](lockstep::Run&) {
+                           return std::make_unique<SaveBlocker>(saving, steps, blocked);
+                         }),
+                0);
     } catch (const StorageError& e) {
       error = e.what();
     }
+    for (const auto& one : blocked)
+      if (!one.is_blocked()) return std::string("no mounts");
     return str(error, "\n", slurp(run / "metrics.prom"));
   };
   const auto separate = train_without({1, 3, 5});

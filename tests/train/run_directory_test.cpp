@@ -56,6 +56,27 @@ TEST(RunDirectory, is_removed_if_the_run_created_it_and_saved_nothing) {
   EXPECT_TRUE(fs::exists(path));
 }
 
+TEST(RunDirectory, is_not_removed_by_a_stale_process_that_saved_nothing) {
+  const TemporaryDirectory temporary;
+  const auto path = temporary / "run";
+  {
+    RunDirectory alone(path);
+    alone.claim_epoch();
+  }
+  EXPECT_FALSE(fs::exists(path));
+  {
+    RunDirectory stale(path);
+    stale.claim_epoch();
+    fs::remove(path / "lock");  // as if the file server had lost it
+    RunDirectory run(path);
+    run.claim_epoch();
+    run.keep();
+    EXPECT_NO_THROW(run.check());
+    expect_contains(message_of<TransientError>([&] { stale.check(); }), "epoch 2");
+  }
+  EXPECT_TRUE(fs::exists(path / "checkpoints/epochs/00000002/work"));
+}
+
 TEST(RunDirectory, has_one_holder_at_a_time) {
   const TemporaryDirectory temporary;
   const auto path = temporary / "run";

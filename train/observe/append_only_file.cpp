@@ -1,8 +1,11 @@
 #include "train/observe/append_only_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <span>
 #include <unistd.h>
+#include <vector>
 
 #include "core/file.h"
 
@@ -19,6 +22,22 @@ int opened(const std::filesystem::path& path, AppendOnlyFile::Mode mode) {
 }
 
 }  // namespace
+
+void renew_file(const std::filesystem::path& path, std::int64_t bytes) {
+  constexpr std::int64_t kPieceBytes = std::int64_t{1} << 20;
+  if (!path_exists(path)) return;
+  const ReadFile from(path);
+  WriteFile to(path);
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(bytes, kPieceBytes)));
+  for (std::int64_t at = 0; at < bytes;) {
+    const auto here =
+        std::span(piece).first(static_cast<std::size_t>(std::min(bytes - at, kPieceBytes)));
+    from.read(here, at);
+    to.write(here);
+    at += std::ssize(here);
+  }
+  to.commit();
+}
 
 AppendOnlyFile::AppendOnlyFile(std::filesystem::path path, int descriptor)
     : path_(std::move(path)),

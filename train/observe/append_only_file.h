@@ -10,6 +10,10 @@
 
 namespace lockstep {
 
+// Replaces a file, if it exists, by a copy of its first `bytes` bytes. A stale process that has the
+// old file open then cannot write to the new one. Throws like fail_io().
+void renew_file(const std::filesystem::path& path, std::int64_t bytes);
+
 class AppendOnlyFile {
  public:
   enum class Mode : std::uint8_t { create_new, keep };  // keep: open the file, or create it
@@ -25,10 +29,10 @@ class AppendOnlyFile {
   // Throws like fail_io(), naming the byte, for example when the disk is full. The file is
   // unchanged then.
   void append(std::string_view record);
-  void truncate(std::int64_t bytes);
   void sync();  // returns when all appended records are on the disk
 
  private:
+  void truncate(std::int64_t bytes);
   AppendOnlyFile(std::filesystem::path path, int descriptor);
 
   std::filesystem::path path_;

@@ -188,8 +188,11 @@ Account account_of(std::span<const LedgerLine> lines) {
 }
 
 // Size up to the last complete line. A crash may leave a partial line after it.
-std::int64_t whole_bytes(const std::filesystem::path& path) {
-  return static_cast<std::int64_t>(read_text(path, kMostLedgerBytes).rfind('\n') + 1);
+// Replaces the file by a copy of its complete lines, and returns its path.
+const std::filesystem::path& renewed(const std::filesystem::path& path) {
+  if (path_exists(path))
+    renew_file(path, static_cast<std::int64_t>(read_text(path, kMostLedgerBytes).rfind('\n') + 1));
+  return path;
 }
 
 }  // namespace
@@ -292,12 +295,11 @@ std::string in_words(const Goodput& g) {
 }
 
 Ledger::Ledger(const std::filesystem::path& path, const Start& start)
-    : file_(path, AppendOnlyFile::Mode::keep),
+    : file_(renewed(path), AppendOnlyFile::Mode::keep),
       began_(start.began),
       accounted_(Clock::now()),
       written_(accounted_),
       last_step_(start.step) {
-  file_.truncate(whole_bytes(path));
   const std::chrono::duration<double> starting = accounted_ - began_;
   start_seconds_ = seconds_since_1970() - starting.count();
   auto lines = read_ledger(path);

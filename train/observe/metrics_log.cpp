@@ -149,9 +149,10 @@ void copy_metrics(const std::filesystem::path& from, const std::filesystem::path
   if (path_exists(from)) write_text(to, split_after(from, step).first);
 }
 
-// Size up to the first line after `resumed_step`, or up to the last complete line.
-MetricsLog::Kept MetricsLog::kept(const std::filesystem::path& path, std::int64_t resumed_step) {
+// Keeps the lines up to the first one after `resumed_step`, or up to the last complete one.
+MetricsLog::Kept MetricsLog::renew(const std::filesystem::path& path, std::int64_t resumed_step) {
   Kept kept;
+  if (!path_exists(path)) return kept;
   for_each_line(ReadFile(path), [&](std::string_view line) {
     const auto step = step_of(line).value_or(kept.step);
     if (step > resumed_step) return false;
@@ -160,16 +161,12 @@ MetricsLog::Kept MetricsLog::kept(const std::filesystem::path& path, std::int64_
     kept.bytes += static_cast<std::int64_t>(line.size()) + 1;
     return true;
   });
+  renew_file(path, kept.bytes);
   return kept;
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step)
-    : file_(path, AppendOnlyFile::Mode::keep) {
-  const auto stays = kept(path, resumed_step);
-  file_.truncate(stays.bytes);
-  kept_step_ = stays.step;
-  kept_steps_ = stays.steps;
-}
+    : kept_(renew(path, resumed_step)), file_(path, AppendOnlyFile::Mode::keep) {}
 
 void MetricsLog::append(const StepReport& report) {
   file_.append(to_json_line(report, seconds_since_1970()));

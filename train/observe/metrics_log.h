@@ -40,12 +40,12 @@ void copy_metrics(const std::filesystem::path& from, const std::filesystem::path
 
 class MetricsLog {
  public:
-  // Opens or creates the file, and truncates it after the last complete line up to `resumed_step`,
+  // Creates the file, or replaces it by a copy up to the last complete line of `resumed_step`,
   // because the resumed run writes the later steps again. Lines without a step are kept.
   MetricsLog(const std::filesystem::path& path, std::int64_t resumed_step);
 
-  std::int64_t kept_step() const { return kept_step_; }    // last step that was kept; 0: none
-  std::int64_t kept_steps() const { return kept_steps_; }  // number of steps that were kept
+  std::int64_t kept_step() const { return kept_.step; }    // last step that was kept; 0: none
+  std::int64_t kept_steps() const { return kept_.steps; }  // number of steps that were kept
 
   void append(const StepReport& report);
   void sync() { file_.sync(); }
@@ -55,9 +55,9 @@ class MetricsLog {
   struct Kept {
     std::int64_t bytes = 0, step = 0, steps = 0;
   };
-  static Kept kept(const std::filesystem::path& path, std::int64_t resumed_step);
+  static Kept renew(const std::filesystem::path& path, std::int64_t resumed_step);
 
-  std::int64_t kept_step_ = 0, kept_steps_ = 0;
+  Kept kept_;
   AppendOnlyFile file_;
 };
 

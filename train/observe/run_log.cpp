@@ -29,7 +29,7 @@ RunLog::RunLog(World& world, const RunDirectory& run, const Config& config)
 
 RunLog::~RunLog() {
   if (world_ != nullptr) world_->set_exit_handler({});
-  if (!ended_) end_now(1, "", 0);  // the run computed no step
+  if (!ended_ && !is_taken_over()) end_now(1, "", 0);  // the run computed no step
 }
 
 // A resumed run continues its logs, in which lines of earlier steps may be missing.
@@ -85,6 +85,7 @@ std::optional<Goodput> RunLog::goodput() const {
 void RunLog::append(const StepReport& report) {
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
+  if (metrics_ && !metrics_->is_named()) run_->check_epoch();  // another start may have renewed it
   const auto append_to = [&](auto& log, Part& part) {
     const auto act = [&] {
       if (log) log->append(report);
@@ -109,6 +110,7 @@ void RunLog::reopen_lost(std::int64_t step) {
   const auto reopen = [&](auto& log, Part& part, const auto& open) {
     try {
       if (log && log->is_named()) return;
+      run_->check_epoch();
       if (log)
         log_own_warning(run_->path().string(), ": ", part.name,
                         " was removed, moved or replaced. It is opened again; lines written since "
@@ -126,9 +128,24 @@ void RunLog::reopen_lost(std::int64_t step) {
   reopen(ledger_, ledger_part_, [&] { open_ledger(start); });
 }
 
+bool RunLog::is_taken_over() const {
+  try {
+    if (run_ != nullptr) run_->check_epoch();
+    return false;
+  } catch (const TransientError&) {
+    return true;
+  } catch (const DataError&) {  // unknown; the next writes report the cause
+    return false;
+  }
+}
+
 void RunLog::end(int exit_code, const std::string& why, double checkpoint_seconds) {
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
+  if (is_taken_over()) {
+    ended_ = is_over_ = true;
+    return;
+  }
   end_now(exit_code, why, checkpoint_seconds);
   if (ledger_) log_info(in_words(ledger_->goodput()));
 }

@@ -37,12 +37,14 @@ class RunLog {
   // Rank 0 calls it instead if no step is left to do.
   void stay_at(std::int64_t step);
 
+  // Throws TransientError if another start has taken over the run.
   void append(const StepReport& report);
   // Counts a save that ended, or with `copied_to` (kCopyTo...) a copy. The metrics for Prometheus
   // show it with the next step.
   void count_save(std::int64_t step, bool failed, const std::string& copied_to = "");
   // Rank 0 calls it while no checkpoint is being saved. Opens files again that were removed, moved
-  // or replaced, as for a run whose last step was `step`.
+  // or replaced, as for a run whose last step was `step`. Throws TransientError if another start
+  // has taken over the run: the files are its own.
   void reopen_lost(std::int64_t step);
   // Logs the goodput of the run. checkpoint_seconds: time of saving after the last step.
   void end(int exit_code, const std::string& why, double checkpoint_seconds);
@@ -57,6 +59,7 @@ class RunLog {
     std::int64_t first_missing = 0, last_missing = 0;  // steps; 0: none
   };
 
+  bool is_taken_over() const;
   void end_now(int exit_code, const std::string& why, double checkpoint_seconds);
   void cut_off(int exit_code, const std::string& why);
   std::optional<Goodput> goodput() const;

@@ -43,19 +43,21 @@ HostRanks sharing(HostRanks machine) {
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path directory,
+RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config,
+                               const CheckpointDirectory& directory,
                                const std::vector<StateSlice>& state, World& world,
                                const Topology* topology)
     : world_(world),
-      directory_(std::move(directory)),
+      directory_(directory.path),
       local_(below(config.local_directory, directory_)),
       archive_(below(config.archive_directory, directory_)),
+      epoch_(directory.epoch),
       machine_(machine_of(config, world, topology)),
       retention_{.last = static_cast<int>(config.keep_last),
                  .every = config.keep_every_steps,
                  .copied_to = archive_,
                  .best = static_cast<int>(config.keep_best)},
-      of_run_(directory_, state, retention_, &world, sharing(machine_)),
+      of_run_(directory, state, retention_, &world, sharing(machine_)),
       save_(
           local_.empty()
               ? of_run_
@@ -69,7 +71,7 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config, fs::path direct
   check_directories();
   std::vector<BackgroundCopies::Hop> hops;
   if (!local_.empty())
-    hops.push_back({.copies = CheckpointCopier(world, local_, directory_, machine_.ranks),
+    hops.push_back({.copies = CheckpointCopier(world, local_, directory, machine_.ranks),
                     .retention = retention_,
                     .milestones = config.keep_every_steps});
   if (!archive_.empty())
@@ -101,11 +103,13 @@ void RunCheckpoints::add_candidates(std::vector<Checkpointer::Candidate>& candid
 std::vector<Checkpointer::Candidate> RunCheckpoints::elsewhere(std::int64_t newest_here) const {
   std::vector<Checkpointer::Candidate> candidates;
   if (!local_.empty())
-    add_candidates(candidates, CheckpointCopier(world_, local_, directory_, machine_.ranks),
+    add_candidates(candidates,
+                   CheckpointCopier(world_, local_, {directory_, epoch_}, machine_.ranks),
                    newest_here);
   if (archive_.empty()) return candidates;
   try {
-    add_candidates(candidates, CheckpointCopier(world_, archive_, directory_, {}), newest_here);
+    add_candidates(candidates, CheckpointCopier(world_, archive_, {directory_, epoch_}, {}),
+                   newest_here);
   } catch (const AccessError& error) {  // on all ranks
     if (newest_here < 0 && candidates.empty()) throw;
     log_warning("checkpoint.archive_directory is ignored: ", error.what());
@@ -177,13 +181,16 @@ void RunCheckpoints::abandon_after(std::int64_t step) {
       if (later > step) act(checkpoint_path(directory, later));
   };
   const auto set = [](const fs::path& checkpoint) { set_aside(checkpoint, Aside::replaced); };
+  const auto set_of_run = [this](const fs::path& checkpoint) {
+    set_aside(checkpoint, Aside::replaced, epoch_);
+  };
   ranks.act_if(!local_.empty() && machine_.ranks.front() == world_.rank(), [&] {
     each_after(local_, [&](const fs::path& checkpoint) {
       path_exists(checkpoint / kCopiedMark) ? remove_checkpoint(checkpoint) : set(checkpoint);
     });
   });
   ranks.act_first([&] {
-    each_after(directory_, set);
+    each_after(directory_, set_of_run);
     if (!archive_.empty()) each_after(archive_, set);
   });
 }
@@ -194,7 +201,7 @@ void RunCheckpoints::set_aside_after(std::int64_t loaded) const {
   if (world_.rank() > 0) return;
   try {
     for (const auto step : checkpoint_steps(directory_))
-      if (step > loaded) set_aside(checkpoint_path(directory_, step), Aside::damaged);
+      if (step > loaded) set_aside(checkpoint_path(directory_, step), Aside::damaged, epoch_);
   } catch (const DataError& error) {
     log_warning("cannot rename an unusable checkpoint: ", error.what());
   }
@@ -260,9 +267,11 @@ void RunCheckpoints::log_copies(const char* what_then, OnCopy on_copy) {
 }
 
 void RunCheckpoints::finish(OnCopy on_copy) {
-  if (!copies_) return;
-  copies_->finish();
-  log_copies("", on_copy);
+  if (copies_) {
+    copies_->finish();
+    log_copies("", on_copy);
+  }
+  if (epoch_ != nullptr && world_.rank() == 0) epoch_->purge();
   if (newest_not_copied_) std::rethrow_exception(newest_not_copied_);
 }
 

@@ -17,9 +17,9 @@ namespace lockstep {
 
 class RunCheckpoints {
  public:
-  // Collective. The tensors of `state`, and `world`, must outlive this.
+  // Collective. The tensors of `state`, `world`, and the epoch of `directory` must outlive this.
   //   directory: checkpoints of the run directory       topology: see RunRanks
-  RunCheckpoints(const Config::Checkpoint& config, std::filesystem::path directory,
+  RunCheckpoints(const Config::Checkpoint& config, const CheckpointDirectory& directory,
                  const std::vector<StateSlice>& state, World& world, const Topology* topology);
 
   // Loads the newest checkpoint, as Checkpointer::load_newest. Candidates are also the checkpoints
@@ -49,8 +49,8 @@ class RunCheckpoints {
   using OnCopy = FunctionRef<void(const BackgroundCopies::Outcome&)>;
   // Logs the copies that ended since the last call.
   void log_copies(OnCopy on_copy) { log_copies("; training continues", on_copy); }
-  // Waits until all copies are done, and logs them. Collective. Throws DataError if the newest
-  // checkpoint exists only in local directories.
+  // Waits until all copies are done, logs them, and frees the space of deleted checkpoints.
+  // Collective. Throws DataError if the newest checkpoint exists only in local directories.
   void finish(OnCopy on_copy);
 
   // Path of the checkpoint, in the run directory if it is there; "" if this rank sees none.
@@ -70,6 +70,7 @@ class RunCheckpoints {
 
   World& world_;
   std::filesystem::path directory_, local_, archive_;  // the last two may be empty
+  const Epoch* epoch_;                                 // of directory_
   HostRanks machine_;
   Retention retention_;
   Checkpointer of_run_;

@@ -15,16 +15,20 @@
 namespace lockstep {
 namespace {
 
-// Rank 0 makes the directory; then the other ranks find it.
+// Rank 0 makes the directory and claims an epoch; then the other ranks find it.
 RunDirectory open_run(const std::filesystem::path& path, World& world) {
   std::optional<RunDirectory> made;
   if (world.rank() == 0) {
     made.emplace(path);
+    made->claim_epoch();
     std::error_code unknown;  // leftovers of an earlier start
     std::filesystem::remove_all(path / "ended", unknown);
   }
-  world.exchange("");
-  if (!made) made.emplace(path, /*takes_lock=*/false);
+  const auto epoch = world.exchange(made ? str(made->epoch()->number()) : "").front();
+  if (!made) {
+    made.emplace(path, /*takes_lock=*/false);
+    made->join_epoch(std::stoll(epoch));
+  }
   return std::move(*made);
 }
 

@@ -135,7 +135,7 @@ int train(const TrainOptions& options, const RunRanks& ranks) {
   RunCompute compute(config, bytes, host);
   RunPosition position;
   // Ranks find out which of them share a host.
-  RunCheckpoints checkpoints(config.checkpoint, host.directory.checkpoints(),
+  RunCheckpoints checkpoints(config.checkpoint, host.directory.owned_checkpoints(),
                              compute.state.slices(), host.world, host.topology);
 
   Run run{host, config, data, compute, position, checkpoints};

@@ -75,6 +75,33 @@ class RunLogTest : public ::testing::Test {
   Config config_;
 };
 
+TEST_F(RunLogTest, a_stale_process_writes_to_none_of_the_files_of_its_successor) {
+  RunDirectory stale_run(directory_ / "shared");
+  stale_run.claim_epoch();
+  std::optional<RunLog> stale;
+  stale.emplace(alone_, stale_run, config_);
+  stale->open(config_.log, start_at(0));
+  append(*stale, 1, 3);
+  fs::remove(stale_run.path() / "lock");
+  RunDirectory run(directory_ / "shared");
+  run.claim_epoch();
+  RunLog log(alone_, run, config_);
+  log.open(config_.log, start_at(2));
+  append(log, 3, 4, 1);
+  const auto files = [&] {
+    return slurp(run.metrics()) + slurp(run.ledger()) + slurp(run.path() / "metrics.prom");
+  };
+  const auto before = files();
+  EXPECT_EQ(count(slurp(run.metrics()), "\"step\":"), 4);
+  EXPECT_THROW(append(*stale, 4, 4), TransientError);
+  EXPECT_THROW(stale->reopen_lost(4), TransientError);
+  stale->end(75, "taken over", 0);
+  stale.reset();
+  EXPECT_EQ(files(), before);
+  append(log, 5, 5);
+  EXPECT_EQ(count(slurp(run.metrics()), "\"step\":"), 5);
+}
+
 TEST_F(RunLogTest, each_file_that_cannot_be_written_is_reported_once_and_the_others_continue) {
   spit(run_.ledger(), "damaged\n");
   config_.log.prometheus_file = "absent/x.prom";
