@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/arena.h"
-#include "core/file.h"
+#include "core/system/interfaces.h"
 #include "dist/job/control_world.h"
 #include "tests/dist/job.h"
 #include "tests/dist/socket_ranks.h"
@@ -83,6 +83,18 @@ TEST(SocketWorld, ranks_of_a_host_share_memory_unless_it_is_off) {
       world.exchange("looked");
     });
   EXPECT_FALSE(has_rings());
+}
+
+TEST(SocketWorld, publishes_the_addresses_of_the_named_interfaces) {
+  LoneWorld lone;
+  const auto secret = Secret::draw();
+  EXPECT_EQ(SocketWorld(lone, {.secret = secret, .interfaces = "lo"}).addresses().front(),
+            "127.0.0.1");
+  EXPECT_EQ(SocketWorld(lone, {.secret = secret}).addresses(), local_addresses());
+  run_thread_ranks(2, [&](World& world) {
+    SocketWorld sockets(world, {.secret = secret, .interfaces = "none"});
+    EXPECT_THROW(sockets.connect({"test", {0, 1}}), ConfigError);
+  });
 }
 
 TEST(SocketWorld, groups_of_a_mesh_do_not_interfere) {
