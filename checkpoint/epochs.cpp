@@ -189,8 +189,8 @@ bool EpochRecord::counts(std::int64_t step, const fs::path& checkpoint) const {
   return listed != checkpoints.end() && (listed->second.empty() || listed->second == found->hash);
 }
 
-Epoch::Epoch(fs::path checkpoints, std::int64_t number)
-    : checkpoints_(std::move(checkpoints)), number_(number) {}
+Epoch::Epoch(fs::path checkpoints, std::int64_t number, std::string id)
+    : checkpoints_(std::move(checkpoints)), number_(number), id_(std::move(id)) {}
 
 fs::path Epoch::place() const {
   return place_of_epoch(checkpoints_, number_);
@@ -226,24 +226,23 @@ Epoch Epoch::claim(const fs::path& checkpoints) {
                              ") has started this run at the same time; wait for it"));
   }
   sync_directory(epochs_of(checkpoints));
-  Epoch epoch(checkpoints, mine.number);
+  Epoch epoch(checkpoints, mine.number, mine.id);
   epoch.check();  // a later number may exist if this process was stopped for a while
   epoch.tidy(winner);
   return epoch;
 }
 
 void Epoch::check() const {
-  const auto numbers = numbers_in(checkpoints_);
-  if (!numbers.empty() && numbers.back() > number_) {
-    const auto other = record_of(checkpoints_, numbers.back());
+  const auto newest = EpochRecord::newest(checkpoints_);
+  if (newest && (newest->number > number_ || (!id_.empty() && newest->id != id_)))
     throw TransientError(str(checkpoints_.string(),
-                             ": another start has taken over this run: epoch ", other.number,
-                             " on host ", other.host, " (pid ", other.pid,
+                             ": another start has taken over this run: epoch ", newest->number,
+                             " on host ", newest->host, " (pid ", newest->pid,
                              "); this process ends, and its steps since then do not count"));
-  }
   if (directory_exists(place() / kFenced))
-    throw TransientError(str(checkpoints_.string(), ": another start is taking over this run",
-                             "; this process ends, and its steps since then do not count"));
+    throw TransientError(str(checkpoints_.string(),
+                             ": another start is taking over this run; this process ends, and its "
+                             "steps since then do not count"));
 }
 
 void Epoch::count(std::int64_t step, const std::string& manifest_hash) const {

@@ -49,14 +49,15 @@ class Epoch {
   // unfinished ones. Throws TransientError if another process claims the epoch at the same time,
   // and ConfigError if the file system cannot rename as epochs need.
   static Epoch claim(const std::filesystem::path& checkpoints);
-  // The epoch that another rank has claimed.
-  Epoch(std::filesystem::path checkpoints, std::int64_t number);
+  // The epoch that another rank has claimed. `id`: of its record; "": check() does not compare it.
+  Epoch(std::filesystem::path checkpoints, std::int64_t number, std::string id = "");
 
   std::int64_t number() const { return number_; }
   std::filesystem::path saving() const { return work() / "saving"; }
   std::filesystem::path deleted() const { return work() / "deleted"; }
 
-  // Throws TransientError if another start has taken over the run. Any thread may call it.
+  // Throws TransientError if another start has taken over the run, or if another run has replaced
+  // its directory. Any thread may call it.
   void check() const;
   // Lists a checkpoint of another epoch, which is about to be copied here, as one that counts.
   void count(std::int64_t step, const std::string& manifest_hash) const;
@@ -71,6 +72,7 @@ class Epoch {
 
   std::filesystem::path checkpoints_;
   std::int64_t number_;
+  std::string id_;
 };
 
 // A directory of checkpoints, and the epoch of the process that writes there.

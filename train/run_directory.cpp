@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fcntl.h>
 #include <fstream>
 #include <sys/file.h>
@@ -59,9 +60,17 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(
 }
 
 void RunDirectory::check() const {
-  check_epoch();
+  std::exception_ptr unreadable;  // perhaps because the directory is being removed
+  try {
+    check_epoch();
+  } catch (const DataError&) {
+    unreadable = std::current_exception();
+  }
   const auto name = lock_path();
-  if (is_named(lock_.number(), name)) return;
+  if (is_named(lock_.number(), name)) {
+    if (unreadable) std::rethrow_exception(unreadable);
+    return;
+  }
   const Descriptor other(open(name.c_str(), O_RDONLY | O_CLOEXEC));
   if (other && flock(other.number(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     refuse_second(path_, name);

@@ -122,11 +122,12 @@ class Storage(unittest.TestCase):
         second = self.start(self.train("train.seed=7", steps=3000, every=0))
         self.wait_for(lambda: tiny_run.metrics(self.run_folder), "steps of the second", second)
         first.send_signal(signal.SIGCONT)
-        self.expect_end(first, 75, says("train.run_taken", run=self.run_folder, pid=second.pid) + " ")
+        self.expect_end(first, 75)
+        self.assertRegex(self.said(first), pattern("end.taken_over", epoch=1, pid=second.pid))
         self.expect_end(second, 0)
         steps = [step[0] for step in tiny_run.numbers(self.run_folder)]
         self.assertEqual(steps, list(range(1, 3001)))
-        self.assertEqual([path.name for path in self.run_folder.glob("checkpoints/*")], ["step-00003000"])
+        self.assertEqual([path.name for path in self.run_folder.glob("checkpoints/step-*")], ["step-00003000"])
         self.assertIn("lockstep_step{run=\"run\"} 3000\n", (self.run_folder / "metrics.prom").read_text())
 
     def test_a_log_that_is_removed_or_rotated_is_opened_again(self):

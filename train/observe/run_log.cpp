@@ -85,7 +85,7 @@ std::optional<Goodput> RunLog::goodput() const {
 void RunLog::append(const StepReport& report) {
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
-  if (metrics_ && !metrics_->is_named()) run_->check_epoch();  // another start may have renewed it
+  if (metrics_ && !metrics_->is_named()) run_->check();  // another start may have renewed it
   const auto append_to = [&](auto& log, Part& part) {
     const auto act = [&] {
       if (log) log->append(report);
@@ -110,7 +110,7 @@ void RunLog::reopen_lost(std::int64_t step) {
   const auto reopen = [&](auto& log, Part& part, const auto& open) {
     try {
       if (log && log->is_named()) return;
-      run_->check_epoch();
+      run_->check();
       if (log)
         log_own_warning(run_->path().string(), ": ", part.name,
                         " was removed, moved or replaced. It is opened again; lines written since "

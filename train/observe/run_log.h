@@ -37,14 +37,14 @@ class RunLog {
   // Rank 0 calls it instead if no step is left to do.
   void stay_at(std::int64_t step);
 
-  // Throws TransientError if another start has taken over the run.
+  // If metrics.jsonl lost its name, throws as RunDirectory::check().
   void append(const StepReport& report);
   // Counts a save that ended, or with `copied_to` (kCopyTo...) a copy. The metrics for Prometheus
   // show it with the next step.
   void count_save(std::int64_t step, bool failed, const std::string& copied_to = "");
   // Rank 0 calls it while no checkpoint is being saved. Opens files again that were removed, moved
-  // or replaced, as for a run whose last step was `step`. Throws TransientError if another start
-  // has taken over the run: the files are its own.
+  // or replaced, as for a run whose last step was `step`. First throws as RunDirectory::check(),
+  // because the files may be those of another start.
   void reopen_lost(std::int64_t step);
   // Logs the goodput of the run. checkpoint_seconds: time of saving after the last step.
   void end(int exit_code, const std::string& why, double checkpoint_seconds);

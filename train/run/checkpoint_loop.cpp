@@ -83,7 +83,7 @@ void CheckpointLoop::told(const BackgroundSave::Outcome& outcome) {
     log_info("saved step ", outcome.step, " in ", human_seconds(outcome.seconds), ": ",
              human_bytes(bytes), ", ", human_bytes(bytes / outcome.seconds), "/s");
   } catch (const DataError& error) {
-    if (run_.host.is_first()) run_.host.directory.check_epoch();  // may be the cause
+    if (run_.host.is_first()) run_.host.directory.check();  // may be the cause
     if (ending_) throw;
     failed(outcome.step, error);
   }
