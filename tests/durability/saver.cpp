@@ -75,7 +75,7 @@ void announce(std::int64_t step) {
   State state(world.rank());
   if (memory != nullptr) make_directories(directory);  // as a run does; copies do not create it
   const Retention two{.last = 2};
-  Checkpointer checkpointer(directory, state.slices, two, &world);
+  Checkpointer checkpointer(std::filesystem::path(directory), state.slices, two, &world);
   const auto about = checkpointer.load_newest([](const Json&) {});
   std::int64_t step = about ? about->as_integer() : 0;
   if (about) state.expect(step);
@@ -85,7 +85,7 @@ void announce(std::int64_t step) {
     const auto local = std::filesystem::path(memory) / std::to_string(world.rank());
     const HostRanks machine{.ranks = {world.rank()}, .own_directory = true};
     of_machine.emplace(local, state.slices, two, &world, machine);
-    copies.emplace(world, local, directory, machine.ranks);
+    copies.emplace(world, local, std::filesystem::path(directory), machine.ranks);
   }
   for (;; ++step) {
     if (world.rank() == 0) announce(step);
@@ -99,7 +99,7 @@ void check(const char* directory) {
   for (const auto step : checkpoint_steps(directory)) {
     State state;
     verify_checkpoint(checkpoint_path(directory, step), Depth::contents);
-    const auto about = Checkpointer(directory, state.slices).load(step);
+    const auto about = Checkpointer(std::filesystem::path(directory), state.slices).load(step);
     LOCKSTEP_CHECK(about.as_integer() == step, "step ", step, " says it is ", about.dump());
     state.expect(step);
     announce(step);
