@@ -305,8 +305,8 @@ class ControlServer::Server {
   void welcome(Connection& peer) {
     const auto& who = peer.session.introduction();
     move_to(members_, peer);
-    if (who.channel == Channel::files)
-      return turn_away(peer, 78, "files are not sent through the control server");
+    if (who.channel != Channel::control && who.channel != Channel::heartbeat)
+      return turn_away(peer, 78, "files and tensors are not sent through the control server");
     auto& place_of = who.channel == Channel::control ? control_ : heart_;
     if (who.ranks != options_.ranks || who.rank < 0 || who.rank >= options_.ranks)
       return turn_away(peer, 78,

@@ -42,7 +42,8 @@ class Killed : public EndToEnd {
       places.push_back(entry.path());
     for (const auto& place : places)
       for (const auto& entry : fs::directory_iterator(place, absent))
-        if (const auto name = entry.path().filename().string(); name.find('.') == std::string::npos)
+        if (const auto name = entry.path().filename().string();
+            name.starts_with("step-") && name.find('.') == std::string::npos)
           newest = std::max<std::int64_t>(newest, std::stoll(name.substr(5)));
     return newest;
   }
