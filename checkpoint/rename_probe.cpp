@@ -80,7 +80,7 @@ void check_atomic(const fs::path& place, const fs::path& shown) {
   std::atomic<bool> reading = false, done = false;
   int absent = 0, failed = 0;
   {
-    const auto reader = start_task([&] {
+    auto reader = start_task([&] {
       do {
         absent += Descriptor(open(name.c_str(), O_RDONLY | O_CLOEXEC)) ? 0 : 1;
         reading = true;
@@ -93,6 +93,8 @@ void check_atomic(const fs::path& place, const fs::path& shown) {
       make_file(next);
       failed += rename(next.c_str(), name.c_str()) == 0 ? 0 : 1;
     }
+    done = true;
+    reader.get();
   }
   if (failed > 0) refuse(shown, "a file cannot replace another one by a rename");
   if (absent > 0) refuse(shown, "a file is absent for a while when another one replaces it");

@@ -5,8 +5,10 @@
 // is a finding.
 #pragma once
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
@@ -41,6 +43,30 @@ class MemoryFile {
 
  private:
   int descriptor_;
+};
+
+// NamedFile is a file in a directory of its own, for writers that replace it.
+class NamedFile {
+ public:
+  NamedFile() {
+    std::string name = "/dev/shm/lockstep-fuzz-XXXXXX";
+    LOCKSTEP_CHECK(mkdtemp(name.data()) != nullptr, "no directory in memory");
+    directory_ = name;
+  }
+  NamedFile(const NamedFile&) = delete;
+  NamedFile& operator=(const NamedFile&) = delete;
+  ~NamedFile() {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+
+  std::filesystem::path path() const { return directory_ / "file"; }
+  void set(std::string_view bytes) const {
+    std::ofstream(path(), std::ios::binary).write(bytes.data(), std::ssize(bytes));
+  }
+
+ private:
+  std::filesystem::path directory_;
 };
 
 inline int accepted = 0;  // by may_refuse(); the driver checks that it grows with some seed

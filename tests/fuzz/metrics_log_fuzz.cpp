@@ -27,7 +27,7 @@ void check_cut(const std::filesystem::path& path, std::int64_t step) {
 }
 
 void check(std::string_view input) {
-  static const MemoryFile file;
+  static const NamedFile file;
   if (input.empty()) return;
   const std::int64_t step = number_at<std::uint8_t>(input, 0);
   file.set(input.substr(1));

@@ -73,7 +73,7 @@ def record_of(lockstep, recorder, work, family, precision, graphs, steps, *setti
     sets = [word for setting in (f"train.steps={steps}", *settings) for word in ("--set", setting)]
     run = subprocess.run([lockstep, "train", "tiny.toml", "--run",
                           "_".join(("run", family, precision, graphs, *settings)),
-                          "--device", "cuda", *sets], cwd=work, env=environment, check=False,
+                          "--device", "cuda", "--extend", *sets], cwd=work, env=environment, check=False,
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
     return [line.split() for line in record.read_text().splitlines()]
