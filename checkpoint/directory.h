@@ -13,10 +13,11 @@
 
 namespace lockstep {
 
-// The steps that all verbs see: those that count, see epochs.h. None if the directory does not
-// exist. Throws AccessError if the directory cannot be listed, and as EpochRecord::newest().
+// Steps of the checkpoints that count (epochs.h); all commands use this list. It is empty if the
+// directory does not exist. Throws AccessError if the directory cannot be listed, and the errors of
+// EpochRecord::newest().
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory);  // ascending
-// The same, also of checkpoints that do not count.
+// Steps of all checkpoints in the directory, also of those that do not count.
 std::vector<std::int64_t> named_steps(const std::filesystem::path& directory);
 std::filesystem::path checkpoint_path(const std::filesystem::path& directory, std::int64_t step);
 // PATH/checkpoints if PATH is a run, PATH itself if it is an archive of checkpoints, else nullopt.

@@ -82,7 +82,8 @@ void fence(const fs::path& epoch) {
   }
 }
 
-// The checkpoints that count after `before`, also those that it has deleted lately.
+// Returns the checkpoints that count at the end of epoch `before`. They include checkpoints that it
+// deleted and did not purge.
 std::map<std::int64_t, std::string> counted(const fs::path& checkpoints,
                                             const std::optional<EpochRecord>& before) {
   std::map<std::int64_t, std::string> all;
@@ -268,7 +269,8 @@ void Epoch::purge() const {
   }
 }
 
-// Moves checkpoints that an earlier epoch deleted lately back, and removes what is left of it.
+// Restores the checkpoints that an earlier epoch deleted and did not purge. Then removes the rest
+// of that epoch.
 void Epoch::take_back(std::int64_t number, const EpochRecord& record) const {
   const auto earlier = place_of_epoch(checkpoints_, number);
   std::error_code not_empty;  // a rename that was under way has just arrived: see the next start

@@ -61,7 +61,7 @@ class Epoch {
   void check() const;
   // Lists a checkpoint of another epoch, which is about to be copied here, as one that counts.
   void count(std::int64_t step, const std::string& manifest_hash) const;
-  // Frees the space of the checkpoints in deleted(). Logs a warning about those that stay.
+  // Removes the checkpoints in deleted(). Logs a warning if one cannot be removed.
   void purge() const;
 
  private:

@@ -1,6 +1,6 @@
-// Partners copies the files in a host's own directory to a partner, another host. The loss of one
-// host then loses no checkpoint, nor does the loss of neighbours, such as the hosts of a rack or of
-// a switch. Copies use TCP and run in parallel with training.
+// Partners copies the files in a host's own directory to another host, its partner. No checkpoint
+// is lost if one host fails, or if neighbouring hosts fail together, such as those of a rack.
+// Copies use TCP and run in parallel with training.
 #pragma once
 
 #include <algorithm>

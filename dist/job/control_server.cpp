@@ -490,7 +490,7 @@ class ControlServer::Server {
     if (!std::exchange(connection.touched, true)) touched_.push_back(&connection);
   }
 
-  // Sends what is queued, forwards what waited, and removes the connections that are over.
+  // Sends queued bytes, forwards waiting messages, and removes closed connections.
   void settle() {
     while (!touched_.empty()) {
       auto& connection = *touched_.back();
@@ -527,7 +527,7 @@ class ControlServer::Server {
       connection.list->erase(connection.self);
       return;
     }
-    connection.touched = false;  // only now: what is queued meanwhile waits for an event
+    connection.touched = false;  // not earlier: bytes queued since then are sent after EPOLLOUT
   }
 
   void forget(const Connection& gone) {

@@ -130,7 +130,7 @@ void Link::wake_other(std::uint32_t events) {
   try {
     socket_.try_send(std::span(&any, 1));
   } catch (const TransientError&) {
-    closed_ = true;  // what it sent before is still in the ring
+    closed_ = true;  // bytes that it sent before are still in the ring
   }
 }
 

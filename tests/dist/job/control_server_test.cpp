@@ -64,6 +64,20 @@ class ControlServerClients : public ::testing::Test {
     return join(membership, Channel::control, Clock::now() + kEnough);
   }
 
+  // Connects ranks 1 and 2, and rank 0 as a connection of which the test reads the bytes.
+  Socket connect_with(std::vector<std::unique_ptr<Control>>& others) const {
+    std::vector<std::thread> threads;
+    for (const int rank : {1, 2})
+      threads.emplace_back([&, rank] {
+        others[static_cast<std::size_t>(rank)] =
+            std::make_unique<Control>(job_.membership(rank, server_->port()));
+      });
+    Socket zero = member(job_.secret);
+    for (auto& thread : threads)
+      thread.join();
+    return zero;
+  }
+
   Job job_{3};
   std::optional<ControlServer> server_;
 };
@@ -245,15 +259,7 @@ TEST_F(ControlServerClients, that_close_in_the_middle_leave_nothing) {
 
 TEST_F(ControlServerClients, deliver_nothing_of_half_a_frame) {
   std::vector<std::unique_ptr<Control>> others(3);
-  std::vector<std::thread> threads;
-  for (const int rank : {1, 2})
-    threads.emplace_back([&, rank] {
-      others[static_cast<std::size_t>(rank)] =
-          std::make_unique<Control>(job_.membership(rank, server_->port()));
-    });
-  Socket zero = member(job_.secret);
-  for (auto& thread : threads)
-    thread.join();
+  Socket zero = connect_with(others);
   Bytes frame;
   append(frame, {FrameKind::message, 1, "half", Bytes(100)});
   zero.send_all(std::span(frame).first(50), Clock::now() + kEnough);
@@ -267,15 +273,7 @@ TEST_F(ControlServerClients, deliver_nothing_of_half_a_frame) {
 // Messages that wait for a rank that does not read arrive in order, and survive their sender.
 TEST_F(ControlServerClients, that_do_not_read_hold_back_only_those_who_send_to_them) {
   std::vector<std::unique_ptr<Control>> others(3);
-  std::vector<std::thread> threads;
-  for (const int rank : {1, 2})
-    threads.emplace_back([&, rank] {
-      others[static_cast<std::size_t>(rank)] =
-          std::make_unique<Control>(job_.membership(rank, server_->port()));
-    });
-  Socket zero = member(job_.secret);
-  for (auto& thread : threads)
-    thread.join();
+  Socket zero = connect_with(others);
   constexpr int kMessages = 100;  // 100 MiB: more than the server keeps for a rank
   std::thread sender([&] {
     for (int i = 0; i < kMessages; ++i)
