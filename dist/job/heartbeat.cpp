@@ -130,7 +130,9 @@ bool Heartbeat::listen(Deadline now) {
 void Heartbeat::conclude(const std::string& what) {
   if (leaving()) return;
   const Verdict verdict{
-      .text = str("rank 0 (host ", rank_0_.host, ", pid ", rank_0_.pid, ")", what), .is_own = true};
+      .text = str("rank 0 (host ", rank_0_.host, ", pid ", rank_0_.pid, ")", what),
+      .is_own = true,
+      .lost = {0}};
   append(out_,
          {.kind = FrameKind::failed, .peer = verdict.exit_code, .body = as_bytes(verdict.text)});
   try {
