@@ -182,7 +182,7 @@ def check_random(tiny):
         kind = random.choices(list(kinds), list(kinds.values()))[0]
         time.sleep(random.uniform(0, 2))
         training, watching = job.supervised_ranks(), job.agents()
-        name = leader(run) if kind == "leader killed" else random.choice(sorted(training) or sorted(watching))
+        name = leader(run) if kind == "leader killed" else random.choice(sorted(training) or sorted(run.nodes))
         victims = {"rank": training, "two": training}.get(kind.split()[0], watching).get(name, [])
         print(f"{number}: {kind} on {name} at step {run.steps()}", flush=True)
         if kind == "host killed":
