@@ -10,7 +10,7 @@ namespace lockstep::testing::amendments_test {
 constexpr const char* kReader = "train/amendments";
 
 TEST(Amendments, are_restored_from_a_checkpoint) {
-  const Amendments all{rollback_to(100), skip_of({120, 130}),
+  const Amendments all{rollback_to({100}), skip_of({120, 130}),
                        extension_at(200, 1.0 / 3, 1e-3, 150)};
   Json about;
   about.set("amendments", to_json(all));
