@@ -109,6 +109,8 @@ void print(const char* label, const std::string& value) {
   std::cout << padded(label, 16) << printable(value) << "\n";
 }
 
+constexpr std::int64_t kMostStatusBytes = 4 << 20;
+
 int print_status(const fs::path& run) {
   const ControlDirectory control(run);
   const auto trainer = trainer_of(run);
@@ -135,6 +137,14 @@ int print_status(const fs::path& run) {
         settings += (settings.empty() ? "" : " ") + setting;
       print("changed", str("after step ", change.at_step, ": ", settings));
     }
+  }
+  if (const auto file = run / "supervise/status.json"; path_exists(file)) {
+    const Json status = Json::parse(read_text(file, kMostStatusBytes), file.string());
+    std::string hosts;
+    for (const Json& host : status.at("hosts").as_array())
+      hosts +=
+          str(hosts.empty() ? "" : ", ", text_at(host, "host"), " (", text_at(host, "state"), ")");
+    print("supervised", str(text_at(status, "phase"), ": ", hosts));
   }
   for (const auto request : control.unanswered())
     print("pending", str("request ", request));

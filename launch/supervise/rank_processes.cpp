@@ -257,7 +257,8 @@ void RankProcesses::start(const Start& start) {
                      .addresses = start.addresses,
                      .port = start.port,
                      .secret = start.secret,
-                     .takes_over = start.takes_over},
+                     .takes_over = start.takes_over,
+                     .restart = start.restart},
           RankProcess::Log::shown);
     record();
   } catch (const Error&) {

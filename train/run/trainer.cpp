@@ -240,11 +240,15 @@ void Trainer::open_logs() {
   keep_tokenizer(run_.data.tokenizer.what, run_.host.directory.tokenizer(),
                  run_.config.train.init_from);
   if (observer_) observer_->open();
-  run_.host.log.open(run_.config.log, {.began = run_.host.options.began,
-                                       .step = run_.step(),
-                                       .ranks = run_.host.world.size(),
-                                       .hosts = run_.host.hosts(),
-                                       .version = run_.host.options.version});
+  const auto& place = place_from_agent();
+  run_.host.log.open(
+      run_.config.log,
+      {.began = run_.host.options.began,
+       .step = run_.step(),
+       .ranks = run_.host.world.size(),
+       .hosts = run_.host.hosts(),
+       .version = run_.host.options.version,
+       .restart = place && !run_.host.options.continues ? place->restart : RestartSeconds()});
   Json data;  // which samples the steps after this checkpoint read
   data.set("stretches", to_json(run_.data.loader.sources().history()));
   write_text(run_.host.directory.data(), data.dump(2) + "\n");

@@ -62,7 +62,12 @@ struct RunOver {
   std::string why;
   std::vector<std::string> excluded;  // hosts
 };
-using LeaderAction = std::variant<SendTo, ReadProgress, DrawSecret, BadHost, Record, RunOver>;
+struct DrainAnswer {  // of drain()
+  bool is_done;
+  std::string text;
+};
+using LeaderAction =
+    std::variant<SendTo, ReadProgress, DrawSecret, BadHost, Record, RunOver, DrainAnswer>;
 using LeaderActions = std::vector<LeaderAction>;
 
 class Leader {
@@ -139,7 +144,8 @@ class Leader {
   std::int64_t attempts_ = 0;
   std::int64_t seen_step_ = -1;  // of orphaned ranks, and when it changed
   Deadline seen_;
-  Deadline turned_;  // the last call of time()
+  Deadline turned_;                         // the last call of time()
+  std::optional<Deadline> ended_, judged_;  // of the attempt before, if there was one
   LeaderActions actions_;
 };
 

@@ -86,6 +86,7 @@ struct Start {
   std::vector<std::string> addresses{};  // of the control server of rank 0
   std::uint16_t port = 0;
   std::string secret{};  // of the attempt, 64 hexadecimal digits
+  RestartSeconds restart{};
   friend bool operator==(const Start&, const Start&) = default;
 };
 struct Stop {

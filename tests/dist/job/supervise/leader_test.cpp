@@ -51,6 +51,8 @@ class Job {
         take(leader->start("secret", now));
       } else if (const auto* bad = std::get_if<BadHost>(&action)) {
         bad_hosts.push_back(bad->host);
+      } else if (const auto* drained = std::get_if<DrainAnswer>(&action)) {
+        answer = *drained;
       } else if (const auto* over = std::get_if<RunOver>(&action)) {
         exit_code = over->exit_code;
       }
@@ -90,6 +92,7 @@ class Job {
   std::int64_t saved_step = 10, last_step = 12;
   int starts = 0, checked = 0;
   std::optional<int> exit_code;
+  DrainAnswer answer{};
   std::optional<Leader> leader;
 
  private:
@@ -280,9 +283,22 @@ TEST(Leader, saves_and_ends_when_it_is_asked) {
 TEST(Leader, restarts_without_a_drained_host) {
   auto job = started();
   job.take(job.leader->drain("n2", "a fan is loud", job.now));
+  EXPECT_TRUE(job.answer.is_done) << job.answer.text;
   job.run_for(Milliseconds(1'000));
   EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
   EXPECT_EQ(job.exit_code, std::nullopt);
+}
+
+TEST(Leader, refuses_to_drain_a_host_that_it_needs_or_does_not_know) {
+  auto job = started();
+  job.take(job.leader->drain("n9", "", job.now));
+  EXPECT_FALSE(job.answer.is_done);
+  job.close("n3");
+  job.take(job.leader->drain("n2", "", job.now));
+  EXPECT_FALSE(job.answer.is_done);
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n2"}));
+  EXPECT_EQ(job.starts, 2);
 }
 
 TEST(Leader, refuses_agents_of_another_job_or_with_other_slots) {
