@@ -219,6 +219,8 @@ def main():
         print(*(path.read_text(errors="replace")[-3000:] for path in tiny.folder.glob("*.log")), sep="\n")
         print(*(path.read_text() for path in tiny.folder.glob("*/supervise/log.jsonl")), sep="\n")
         raise
+    if job.failures:
+        print(*(path.read_text() for path in tiny.folder.glob("*/supervise/log.jsonl")), sep="\n")
     return 1 if job.failures else 0
 
 

@@ -203,7 +203,8 @@ void Leader::adopt(Deadline now) {
 void Leader::gather_in(Milliseconds pause, Deadline now) {
   phase_ = Phase::gather;
   earliest_ = now + pause;
-  until_ = earliest_ + (attempt_.number == 0 ? options_.gather : options_.rejoin);
+  const bool is_first = attempt_.number == 0 && !options_.takes_over;
+  until_ = earliest_ + (is_first ? options_.gather : options_.rejoin);
 }
 
 bool Leader::is_usable(const Agent& agent, Deadline now) const {
@@ -221,12 +222,12 @@ void Leader::gather(Deadline now) {
   std::ranges::sort(usable);
   const auto need = static_cast<std::size_t>(options_.need);
   const auto least = static_cast<std::size_t>(options_.least);
-  while (usable.size() < least && usable.size() + excluded.size() >= least) {
-    const auto host = policy_.readmit(excluded, now);
-    if (host.empty()) break;
-    record("readmitted", {{"host", host}, {"why", "there are too few other hosts"}});
-    std::erase(excluded, host);
-    usable.push_back(host);
+  if (usable.size() < least && usable.size() + excluded.size() >= least) {
+    if (const auto host = policy_.readmit(excluded, now); !host.empty()) {
+      record("readmitted", {{"host", host}, {"why", "there are too few other hosts"}});
+      earliest_ = now + options_.readmit;  // it may fail again at once
+      return;
+    }
   }
   if (usable.size() < need && now < until_) return;
   if (usable.size() < least) {

@@ -17,9 +17,9 @@ class Job {
     ++options_.term;
     leader.emplace(options_, now);
   }
-  void join(const std::string& host, Attempt running = {}) {
+  void join(const std::string& host, Attempt attempt = {}) {
     present.insert(host);
-    take(leader->message(host, Join{.id = host, .host = host, .running = std::move(running)}, now));
+    take(leader->message(host, Join{.id = host, .host = host, .running = std::move(attempt)}, now));
   }
   void run_for(Milliseconds time) {
     for (const auto end = now + time; now < end;) {
@@ -219,7 +219,7 @@ TEST(Leader, excludes_a_host_that_does_not_answer_its_check) {
   job.mute.insert("n1");
   for (const char* host : {"n1", "n2", "n3"})
     job.join(host);
-  job.run_for(Milliseconds(8'000));
+  job.run_for(Milliseconds(35'000));
   EXPECT_EQ(job.leader->phase(), Phase::run);
   EXPECT_EQ(job.bad_hosts, Hosts{"n1"});
 }
@@ -240,6 +240,8 @@ TEST(Leader, readmits_an_excluded_host_rather_than_stop) {
     job.join(host);
   job.run_for(Milliseconds(1'200));
   EXPECT_EQ(job.bad_hosts, Hosts{"n1"});
+  job.run_for(Milliseconds(4'000));
+  EXPECT_EQ(job.bad_hosts, Hosts{"n1"}) << "it is tried again after five seconds";
   job.faulty.clear();
   job.run_for(Milliseconds(2'000));
   EXPECT_EQ(job.leader->phase(), Phase::run);
@@ -252,6 +254,24 @@ TEST(Leader, ends_the_run_if_too_few_hosts_join) {
   job.run_for(Milliseconds(35'000));
   EXPECT_EQ(job.exit_code, 75);
   EXPECT_EQ(job.told.at("n1"), 75);
+}
+
+TEST(Leader, waits_less_for_hosts_after_a_failure) {
+  for (const bool takes_over : {false, true}) {
+    Job job({.need = 2, .least = 2, .takes_over = takes_over, .rejoin = Milliseconds(5'000)});
+    job.join("n1");
+    job.run_for(Milliseconds(8'000));
+    EXPECT_EQ(job.exit_code.has_value(), takes_over);
+  }
+  Job job({.need = 2, .least = 2, .rejoin = Milliseconds(5'000)});
+  job.join("n1");
+  job.join("n2");
+  job.run_for(Milliseconds(1'500));
+  job.silent.insert("n2");
+  job.run_for(Milliseconds(4'000));
+  job.end("n1", {lost(0, "n2")});
+  job.run_for(Milliseconds(7'000));
+  EXPECT_EQ(job.exit_code, 75);
 }
 
 TEST(Leader, starts_with_fewer_hosts_if_that_is_allowed) {
