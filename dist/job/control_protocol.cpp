@@ -176,8 +176,11 @@ void ControlProtocol::make_room(int id, Deadline now) {
 std::size_t ControlProtocol::queued_bytes() const {
   std::size_t bytes = 0;
   for (const auto* list : {&strangers_, &members_, &ending_})
-    for (const auto& connection : *list)
+    for (const auto& connection : *list) {
       bytes += connection.queued;
+      for (const auto& frame : connection.waiting)
+        bytes += frame.body.size();
+    }
   return bytes;
 }
 

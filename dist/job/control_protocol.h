@@ -66,7 +66,8 @@ class ControlProtocol {
   int oldest_client() const;  // if it is crowded
   void make_room(int id, Deadline now);
 
-  std::size_t queued_bytes() const;  // to all ranks; for tests, it looks at all connections
+  // Of messages to all ranks and of those that wait. It looks at all connections.
+  std::size_t queued_bytes() const;
 
   static constexpr std::size_t kMostQueuedBytes = std::size_t{64}
                                                   << 20;  // a rank; then senders wait
