@@ -1,0 +1,101 @@
+// Starts of a run that are killed, stopped and raced, over simulated files.
+#include "tests/sim/training.h"
+
+#include "tests/sim/seeds.h"
+
+namespace lockstep::sim::training_test {
+namespace {
+
+constexpr Micros kBound = 60 * kSecond;  // from the last fault until the next step
+
+// Runs until the goal. The last fault is over at `last_fault`.
+void finish(Kernel& kernel, Training& run, Micros last_fault) {
+  kernel.run(last_fault, [&] { return run.is_done(); });
+  const auto before = run.last_step();
+  const auto reached = [&] { return run.is_done() || run.last_step() > before; };
+  kernel.run(kernel.now() + kBound, reached);
+  if (!kernel.failed() && !reached())
+    return kernel.violate(5, "no step was done in a minute; the last is ", before);
+  kernel.run(kernel.now() + 10 * kBound, [&] { return run.is_done(); });
+  if (!kernel.failed() && !run.is_done())
+    kernel.violate(5, "the run does not end; its last step is ", run.last_step());
+}
+
+enum class Harm : std::uint8_t { kill, stop, late, power };
+
+// Does harm to rank 0's process at one of its operations.
+void harm_at(Kernel& kernel, Training& run, std::int64_t operation, Harm harm) {
+  run.disk.before = [&kernel, &run, operation, harm, done = false](
+                        Process& process, const Files::Operation& of) mutable {
+    if (done || &process != run.rank_0() || process.operations < operation) return 0;
+    const bool may_be_late = of.call == Files::Call::rename || of.call == Files::Call::create;
+    if (harm == Harm::late && !may_be_late) return 0;
+    done = true;
+    const auto stop = kernel.random.between(6, 30) * kSecond;
+    switch (harm) {
+      case Harm::kill: kernel.after(0, [&] { run.kill(process); }); break;
+      case Harm::power:
+        kernel.after(0, [&] { run.power_off(process.host, 10 * kSecond, false); });
+        break;
+      case Harm::stop: run.pause(process, stop); break;
+      case Harm::late:
+        run.disk.delay_next(process, kernel.random.between(0, stop));
+        kernel.after(0, [&run, &process, stop] { run.pause(process, stop); });
+        break;
+    }
+    return 0;
+  };
+}
+
+void run_harmed(
+    Kernel& kernel, TrainingOptions options,
+    const std::function<void(Training&)>& mutate = [](Training&) {}) {
+  auto& random = kernel.random;
+  options.hosts = static_cast<int>(random.between(1, 4));
+  options.keep_last = static_cast<int>(random.between(1, 2));
+  Training run(kernel, options);
+  mutate(run);
+  run.start();
+  for (int faults = 0; faults < 3; ++faults) {
+    // Most harm is done within the saves; a start has about a hundred operations before its first.
+    harm_at(kernel, run, random.between(0, 250), static_cast<Harm>(random.below(4)));
+    kernel.run(kernel.now() + random.between(10, 30) * kSecond, [&] { return run.is_done(); });
+  }
+  run.disk.before = [](auto&, const auto&) { return 0; };
+  finish(kernel, run, kernel.now() + 40 * kSecond);
+}
+
+TEST(TrainingSimulation, a_start_that_is_harmed_at_any_operation_has_a_successor) {
+  for_seeds(400, [](Kernel& kernel) { run_harmed(kernel, {}); });
+}
+
+TEST(TrainingSimulation, of_starts_that_race_one_wins) {
+  for_seeds(60, [](Kernel& kernel) {
+    Training run(kernel, {.hosts = 2});
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; i < 2; ++i) {
+        run.start();
+        kernel.run(kernel.now() + kernel.random.between(0, 300) * kMillisecond);
+      }
+      kernel.run(kernel.now() + kernel.random.between(1, 12) * kSecond,
+                 [&] { return run.is_done(); });
+    }
+    finish(kernel, run, kernel.now());
+  });
+}
+
+TEST(TrainingSimulation, announced_checkpoints_survive_a_power_loss_of_the_storage) {
+  for_seeds(150, [](Kernel& kernel) {
+    Training run(kernel, {.hosts = 2});
+    run.start();
+    for (int faults = 0; faults < 3; ++faults) {
+      kernel.run(kernel.now() + kernel.random.between(0, 10 * kSecond),
+                 [&] { return run.is_done(); });
+      if (!run.is_done()) run.lose_shared_power();
+    }
+    finish(kernel, run, kernel.now());
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::sim::training_test
