@@ -248,9 +248,9 @@ std::vector<Flag> ranks_flags(ModelRanksOptions& ranks) {
 }
 
 std::vector<Verb> all_verbs() {
-  return {data_verb(),      plan_verb(),       train_verb(),  generate_verb(),
-          chat_verb(),      eval_verb(),       report_verb(), watch_verb(),
-          preflight_verb(), checkpoint_verb(), config_verb(), completion_verb()};
+  return {data_verb(),       plan_verb(),   train_verb(),     supervise_verb(), generate_verb(),
+          chat_verb(),       eval_verb(),   report_verb(),    watch_verb(),     preflight_verb(),
+          checkpoint_verb(), config_verb(), completion_verb()};
 }
 
 int run_command_line(const std::vector<std::string>& arguments) {
@@ -262,9 +262,14 @@ int run_command_line(const std::vector<std::string>& arguments) {
       ->group(kOther);
   app.require_subcommand(1);
   Run run;
-  for (const auto& verb : all_verbs())
+  auto end = arguments.end();  // of the words for this program
+  for (const auto& verb : all_verbs()) {
     add(app, verb, run);
-  std::vector<std::string> words(arguments.rbegin(), arguments.rend());
+    if (verb.rest == nullptr || arguments.empty() || arguments.front() != verb.name) continue;
+    end = std::ranges::find(arguments, "--");
+    if (end != arguments.end()) verb.rest->assign(end + 1, arguments.end());
+  }
+  std::vector<std::string> words(std::make_reverse_iterator(end), arguments.rend());
   const bool asks_help = !words.empty() && words.back() == "help";
   if (asks_help) words.pop_back();
   try {

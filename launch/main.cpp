@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/output.h"
+#include "dist/job/agent_socket.h"
 #include "launch/command_line.h"
 
 namespace {
@@ -33,9 +34,11 @@ int main(int argc, char** argv) {
     lockstep::flush_output();
     return code;
   } catch (const lockstep::Error& e) {
+    lockstep::report_to_agent({.error = e.what()});
     std::cerr << "lockstep: " << e.what() << "\n";
     return e.exit_code();
   } catch (const std::bad_alloc&) {
+    lockstep::report_to_agent({.error = "out of memory"});
     std::cerr << "lockstep: out of memory";
     const auto limit = limit_of_addresses();
     if (limit == RLIM_INFINITY) {
@@ -46,6 +49,7 @@ int main(int argc, char** argv) {
               << " KiB; raise it, or use a smaller model or batch\n";
     return lockstep::ConfigError("").exit_code();
   } catch (const std::exception& e) {
+    lockstep::report_to_agent({.error = e.what()});
     std::cerr << "lockstep: " << e.what() << "\n";
     return 1;
   }

@@ -48,7 +48,7 @@ Topology exchange_places(World& launched, Device device) {
 
 std::unique_ptr<World> meet_ranks(Device device) {
   const bool on_gpus = device.kind == Device::Kind::cuda;
-  const auto found = find_ranks(environment(), {.has_mpi = has_mpi()});
+  const auto found = find_ranks(environment(), {.has_mpi = has_mpi()}, place_from_agent());
   if (found.way == Rendezvous::Way::one) return std::make_unique<LoneWorld>();
   if (on_gpus && found.ranks > 1 && !has_nccl())
     throw ConfigError(str(found.reason,

@@ -69,9 +69,10 @@ struct Flag {
 struct Verb {
   const char* name;
   const char* help;
-  std::vector<Flag> flags;    // the destinations of their values outlive the verb
-  std::function<int()> run;   // returns the exit code
-  std::vector<Verb> verbs{};  // inner verbs, instead of flags
+  std::vector<Flag> flags;                   // the destinations of their values outlive the verb
+  std::function<int()> run;                  // returns the exit code
+  std::vector<Verb> verbs{};                 // inner verbs, instead of flags
+  std::vector<std::string>* rest = nullptr;  // destination of the words after "--"
 };
 
 std::vector<Verb> all_verbs();  // as the help lists them
@@ -86,6 +87,7 @@ Verb generate_verb();
 Verb plan_verb();
 Verb preflight_verb();
 Verb report_verb();
+Verb supervise_verb();
 Verb train_verb();
 Verb watch_verb();
 

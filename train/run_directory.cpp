@@ -11,7 +11,9 @@
 
 #include "checkpoint/directory.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "core/system/machine.h"
+#include "dist/job/agent_socket.h"
 
 namespace lockstep {
 namespace {
@@ -49,9 +51,16 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(
   lock_ = Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock_) fail_io(name, "cannot open for writing", errno);
   if (flock(lock_.number(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) refuse_second(path_, name);
-    throw_io_error(errno, str(name.string(), ": cannot be locked: ", reason(errno),
-                              "; choose a directory on another file system with --run"));
+    // After the loss of a host, a file server may keep the lock of its process for a while. The
+    // epoch then keeps that process from changing the run, if it is alive after all.
+    const auto& place = place_from_agent();
+    if (errno == EWOULDBLOCK && place && place->takes_over)
+      log_warning(name.string(), ": still locked for an earlier start; its epoch ends");
+    else if (errno == EWOULDBLOCK)
+      refuse_second(path_, name);
+    else
+      throw_io_error(errno, str(name.string(), ": cannot be locked: ", reason(errno),
+                                "; choose a directory on another file system with --run"));
   }
   if (!is_named(lock_.number(), name))  // a process that has just ended removed the file
     throw TransientError(

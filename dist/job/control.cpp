@@ -113,6 +113,15 @@ std::string Control::describe(const std::vector<int>& ranks) const {
   return text;
 }
 
+std::vector<std::string> Control::hosts(const std::vector<int>& ranks) const {
+  std::vector<std::string> found;
+  for (const int rank : ranks)
+    if (const auto& host = hosts_.at(static_cast<std::size_t>(rank));
+        std::ranges::find(found, host) == found.end())
+      found.push_back(host);
+  return found;
+}
+
 void Control::send(int to, const std::string& tag, std::span<const std::byte> bytes) {
   LOCKSTEP_CHECK(kEveryRank <= to && to < ranks(), "cannot send to rank ", to, " of ", ranks(),
                  " ranks");

@@ -34,6 +34,8 @@ class Control {
   std::string describe(
       const std::vector<int>& ranks) const;  // "rank 3 (host n2), rank 7 (host n4)"; at most eight
 
+  std::vector<std::string> hosts(const std::vector<int>& ranks) const;  // each once
+
   // to: a rank, or kEveryRank
   void send(int to, const std::string& tag, std::span<const std::byte> bytes);
   Bytes receive(int from, const std::string& tag, Milliseconds timeout);

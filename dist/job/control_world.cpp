@@ -63,13 +63,16 @@ class AddressWorld final : public World {
     if (found.rank == 0)
       server_.emplace(ControlServerOptions{
           .ranks = found.ranks, .secret = *found.secret, .port = found.port, .start = kMeetTime});
+    auto addresses = found.other_addresses;
+    addresses.insert(addresses.begin(), found.address);
     control_.emplace(Membership{.rank = found.rank,
                                 .ranks = found.ranks,
-                                .addresses = {found.address},
+                                .addresses = std::move(addresses),
                                 .port = found.port,
                                 .secret = *found.secret,
                                 .start = kMeetTime});
     world_.emplace(*control_, [](const std::string& why, int exit_code) {
+      report_to_agent({.error = why});
       log_line(LogLevel::error, why);  // the log has this rank's number in the mesh
       _exit(exit_code);
     });

@@ -34,7 +34,8 @@ struct Verdict {
   std::string text{};
   int exit_code = 75;          // a failed rank's code, otherwise 75 (start again)
   bool is_own = false;         // concluded by this rank, because rank 0 stopped answering
-  std::vector<int> lost = {};  // ranks that died, stopped answering or stalled; at the server only
+  // Ranks that died, stopped answering or stalled; at the server, and if is_own.
+  std::vector<int> lost = {};
 
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };

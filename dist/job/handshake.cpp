@@ -53,7 +53,7 @@ Introduction decode(Span bytes) {
   read.peer.pid = reader.number<std::int32_t>();
   const std::string host = as_text(bytes.last(kHostBytes));
   read.peer.host = host.substr(0, host.find('\0'));
-  if (read.channel < Channel::control || read.channel > Channel::tensors)
+  if (read.channel < Channel::control || read.channel > Channel::agents)
     throw DataError(str("unknown channel ", static_cast<std::uint32_t>(read.channel)));
   return read;
 }

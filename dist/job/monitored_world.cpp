@@ -8,6 +8,7 @@
 
 #include "core/start_thread.h"
 #include "core/system/interfaces.h"
+#include "dist/job/agent_socket.h"
 #include "dist/job/rank_consistency.h"
 
 namespace lockstep {
@@ -111,6 +112,7 @@ void MonitoredWorld::abort(const std::string& why, int exit_code) noexcept {
     const std::lock_guard lock(aborting_);  // a second error waits and is not reported
     try {
       if (!std::exchange(aborted_, true)) {
+        report_to_agent({.error = why});
         // A broken connection is usually a consequence. The watch finds the cause soon, and its
         // verdict ends this process first.
         if (exit_code == TransientError("").exit_code()) std::this_thread::sleep_for(2 * interval_);
@@ -155,7 +157,8 @@ void MonitoredWorld::end(const Verdict& verdict) {
                             leave_words(verdict.text);
                           });
                           const std::lock_guard lock(ending_);
-                          const auto lost = server_ ? server_->lost() : std::vector<int>();
+                          const auto lost = server_ ? server_->lost() : verdict.lost;
+                          report_to_agent({.error = verdict.text, .lost = control_->hosts(lost)});
                           if (exit_handler_) exit_handler_(verdict.text, verdict.exit_code, lost);
                         }});
 }

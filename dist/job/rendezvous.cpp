@@ -70,6 +70,23 @@ void read_connection(Rendezvous& found, const Environment& environment, const st
   found.secret = Secret::from_hex(*text);
 }
 
+Rendezvous by_agent(const Environment& environment, const AgentPlace& place) {
+  Rendezvous found{
+      .way = Rendezvous::Way::address,
+      .reason = str("lockstep supervise started rank ", place.rank, " of ", place.ranks),
+      .rank = place.rank,
+      .ranks = place.ranks,
+      .local_rank = place.local_rank};
+  if (place.ranks == 1) return {.reason = "lockstep supervise started one rank"};
+  if (const auto* names = find(environment, "LOCKSTEP_INTERFACE")) found.interfaces = *names;
+  if (place.addresses.empty()) throw ConfigError("the agent passed no address of rank 0");
+  found.address = place.addresses.front();
+  found.other_addresses.assign(place.addresses.begin() + 1, place.addresses.end());
+  found.port = place.port;
+  found.secret = Secret::from_hex(place.secret);
+  return found;
+}
+
 Rendezvous by_torchrun(const Environment& environment) {
   Rendezvous found{.way = Rendezvous::Way::address};
   read_place(found, environment, "RANK", "WORLD_SIZE", "LOCAL_RANK");
@@ -184,7 +201,9 @@ Environment environment() {
   return all;
 }
 
-Rendezvous find_ranks(const Environment& environment, const Abilities& abilities) {
+Rendezvous find_ranks(const Environment& environment, const Abilities& abilities,
+                      const std::optional<AgentPlace>& place) {
+  if (place) return by_agent(environment, *place);
   if (find(environment, "TORCHELASTIC_RUN_ID") != nullptr) return by_torchrun(environment);
   const bool world =
       find(environment, "WORLD_SIZE") != nullptr || find(environment, "RANK") != nullptr;

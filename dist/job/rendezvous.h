@@ -9,6 +9,8 @@
 //            server listens at `port`, and LOCKSTEP_SECRET is the secret
 //
 // Variables, in the order of precedence:
+//   LOCKSTEP_AGENT
+//       lockstep supervise started it and passed its place over a socket (dist/job/agent_socket.h).
 //   TORCHELASTIC_RUN_ID
 //       torchrun started this process; its variables take precedence, even under another launcher.
 //   OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_RANK
@@ -37,6 +39,7 @@
 #include <map>
 #include <optional>
 
+#include "dist/job/agent_socket.h"
 #include "dist/job/secret.h"
 
 namespace lockstep {
@@ -51,7 +54,10 @@ struct Rendezvous {
   bool is_launched = true;  // false: a user or a script started this process alone
   // For Way::mpi the values in the environment, for the log; MPI has the true ones. -1: not set.
   int rank = 0, ranks = 1, local_rank = 0;
-  std::string address{};  // for Way::address, like the next two members
+  // For Way::address, like the next three members. The listener has more addresses if an agent
+  // started this process.
+  std::string address{};
+  std::vector<std::string> other_addresses{};
   std::uint16_t port = 0;
   std::optional<Secret> secret{};
   std::string interfaces{};  // LOCKSTEP_INTERFACE
@@ -63,7 +69,9 @@ struct Abilities {
 
 // Decides the way. Throws ConfigError with a remedy if variables are missing, contradict each
 // other, or need an ability that this build lacks.
-Rendezvous find_ranks(const Environment& environment, const Abilities& abilities);
+//   place: from the agent that started this process
+Rendezvous find_ranks(const Environment& environment, const Abilities& abilities,
+                      const std::optional<AgentPlace>& place = {});
 
 // Checks `found` against MPI's rank and number of ranks, after MPI_Init. Throws ConfigError if MPI
 // reports fewer ranks than the variables: they are left over from another job, or this MPI cannot

@@ -22,6 +22,7 @@ GRAPH = {
     "dist/topology": ["core"],
     "dist": ["core/system", "kernels", "dist/topology"],
     "dist/job": ["dist"],
+    "dist/job/supervise": ["dist/job"],
     "model": ["dist"],
     "data": ["core"],
     "data/tokenizer": ["data"],
@@ -38,7 +39,8 @@ GRAPH = {
     "launch/preflight": ["launch/plan"],
     "launch/report": ["train/observe"],
     "launch/watch": ["launch/report", "data/tokenizer"],
-    "launch": ["launch/plan", "launch/preflight", "launch/watch", "train/infer", "data/pack"],
+    "launch/supervise": ["dist/job/supervise"],
+    "launch": ["launch/plan", "launch/preflight", "launch/watch", "launch/supervise", "train/infer", "data/pack"],
 }
 LIBRARY = {folder: "lockstep_" + folder.replace("/", "_") for folder in GRAPH}
 LIBRARIES = {library: folder for folder, library in LIBRARY.items()}

@@ -1,0 +1,143 @@
+#include "dist/job/supervise/agent.h"
+
+#include <utility>
+
+namespace lockstep {
+
+Agent::Agent(AgentOptions options, Deadline now)
+    : options_(std::move(options)),
+      changed_(now),
+      reached_(now),
+      next_look_(now),
+      next_beat_(now) {}
+
+AgentActions Agent::looked(const Records& records, Deadline now) {
+  if (link_ != Link::looking) return {};
+  link_ = Link::none;
+  next_look_ = now + options_.look;
+  if (!records.readable) return {};  // nobody can claim a term either
+  if (records.newest.number != term_.number || records.alive != alive_) changed_ = now;
+  term_ = records.newest;
+  alive_ = records.alive;
+  const bool is_vacant = term_.number == 0 || alive_ == "over";
+  const bool is_dead = now - changed_ >= options_.patience && now - reached_ >= options_.patience;
+  if (is_vacant || is_dead) {
+    link_ = Link::claiming;
+    actions_.emplace_back(ClaimTerm{term_.number + 1});
+  } else {
+    link_ = Link::connecting;
+    actions_.emplace_back(ConnectTo{term_});
+  }
+  return std::exchange(actions_, {});
+}
+
+AgentActions Agent::claimed(bool won, Deadline now) {
+  if (link_ != Link::claiming) return {};
+  link_ = Link::none;
+  changed_ = now;
+  next_look_ = won ? now : now + options_.look;
+  return {};
+}
+
+AgentActions Agent::connected(Deadline now) {
+  if (link_ != Link::connecting) return {};
+  link_ = Link::joined;
+  reached_ = now;
+  next_beat_ = now + options_.beat;
+  Join join = options_.join;
+  join.running = running_;
+  send(std::move(join));
+  for (auto& ended : std::exchange(untold_, {}))
+    send(std::move(ended));
+  if (!asked_.empty()) send(AskStop{asked_});
+  return std::exchange(actions_, {});
+}
+
+AgentActions Agent::disconnected(Deadline now) {
+  if (link_ == Link::joined) changed_ = next_look_ = now;
+  if (link_ == Link::joined || link_ == Link::connecting) link_ = Link::none;
+  prepared_ = 0;
+  return {};
+}
+
+AgentActions Agent::message(const FromLeader& message, Deadline now) {
+  if (link_ != Link::joined) return {};
+  reached_ = now;
+  if (const auto* prepare = std::get_if<Prepare>(&message)) {
+    if (running_.number != 0) {
+      send(Ready{.attempt = prepare->attempt, .fault = "ranks of an earlier attempt still run"});
+    } else {
+      prepared_ = prepare->attempt;
+      actions_.emplace_back(CheckHost{*prepare});
+    }
+  } else if (const auto* start = std::get_if<Start>(&message)) {
+    if (start->attempt.number == prepared_ && running_.number == 0) {
+      running_ = start->attempt;
+      prepared_ = 0;
+      actions_.emplace_back(StartRanks{*start});
+    }
+  } else if (const auto* stop = std::get_if<Stop>(&message)) {
+    if (stop->attempt == running_.number && running_.number != 0)
+      actions_.emplace_back(StopRanks{stop->save});
+    else
+      send(Ended{.attempt = stop->attempt, .all = true});
+  } else if (const auto* over = std::get_if<Over>(&message)) {
+    if (running_.number != 0) actions_.emplace_back(StopRanks{false});
+    actions_.emplace_back(EndAgent{over->exit_code, over->why});
+  }
+  return std::exchange(actions_, {});
+}
+
+AgentActions Agent::checked(const Ready& ready, Deadline) {
+  if (ready.attempt == prepared_ && link_ == Link::joined) send(ready);
+  if (!ready.fault.empty()) prepared_ = 0;
+  return std::exchange(actions_, {});
+}
+
+AgentActions Agent::ended(const Ended& ended, Deadline) {
+  if (ended.attempt != running_.number) return {};
+  if (link_ == Link::joined)
+    send(ended);
+  else
+    untold_.push_back(ended);
+  if (ended.all) running_ = {};
+  if (ended.all && link_ != Link::joined && !asked_.empty())
+    actions_.emplace_back(EndAgent{TransientError("").exit_code(), asked_});
+  return std::exchange(actions_, {});
+}
+
+AgentActions Agent::stop(const std::string& why, Deadline) {
+  asked_ = why;
+  if (link_ == Link::joined) {
+    send(AskStop{why});
+  } else if (running_.number != 0) {
+    actions_.emplace_back(StopRanks{true});
+  } else {
+    actions_.emplace_back(EndAgent{TransientError("").exit_code(), why});
+  }
+  return std::exchange(actions_, {});
+}
+
+AgentActions Agent::time(Deadline now) {
+  if (link_ == Link::joined && now - reached_ >= options_.patience) {
+    actions_.emplace_back(Disconnect());
+    link_ = Link::none;
+    prepared_ = 0;
+    changed_ = next_look_ = now;
+  }
+  if (link_ == Link::none && now >= next_look_) {
+    link_ = Link::looking;
+    actions_.emplace_back(Look());
+  }
+  if (link_ == Link::joined && now >= next_beat_) {
+    next_beat_ = now + options_.beat;
+    send(AgentBeat());
+  }
+  return std::exchange(actions_, {});
+}
+
+void Agent::send(FromAgent message) {
+  actions_.emplace_back(SendToLeader{std::move(message)});
+}
+
+}  // namespace lockstep

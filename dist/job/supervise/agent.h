@@ -1,0 +1,97 @@
+// Agent runs on each host of a supervised run. It finds the leader or becomes it, starts and kills
+// the ranks of its host as the leader says, and reports how they ended. It is pure, as Leader is.
+//
+// The leader is whoever claimed the newest term, by a file in RUN/supervise that only one process
+// can create. It changes another file there each second. An agent claims the next term if it cannot
+// reach the leader for `patience`, and that file did not change for as long. So a leader that is
+// alive keeps its term, whoever cannot reach it. The ranks never depend on the leader.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dist/job/socket.h"
+#include "dist/job/supervise/messages.h"
+
+namespace lockstep {
+
+struct AgentOptions {
+  Join join;  // who it is
+  Milliseconds beat{500};
+  Milliseconds look{250};  // between two looks at the records, without a leader
+  Milliseconds patience{2'000};
+};
+
+// What an agent reads in RUN/supervise.
+struct Records {
+  Term newest{};
+  std::string alive{};   // changes while the leader lives; "over": it ended the run
+  bool readable = true;  // false: storage did not answer
+};
+
+// Actions.
+struct Look {};     // answer with Agent::looked()
+struct ClaimTerm {  // answer with Agent::claimed(); a new leader then listens
+  std::int64_t number;
+};
+struct ConnectTo {  // answer with Agent::connected() or disconnected()
+  Term term;
+};
+struct Disconnect {};
+struct SendToLeader {
+  FromAgent message;
+};
+struct CheckHost {  // answer with Agent::checked()
+  Prepare prepare;
+};
+struct StartRanks {
+  Start start;
+};
+struct StopRanks {
+  bool save;
+};
+struct EndAgent {
+  int exit_code;
+  std::string why;
+};
+using AgentAction = std::variant<Look, ClaimTerm, ConnectTo, Disconnect, SendToLeader, CheckHost,
+                                 StartRanks, StopRanks, EndAgent>;
+using AgentActions = std::vector<AgentAction>;
+
+class Agent {
+ public:
+  Agent(AgentOptions options, Deadline now);
+
+  AgentActions looked(const Records& records, Deadline now);
+  AgentActions claimed(bool won, Deadline now);
+  AgentActions connected(Deadline now);
+  AgentActions disconnected(Deadline now);
+  AgentActions message(const FromLeader& message, Deadline now);
+  AgentActions checked(const Ready& ready, Deadline now);
+  // Ranks of this host ended; `all`: none is left.
+  AgentActions ended(const Ended& ended, Deadline now);
+  // A user or a scheduler asks to save and stop.
+  AgentActions stop(const std::string& why, Deadline now);
+  AgentActions time(Deadline now);
+
+  const Attempt& running() const { return running_; }
+  bool has_leader() const { return link_ == Link::joined; }
+
+ private:
+  enum class Link : std::uint8_t { none, looking, claiming, connecting, joined };
+  void send(FromAgent message);
+
+  AgentOptions options_;
+  Link link_ = Link::none;
+  Attempt running_;
+  std::int64_t prepared_ = 0;
+  Term term_{};          // newest that it knows
+  std::string alive_{};  // as last seen, and when it changed
+  Deadline changed_, reached_, next_look_, next_beat_;
+  std::vector<Ended> untold_{};  // reports that no leader has received
+  std::string asked_{};          // why it was asked to stop
+  AgentActions actions_;
+};
+
+}  // namespace lockstep

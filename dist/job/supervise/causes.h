@@ -1,0 +1,118 @@
+// Causes: why an attempt of a supervised run ended, and the consequence. Pure: a table over the
+// evidence (docs/resilience.md has it for operators).
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dist/job/socket.h"
+#include "dist/job/supervise/messages.h"
+
+namespace lockstep {
+
+// Exit codes of ranks (docs/exit_codes.md).
+inline constexpr int kUsage = 64, kDamaged = 65, kStorage = 74, kTemporary = 75, kAccess = 77,
+                     kConfiguration = 78, kInterrupted = 130;
+
+// Steps of Evidence: the run has none yet; storage did not answer.
+inline constexpr std::int64_t kNone = -1, kUnknown = -2;
+
+// What is known when all ranks of an attempt have ended.
+struct Evidence {
+  Attempt attempt;
+  int slots = 1;
+  std::vector<RankEnd> ends{};                     // in the order in which they were reported
+  std::map<std::string, std::vector<int>> xids{};  // by host
+  std::vector<std::string> gone{};     // hosts of the attempt whose agent does not answer
+  std::vector<std::string> stuck{};    // hosts whose ranks could not be killed
+  std::int64_t saved_step = kUnknown;  // newest saved step
+  std::int64_t last_step = kUnknown;   // last step that was recorded
+  std::string asked{};                 // who asked the run to stop; "": nobody
+};
+
+enum class CauseKind : std::uint8_t {
+  done,           // all ranks ended with 0
+  asked,          // a user or a scheduler stopped the run
+  host_lost,      // a host does not answer
+  host_stuck,     // processes of a host cannot be killed
+  gpu,            // the kernel reported a fatal error of a GPU
+  host_memory,    // the kernel killed a rank because memory was short
+  corruption,     // weights or products of a rank are wrong
+  hang,           // a rank made no progress
+  process,        // a rank was killed by a signal, or died without an error
+  storage,        // storage is not accessible
+  network,        // ranks lost their connections, and none of them was lost
+  configuration,  // a retry cannot help: configuration, permissions, damaged files
+  program,        // any other error of a rank
+};
+const char* name(CauseKind kind);
+
+struct Cause {
+  CauseKind kind = CauseKind::program;
+  std::vector<std::string> hosts{};  // that it names, none if unknown
+  int exit_code = 75;                // of the run, if it is not restarted
+  std::string text{};                // one sentence for people
+  std::string signature{};           // the error without its numbers, to recognize it again
+};
+Cause classify(const Evidence& evidence);
+
+// Fatal errors of a GPU after which a host is not used until it is repaired or reset; others end
+// the processes on the GPU, which may start again.
+enum class XidSeverity : std::uint8_t { none, restart, exclude };
+XidSeverity severity(int xid);
+// The number of an Xid line of the kernel's log: "NVRM: Xid (PCI:0000:3b:00): 79, ..."; 0: none.
+int xid_of(const std::string& line);
+
+// RestartPolicy decides whether, when and without which hosts a run is started again.
+struct PolicyOptions {
+  std::vector<Milliseconds> pauses{Milliseconds(0), Milliseconds(5'000), Milliseconds(15'000),
+                                   Milliseconds(60'000), Milliseconds(300'000)};
+  int fruitless = 5;               // consecutive starts without a new save, then the run ends
+  int most_an_hour = 20;           // restarts
+  Milliseconds memory{3'600'000};  // a second fault of a host within this time excludes it
+  Milliseconds hang_memory{24 * 3'600'000};  // the same for hangs
+};
+
+struct Decision {
+  bool restarts = false;
+  Milliseconds pause{0};               // before the restart
+  std::vector<std::string> exclude{};  // hosts
+  int exit_code = 0;                   // if it does not restart
+  std::string why{};                   // one sentence for people
+};
+
+class RestartPolicy {
+ public:
+  explicit RestartPolicy(PolicyOptions options = {}) : options_(options) {}
+  Decision decide(const Cause& cause, const Evidence& evidence, Deadline now);
+
+  // Whether the host is excluded now.
+  bool is_excluded(const std::string& host, Deadline now) const;
+  // Excludes a host for an hour; the second time, or if it is broken, until the run ends.
+  void exclude(const std::string& host, bool broken, Deadline now);
+  // Makes one of the hosts that are excluded but not broken available again: the one with the
+  // fewest faults. "": there is none.
+  std::string readmit(const std::vector<std::string>& hosts, Deadline now);
+
+ private:
+  struct History {
+    std::vector<std::pair<Deadline, CauseKind>> faults{};
+    Deadline until = Deadline::min();  // excluded; max(): until the run ends
+    int exclusions = 0;
+    bool broken = false;
+  };
+  int faults(const std::string& host, CauseKind kind, Milliseconds within, Deadline now);
+
+  PolicyOptions options_;
+  std::map<std::string, History> hosts_;
+  std::int64_t best_saved_ = kNone;
+  int without_save_ = 0;
+  std::vector<Deadline> restarts_;
+  // The last failure, to recognize the same one at the same step on other hosts.
+  std::string signature_;
+  std::int64_t failed_step_ = kUnknown;
+  std::vector<std::string> failed_hosts_;
+};
+
+}  // namespace lockstep

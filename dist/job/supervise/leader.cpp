@@ -1,0 +1,449 @@
+#include "dist/job/supervise/leader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kAttemptsPerTerm = std::int64_t{1} << 20;
+
+const char* words_of(Leader::Phase phase) {
+  using enum Leader::Phase;
+  switch (phase) {
+    case adopt:
+    case gather: return "waiting for hosts";
+    case prepare: return "checking hosts";
+    case run: return "running";
+    case judge: return "stopping ranks";
+    case over: return "over";
+  }
+  return "?";
+}
+
+}  // namespace
+
+Leader::Leader(LeaderOptions options, Deadline now)
+    : options_(std::move(options)),
+      policy_(options_.policy),
+      until_(now + options_.adopt),
+      earliest_(now),
+      seen_(now) {}
+
+LeaderActions Leader::message(const std::string& agent, const FromAgent& message, Deadline now) {
+  if (const auto* join = std::get_if<Join>(&message)) {
+    joined(agent, *join, now);
+    return std::exchange(actions_, {});
+  }
+  const auto found = agents_.find(agent);
+  if (found == agents_.end()) return {};  // it was refused
+  found->second.heard = now;
+  if (std::holds_alternative<AgentBeat>(message))
+    send(agent, Welcome{options_.term});
+  else if (const auto* ready_now = std::get_if<Ready>(&message))
+    ready(agent, *ready_now, now);
+  else if (const auto* end = std::get_if<Ended>(&message))
+    ended(agent, *end, now);
+  else if (const auto* ask = std::get_if<AskStop>(&message))
+    return stop(ask->why, now);
+  return std::exchange(actions_, {});
+}
+
+void Leader::joined(const std::string& id, const Join& join, Deadline now) {
+  const auto refuse = [&](int exit_code, const std::string& why) {
+    send(id, Over{exit_code, why});
+  };
+  if (phase_ == Phase::over) return refuse(kTemporary, "the run is over");
+  if (join.job != options_.job)
+    return refuse(kTemporary,
+                  str("job ", options_.job, " supervises this run, not job ", join.job));
+  if (join.slots != options_.slots)
+    return refuse(kConfiguration, str("host ", join.host, " has ", join.slots,
+                                      " ranks, but the "
+                                      "leader has ",
+                                      options_.slots,
+                                      "; start the same number on "
+                                      "each host"));
+  for (auto other = agents_.begin(); other != agents_.end();)
+    if (other->first != id && other->second.join.host == join.host) {
+      if (is_heard(other->second, now))
+        send(other->first, Over{kTemporary, "another agent started on this host"});
+      other = agents_.erase(other);
+    } else {
+      ++other;
+    }
+  Agent& agent = agents_[id];
+  agent = {.join = join, .heard = now};
+  send(id, Welcome{options_.term});
+  record("joined", {{"host", join.host}});
+  const auto running = join.running.number;
+  if (phase_ == Phase::adopt || running == 0) {
+    agent.has_ended = running == 0;
+  } else if (running == attempt_.number && phase_ != Phase::prepare && phase_ != Phase::gather) {
+    agent.has_ended = false;
+    if (phase_ == Phase::judge) send(id, Stop{running, false});
+  } else {
+    agent.has_ended = false;
+    send(id, Stop{running, false});
+  }
+}
+
+LeaderActions Leader::closed(const std::string& id, Deadline now) {
+  const auto found = agents_.find(id);
+  if (found == agents_.end()) return {};
+  found->second.present = false;
+  record("agent lost", {{"host", found->second.join.host}});
+  if (phase_ == Phase::prepare &&
+      std::ranges::find(attempt_.places, found->second.join.host) != attempt_.places.end())
+    gather_in(Milliseconds(0), now);
+  return std::exchange(actions_, {});
+}
+
+LeaderActions Leader::stop(const std::string& why, Deadline now) {
+  if (!asked_.empty() || phase_ == Phase::over) return std::exchange(actions_, {});
+  asked_ = why;
+  record("asked to stop", {{"why", why}});
+  if (phase_ == Phase::run) {
+    evidence_.asked = why;
+    stop_ranks(true);
+    until_ = now + options_.save;
+  } else if (phase_ != Phase::judge) {
+    over(kTemporary, why);
+  }
+  return std::exchange(actions_, {});
+}
+
+LeaderActions Leader::drain(const std::string& host, const std::string& why, Deadline now) {
+  policy_.exclude(host, false, now);
+  record("drained", {{"host", host}, {"why", why}});
+  const bool is_used = std::ranges::find(attempt_.places, host) != attempt_.places.end();
+  if (phase_ == Phase::run && is_used && asked_.empty()) {
+    draining_ = host;
+    stop_ranks(true);
+    until_ = now + options_.save;
+  } else if (phase_ == Phase::prepare && is_used) {
+    gather_in(Milliseconds(0), now);
+  }
+  return std::exchange(actions_, {});
+}
+
+LeaderActions Leader::time(Deadline now) {
+  switch (phase_) {
+    case Phase::adopt:
+      if (now >= until_) adopt(now);
+      break;
+    case Phase::gather: gather(now); break;
+    case Phase::prepare:
+      if (now >= until_) {
+        for (const auto& host : attempt_.places)
+          if (const auto* agent = at(host); agent == nullptr || !agent->is_prepared) {
+            policy_.exclude(host, false, now);
+            record("excluded", {{"host", host}, {"why", "it did not answer in time"}});
+            actions_.emplace_back(BadHost{host, "it did not answer in time"});
+          }
+        gather_in(Milliseconds(0), now);
+      }
+      break;
+    case Phase::run:
+      if ((!asked_.empty() || !draining_.empty()) && now >= until_) {
+        judging_ = Judging::evidence;
+        until_ = now;
+        phase_ = Phase::judge;
+      } else {
+        watch_orphans(now);
+      }
+      break;
+    case Phase::judge: judge(now); break;
+    case Phase::over: break;
+  }
+  return std::exchange(actions_, {});
+}
+
+// Continues with the attempt that the agents report, if there is one.
+void Leader::adopt(Deadline now) {
+  for (const auto& [id, agent] : agents_)
+    if (agent.join.running.number > attempt_.number) attempt_ = agent.join.running;
+  places_ = attempt_.places;
+  evidence_ = {.attempt = attempt_, .slots = options_.slots};
+  for (const auto& [id, agent] : agents_)
+    if (agent.join.running.number != 0 && agent.join.running.number != attempt_.number)
+      send(id, Stop{agent.join.running.number, false});
+  if (attempt_.number == 0) return gather_in(Milliseconds(0), now);
+  record("adopted", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
+  phase_ = Phase::run;
+  seen_ = now;
+}
+
+void Leader::gather_in(Milliseconds pause, Deadline now) {
+  phase_ = Phase::gather;
+  earliest_ = now + pause;
+  until_ = earliest_ + options_.gather;
+}
+
+bool Leader::is_usable(const Agent& agent, Deadline now) const {
+  return is_heard(agent, now) && agent.has_ended && !policy_.is_excluded(agent.join.host, now);
+}
+
+void Leader::gather(Deadline now) {
+  if (now < earliest_) return;
+  std::vector<std::string> usable, excluded;
+  for (const auto& [id, agent] : agents_)
+    if (is_usable(agent, now))
+      usable.push_back(agent.join.host);
+    else if (is_heard(agent, now) && agent.has_ended)
+      excluded.push_back(agent.join.host);
+  std::ranges::sort(usable);
+  const auto need = static_cast<std::size_t>(options_.need);
+  const auto least = static_cast<std::size_t>(options_.least);
+  while (usable.size() < least && usable.size() + excluded.size() >= least) {
+    const auto host = policy_.readmit(excluded, now);
+    if (host.empty()) break;
+    record("readmitted", {{"host", host}, {"why", "there are too few other hosts"}});
+    std::erase(excluded, host);
+    usable.push_back(host);
+  }
+  if (usable.size() < need && now < until_) return;
+  if (usable.size() < least) {
+    return over(kTemporary, str("the run needs ", least, " hosts, but ", usable.size(),
+                                " joined within ", seconds_text(options_.gather)));
+  }
+
+  // Hosts keep their places, and spares take the others.
+  std::vector<std::string> places(std::min(need, usable.size()));
+  for (std::size_t place = 0; place < std::min(places.size(), places_.size()); ++place)
+    if (const auto found = std::ranges::find(usable, places_[place]); found != usable.end()) {
+      places[place] = *found;
+      usable.erase(found);
+    }
+  for (auto& place : places)
+    if (place.empty()) {
+      place = usable.front();
+      usable.erase(usable.begin());
+    }
+  prepare(std::move(places), now);
+}
+
+void Leader::prepare(std::vector<std::string> places, Deadline now) {
+  phase_ = Phase::prepare;
+  until_ = now + options_.check;
+  root_.reset();
+  attempt_ = {.number = options_.term * kAttemptsPerTerm + ++attempts_,
+              .places = std::move(places)};
+  places_ = attempt_.places;
+  evidence_ = {.attempt = attempt_, .slots = options_.slots};
+  record("preparing", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
+  for (auto* agent : attended()) {
+    agent->is_prepared = false;
+    send(agent->join.id, Prepare{.attempt = attempt_.number,
+                                 .check = !agent->is_checked,
+                                 .leads = agent->join.host == attempt_.places.front()});
+  }
+}
+
+void Leader::ready(const std::string& id, const Ready& ready, Deadline now) {
+  Agent& agent = agents_.at(id);
+  if (phase_ != Phase::prepare || ready.attempt != attempt_.number) return;
+  if (!ready.fault.empty()) {
+    policy_.exclude(agent.join.host, false, now);
+    record("excluded", {{"host", agent.join.host}, {"why", ready.fault}});
+    actions_.emplace_back(BadHost{agent.join.host, ready.fault});
+    return gather_in(Milliseconds(0), now);
+  }
+  agent.is_prepared = agent.is_checked = true;
+  if (agent.join.host == attempt_.places.front()) root_ = ready;
+  const auto agents = attended();
+  if (agents.size() == attempt_.places.size() &&
+      std::ranges::all_of(agents, [](auto* one) { return one->is_prepared; }))
+    actions_.emplace_back(DrawSecret{attempt_.number});
+}
+
+LeaderActions Leader::start(const std::string& secret, Deadline now) {
+  if (phase_ != Phase::prepare || !root_) return {};
+  for (std::size_t place = 0; place < attempt_.places.size(); ++place) {
+    Agent& agent = *at(attempt_.places[place]);
+    agent.has_ended = false;
+    send(agent.join.id, Start{.attempt = attempt_,
+                              .place = static_cast<int>(place),
+                              .takes_over = options_.takes_over || attempts_ > 1,
+                              .addresses = root_->addresses,
+                              .port = root_->port,
+                              .secret = secret});
+  }
+  phase_ = Phase::run;
+  seen_ = now;
+  draining_.clear();
+  record("started", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
+  return std::exchange(actions_, {});
+}
+
+Leader::Agent* Leader::at(const std::string& host) {
+  for (auto& [id, agent] : agents_)
+    if (agent.join.host == host) return &agent;
+  return nullptr;
+}
+
+std::vector<Leader::Agent*> Leader::attended() {
+  std::map<std::string, Agent*> by_host;
+  for (auto& [id, agent] : agents_)
+    by_host[agent.join.host] = &agent;
+  std::vector<Agent*> agents;
+  for (const auto& host : attempt_.places)
+    if (const auto found = by_host.find(host); found != by_host.end() && found->second->present)
+      agents.push_back(found->second);
+  return agents;
+}
+
+bool Leader::all_ended() {
+  return std::ranges::all_of(attended(), [](auto* agent) { return agent->has_ended; });
+}
+
+void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
+  Agent& agent = agents_.at(id);
+  if (ended.all) {
+    agent.has_ended = true;
+    agent.join.running = {};
+  }
+  if (ended.attempt != attempt_.number || (phase_ != Phase::run && phase_ != Phase::judge)) return;
+  evidence_.ends.insert(evidence_.ends.end(), ended.ranks.begin(), ended.ranks.end());
+  auto& xids = evidence_.xids[agent.join.host];
+  xids.insert(xids.end(), ended.xids.begin(), ended.xids.end());
+  const bool failed =
+      std::ranges::any_of(ended.ranks, [](auto& end) { return end.exit_code != 0; });
+  if (phase_ == Phase::run && (failed || all_ended())) {
+    phase_ = Phase::judge;
+    judging_ = Judging::evidence;
+    until_ = now + options_.evidence;
+    if (!asked_.empty() || !draining_.empty()) until_ = now + options_.save;
+    record("ended", {{"attempt", attempt_.number}});
+  }
+  if (phase_ == Phase::judge) judge(now);
+}
+
+// Ranks without any agent: whether they still train shows in the progress of the run.
+void Leader::watch_orphans(Deadline now) {
+  if (!attended().empty()) {
+    seen_ = now;
+    return;
+  }
+  if (now - seen_ < options_.orphaned) {
+    if (now >= until_) {
+      until_ = now + options_.progress;
+      actions_.emplace_back(ReadProgress());
+    }
+    return;
+  }
+  phase_ = Phase::judge;
+  judging_ = Judging::evidence;
+  until_ = now;
+  judge(now);
+}
+
+void Leader::stop_ranks(bool save) {
+  for (const auto* agent : attended())
+    if (!agent->has_ended) send(agent->join.id, Stop{attempt_.number, save});
+}
+
+// Waits for the evidence, kills the ranks that are left, and asks for the progress of the run.
+void Leader::judge(Deadline now) {
+  if (judging_ == Judging::progress) {
+    if (now >= until_) decide(now);
+    return;
+  }
+  if (!all_ended()) {
+    if (now < until_) return;
+    if (judging_ == Judging::evidence) {
+      judging_ = Judging::killed;
+      until_ = now + options_.kill;
+      return stop_ranks(false);
+    }
+    for (const auto* agent : attended())
+      if (!agent->has_ended && is_heard(*agent, now)) evidence_.stuck.push_back(agent->join.host);
+  }
+  for (const auto& host : attempt_.places) {
+    const auto* agent = at(host);
+    if (agent == nullptr || !is_heard(*agent, now)) evidence_.gone.push_back(host);
+  }
+  judging_ = Judging::progress;
+  until_ = now + options_.progress;
+  actions_.emplace_back(ReadProgress());
+}
+
+LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, Deadline now) {
+  if (last_step > seen_step_) {
+    seen_step_ = last_step;
+    seen_ = now;
+  }
+  if (phase_ == Phase::judge && judging_ == Judging::progress) {
+    evidence_.saved_step = saved_step;
+    evidence_.last_step = last_step;
+    decide(now);
+  }
+  return std::exchange(actions_, {});
+}
+
+void Leader::decide(Deadline now) {
+  if (!draining_.empty() && asked_.empty()) {
+    record("restarting", {{"why", str("host ", draining_, " is drained")}});
+    return gather_in(Milliseconds(0), now);
+  }
+  const auto cause = classify(evidence_);
+  const auto decision = policy_.decide(cause, evidence_, now);
+  for (const auto& host : cause.hosts)
+    if (auto* agent = at(host)) agent->is_checked = false;
+  record("judged", {{"attempt", attempt_.number},
+                    {"cause", str(name(cause.kind))},
+                    {"hosts", json_list(cause.hosts)},
+                    {"why", decision.why},
+                    {"saved_step", evidence_.saved_step},
+                    {"last_step", evidence_.last_step},
+                    {"restarts", decision.restarts}});
+  for (const auto& host : decision.exclude) {
+    record("excluded", {{"host", host}, {"why", cause.text}});
+    actions_.emplace_back(BadHost{host, cause.text});
+  }
+  if (!decision.restarts) return over(decision.exit_code, decision.why);
+  if (!asked_.empty()) return over(kTemporary, asked_);
+  gather_in(decision.pause, now);
+}
+
+void Leader::over(int exit_code, const std::string& why) {
+  phase_ = Phase::over;
+  record("over", {{"exit_code", exit_code}, {"why", why}});
+  for (const auto& [id, agent] : agents_)
+    if (agent.present) send(id, Over{exit_code, why});
+  actions_.emplace_back(RunOver{exit_code, why});
+}
+
+void Leader::send(const std::string& agent, FromLeader message) {
+  actions_.emplace_back(SendTo{agent, std::move(message)});
+}
+
+void Leader::record(const char* event, std::vector<std::pair<std::string, Json>> fields) {
+  Json line = Json::Object{{"event", event}, {"term", options_.term}};
+  for (auto& [key, value] : fields)
+    line.set(key, std::move(value));
+  actions_.emplace_back(Record{std::move(line)});
+}
+
+Json Leader::status(Deadline now) const {
+  Json::Array hosts;
+  for (const auto& [id, agent] : agents_) {
+    const auto& host = agent.join.host;
+    const auto found = std::ranges::find(attempt_.places, host);
+    const bool is_used = found != attempt_.places.end() && !agent.has_ended;
+    hosts.push_back(Json::Object{
+        {"host", host},
+        {"state", policy_.is_excluded(host, now) ? "excluded"
+                  : !is_heard(agent, now)        ? "silent"
+                  : is_used                      ? "training"
+                                                 : "spare"},
+        {"place",
+         is_used ? Json(static_cast<std::int64_t>(found - attempt_.places.begin())) : Json()}});
+  }
+  return Json::Object{{"phase", str(words_of(phase_))},
+                      {"term", options_.term},
+                      {"attempt", attempt_.number},
+                      {"hosts", Json(std::move(hosts))}};
+}
+
+}  // namespace lockstep

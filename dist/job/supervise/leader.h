@@ -1,0 +1,137 @@
+// Leader supervises a run: it gathers agents, starts the ranks on `need` of their hosts, finds out
+// why they ended, and starts them again, on a spare host if one is faulty. It is pure: callers pass
+// events with the time and carry out the actions. One agent of a run has a leader. A new one learns
+// from the agents what runs, so the ranks never notice that the leader changed.
+//
+//   adopt -> gather -> prepare -> run -> judge -> gather (restart)
+//                        |          '-> over      '-> over (done, asked, or a retry cannot help)
+//                        '-> gather (a host failed its check)
+//
+// A silent agent never ends an attempt: only its ranks do, which detect the failures of each other
+// (dist/job/failure_detector.h). So an agent may die or be stopped without any effect on the run.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dist/job/supervise/causes.h"
+
+namespace lockstep {
+
+struct LeaderOptions {
+  std::string job{};
+  int need = 1;   // hosts that train
+  int least = 1;  // hosts with which it starts if `need` do not join within `gather`
+  int slots = 1;
+  std::int64_t term = 1;
+  bool takes_over = false;        // the leader of the term before did not end the run
+  Milliseconds adopt{1'000};      // for running agents to join a new leader
+  Milliseconds gather{300'000};   // for hosts to join; then the run ends
+  Milliseconds silence{3'000};    // after which an agent does not count as present
+  Milliseconds check{5'000};      // for an answer to Prepare
+  Milliseconds evidence{2'000};   // for the other ranks to end by themselves after the first
+  Milliseconds kill{5'000};       // for killed ranks to end; then their host is stuck
+  Milliseconds save{300'000};     // for ranks that save and stop; then they are killed
+  Milliseconds progress{5'000};   // to read the progress of the run
+  Milliseconds orphaned{30'000};  // without progress, if no host of the attempt has an agent
+  PolicyOptions policy{};
+};
+
+// Actions.
+struct SendTo {
+  std::string agent;  // id
+  FromLeader message;
+};
+struct ReadProgress {};  // answer with Leader::progress()
+struct DrawSecret {      // answer with Leader::start()
+  std::int64_t attempt;
+};
+struct BadHost {  // tell the operator's command
+  std::string host, why;
+};
+struct Record {  // a line of RUN/supervise/log.jsonl
+  Json line;
+};
+struct RunOver {
+  int exit_code;
+  std::string why;
+};
+using LeaderAction = std::variant<SendTo, ReadProgress, DrawSecret, BadHost, Record, RunOver>;
+using LeaderActions = std::vector<LeaderAction>;
+
+class Leader {
+ public:
+  Leader(LeaderOptions options, Deadline now);
+
+  // Events. Each returns the actions to take, in their order.
+  LeaderActions message(const std::string& agent, const FromAgent& message, Deadline now);
+  LeaderActions closed(const std::string& agent, Deadline now);  // its connection closed
+  LeaderActions progress(std::int64_t saved_step, std::int64_t last_step, Deadline now);
+  LeaderActions start(const std::string& secret, Deadline now);
+  // A user or a scheduler asks to save and stop.
+  LeaderActions stop(const std::string& why, Deadline now);
+  // A user asks not to use a host: the ranks save and restart without it.
+  LeaderActions drain(const std::string& host, const std::string& why, Deadline now);
+  LeaderActions time(Deadline now);  // at least twice a second
+
+  enum class Phase : std::uint8_t { adopt, gather, prepare, run, judge, over };
+  Phase phase() const { return phase_; }
+  const Attempt& attempt() const { return attempt_; }
+  Json status(Deadline now) const;
+
+ private:
+  struct Agent {
+    Join join{};
+    Deadline heard{};
+    bool present = true;       // its connection is open
+    bool is_prepared = false;  // of attempt_
+    bool has_ended = true;     // no rank of attempt_ runs there
+    bool is_checked = false;   // since it joined, or since its last fault
+  };
+  bool is_usable(const Agent& agent, Deadline now) const;
+  bool is_heard(const Agent& agent, Deadline now) const {
+    return agent.present && now - agent.heard < options_.silence;
+  }
+  Agent* at(const std::string& host);  // the agent of a host; nullptr: none
+  std::vector<Agent*> attended();      // agents of the hosts of attempt_
+  bool all_ended();
+
+  void joined(const std::string& id, const Join& join, Deadline now);
+  void ready(const std::string& id, const Ready& ready, Deadline now);
+  void ended(const std::string& id, const Ended& ended, Deadline now);
+  void adopt(Deadline now);
+  void gather(Deadline now);
+  void gather_in(Milliseconds pause, Deadline now);
+  void prepare(std::vector<std::string> places, Deadline now);
+  void watch_orphans(Deadline now);
+  void judge(Deadline now);
+  void stop_ranks(bool save);
+  void decide(Deadline now);
+  void over(int exit_code, const std::string& why);
+  void send(const std::string& agent, FromLeader message);
+  void record(const char* event, std::vector<std::pair<std::string, Json>> fields);
+
+  LeaderOptions options_;
+  Phase phase_ = Phase::adopt;
+  std::map<std::string, Agent> agents_;  // by id
+  Attempt attempt_;                      // newest
+  std::vector<std::string> places_;      // of the newest attempt; hosts keep their places
+  Evidence evidence_;
+  RestartPolicy policy_;
+  Deadline until_;     // of the phase
+  Deadline earliest_;  // of the next attempt
+  enum class Judging : std::uint8_t { evidence, killed, progress };
+  Judging judging_ = Judging::evidence;
+  std::string asked_{};        // why the run was asked to stop
+  std::string draining_{};     // the host without which it restarts
+  std::optional<Ready> root_;  // of rank 0's host
+  std::int64_t attempts_ = 0;
+  std::int64_t seen_step_ = -1;  // of orphaned ranks, and when it changed
+  Deadline seen_;
+  LeaderActions actions_;
+};
+
+}  // namespace lockstep

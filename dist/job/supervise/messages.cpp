@@ -1,0 +1,211 @@
+#include "dist/job/supervise/messages.h"
+
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+constexpr const char* kWhat = "a message of the supervision";
+
+template <class... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+
+Json number_list(const std::vector<int>& numbers) {
+  Json::Array all;
+  for (const int number : numbers)
+    all.emplace_back(number);
+  return all;
+}
+std::vector<int> numbers_at(const Json& object, const char* key) {
+  std::vector<int> all;
+  for (const auto& one : object.at(key).as_array()) {
+    const auto number = one.as_integer();
+    if (number < 0 || number > kMost) throw DataError(str(key, ": ", number, " is out of range"));
+    all.push_back(static_cast<int>(number));
+  }
+  return all;
+}
+int int_at(const Json& object, const char* key, std::int64_t least = 0) {
+  return static_cast<int>(integer_at(object, key, least, kMost));
+}
+std::uint16_t port_at(const Json& object) {
+  return static_cast<std::uint16_t>(integer_at(object, "port", 0, 65535));
+}
+std::int64_t number_at(const Json& object, const char* key) {
+  return integer_at(object, key, 0, std::numeric_limits<std::int64_t>::max());
+}
+
+Json to_json(const Attempt& attempt) {
+  return Json::Object{{"number", attempt.number}, {"places", json_list(attempt.places)}};
+}
+Attempt attempt_at(const Json& object, const char* key) {
+  const Json& attempt = object.at(key);
+  return {.number = number_at(attempt, "number"), .places = texts_at(attempt, "places")};
+}
+
+Json to_json(const RankEnd& end) {
+  return Json::Object{
+      {"rank", end.rank},   {"exit_code", end.exit_code},  {"out_of_memory", end.out_of_memory},
+      {"error", end.error}, {"lost", json_list(end.lost)}, {"faulty", json_list(end.faulty)}};
+}
+RankEnd rank_end(const Json& json) {
+  return {.rank = int_at(json, "rank"),
+          .exit_code = int_at(json, "exit_code"),
+          .out_of_memory = json.at("out_of_memory").as_bool(),
+          .error = text_at(json, "error"),
+          .lost = texts_at(json, "lost"),
+          .faulty = texts_at(json, "faulty")};
+}
+
+Json parsed(const std::string& text) {
+  return Json::parse(text, kWhat);
+}
+
+}  // namespace
+
+std::string encode(const FromAgent& message) {
+  const Json json =
+      std::visit(Overloaded{[](const Join& join) {
+                              return Json(Json::Object{{"kind", "join"},
+                                                       {"id", join.id},
+                                                       {"host", join.host},
+                                                       {"boot", join.boot},
+                                                       {"job", join.job},
+                                                       {"slots", join.slots},
+                                                       {"running", to_json(join.running)}});
+                            },
+                            [](const AgentBeat&) {
+                              return Json(Json::Object{{"kind", "beat"}});
+                            },
+                            [](const Ready& ready) {
+                              return Json(Json::Object{{"kind", "ready"},
+                                                       {"attempt", ready.attempt},
+                                                       {"fault", ready.fault},
+                                                       {"addresses", json_list(ready.addresses)},
+                                                       {"port", ready.port}});
+                            },
+                            [](const Ended& ended) {
+                              Json::Array ranks;
+                              for (const auto& rank : ended.ranks)
+                                ranks.push_back(to_json(rank));
+                              return Json(Json::Object{{"kind", "ended"},
+                                                       {"attempt", ended.attempt},
+                                                       {"ranks", std::move(ranks)},
+                                                       {"xids", number_list(ended.xids)},
+                                                       {"all", ended.all}});
+                            },
+                            [](const AskStop& ask) {
+                              return Json(Json::Object{{"kind", "ask_stop"}, {"why", ask.why}});
+                            }},
+                 message);
+  return json.dump();
+}
+
+FromAgent decode_from_agent(const std::string& text) {
+  const Json json = parsed(text);
+  const auto& kind = text_at(json, "kind");
+  if (kind == "beat") return AgentBeat();
+  if (kind == "join")
+    return Join{.id = text_at(json, "id"),
+                .host = text_at(json, "host"),
+                .boot = text_at(json, "boot"),
+                .job = text_at(json, "job"),
+                .slots = int_at(json, "slots", 1),
+                .running = attempt_at(json, "running")};
+  if (kind == "ready")
+    return Ready{.attempt = number_at(json, "attempt"),
+                 .fault = text_at(json, "fault"),
+                 .addresses = texts_at(json, "addresses"),
+                 .port = port_at(json)};
+  if (kind == "ask_stop") return AskStop{.why = text_at(json, "why")};
+  if (kind == "ended") {
+    Ended ended{.attempt = number_at(json, "attempt"),
+                .xids = numbers_at(json, "xids"),
+                .all = json.at("all").as_bool()};
+    for (const auto& rank : json.at("ranks").as_array())
+      ended.ranks.push_back(rank_end(rank));
+    return ended;
+  }
+  throw DataError(str(kWhat, ": unknown kind ", kind));
+}
+
+std::string encode(const FromLeader& message) {
+  const Json json = std::visit(
+      Overloaded{[](const Welcome& welcome) {
+                   return Json(Json::Object{{"kind", "welcome"}, {"term", welcome.term}});
+                 },
+                 [](const Prepare& prepare) {
+                   return Json(Json::Object{{"kind", "prepare"},
+                                            {"attempt", prepare.attempt},
+                                            {"check", prepare.check},
+                                            {"leads", prepare.leads}});
+                 },
+                 [](const Start& start) {
+                   return Json(Json::Object{{"kind", "start"},
+                                            {"attempt", to_json(start.attempt)},
+                                            {"place", start.place},
+                                            {"takes_over", start.takes_over},
+                                            {"addresses", json_list(start.addresses)},
+                                            {"port", start.port},
+                                            {"secret", start.secret}});
+                 },
+                 [](const Stop& stop) {
+                   return Json(Json::Object{
+                       {"kind", "stop"}, {"attempt", stop.attempt}, {"save", stop.save}});
+                 },
+                 [](const Over& over) {
+                   return Json(Json::Object{
+                       {"kind", "over"}, {"exit_code", over.exit_code}, {"why", over.why}});
+                 }},
+      message);
+  return json.dump();
+}
+
+FromLeader decode_from_leader(const std::string& text) {
+  const Json json = parsed(text);
+  const auto& kind = text_at(json, "kind");
+  if (kind == "welcome") return Welcome{.term = number_at(json, "term")};
+  if (kind == "prepare")
+    return Prepare{.attempt = number_at(json, "attempt"),
+                   .check = json.at("check").as_bool(),
+                   .leads = json.at("leads").as_bool()};
+  if (kind == "start") {
+    Start start{.attempt = attempt_at(json, "attempt"),
+                .place = int_at(json, "place"),
+                .takes_over = json.at("takes_over").as_bool(),
+                .addresses = texts_at(json, "addresses"),
+                .port = port_at(json),
+                .secret = text_at(json, "secret")};
+    if (static_cast<std::size_t>(start.place) >= start.attempt.places.size())
+      throw DataError(str(kWhat, ": place ", start.place, " does not exist"));
+    return start;
+  }
+  if (kind == "stop")
+    return Stop{.attempt = number_at(json, "attempt"), .save = json.at("save").as_bool()};
+  if (kind == "over")
+    return Over{.exit_code = int_at(json, "exit_code"), .why = text_at(json, "why")};
+  throw DataError(str(kWhat, ": unknown kind ", kind));
+}
+
+std::string Term::dump() const {
+  return Json(Json::Object{{"number", number},
+                           {"id", id},
+                           {"host", host},
+                           {"addresses", json_list(addresses)},
+                           {"port", port}})
+      .dump();
+}
+
+Term Term::parse(const std::string& text, const std::string& what) {
+  const Json json = Json::parse(text, what);
+  return {.number = number_at(json, "number"),
+          .id = text_at(json, "id"),
+          .host = text_at(json, "host"),
+          .addresses = texts_at(json, "addresses"),
+          .port = port_at(json)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,124 @@
+// Messages between the agents of a supervised run (launch/supervise) and their leader, and the
+// records by which agents find it. Each is a JSON object in a frame (dist/job/frame.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dist/job/agent_socket.h"
+
+namespace lockstep {
+
+// An attempt is one start of the ranks of a run. Place p has ranks p * slots to p * slots + slots
+// - 1, on the host places[p].
+struct Attempt {
+  std::int64_t number = 0;  // 0: none
+  std::vector<std::string> places{};
+
+  friend bool operator==(const Attempt&, const Attempt&) = default;
+};
+
+// How a rank ended.
+struct RankEnd {
+  int rank = 0;
+  int exit_code = 0;                  // 128 + n: signal n
+  bool out_of_memory = false;         // the kernel killed a process of this host's control group
+  std::string error{};                // the last error of the rank; "": it reported none
+  std::vector<std::string> lost{};    // hosts whose ranks it knows to be dead or stalled
+  std::vector<std::string> faulty{};  // hosts whose weights or products are wrong
+
+  friend bool operator==(const RankEnd&, const RankEnd&) = default;
+};
+
+// From an agent.
+struct Join {
+  std::string id;  // random, of this process
+  std::string host;
+  std::string boot;   // boot id of the host
+  std::string job;    // of the launcher; all agents of a run have the same
+  int slots = 1;      // ranks of each host
+  Attempt running{};  // attempt whose ranks run here
+  friend bool operator==(const Join&, const Join&) = default;
+};
+struct AgentBeat {
+  friend bool operator==(const AgentBeat&, const AgentBeat&) = default;
+};
+struct Ready {  // answers Prepare
+  std::int64_t attempt = 0;
+  std::string fault{};                   // why this host cannot start ranks; "": it can
+  std::vector<std::string> addresses{};  // of the host
+  std::uint16_t port = 0;                // for the control server of rank 0, if it starts here
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+struct Ended {
+  std::int64_t attempt = 0;
+  std::vector<RankEnd> ranks{};  // that ended since the last message, without those it killed
+  std::vector<int> xids{};       // errors of GPUs of this host, from the kernel's log
+  bool all = false;              // no rank of the attempt is left on this host
+  friend bool operator==(const Ended&, const Ended&) = default;
+};
+
+// A user or a scheduler asks this host to end the run.
+struct AskStop {
+  std::string why{};
+  friend bool operator==(const AskStop&, const AskStop&) = default;
+};
+
+// From the leader.
+struct Welcome {  // answers Join and each AgentBeat
+  std::int64_t term = 0;
+  friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+struct Prepare {
+  std::int64_t attempt = 0;
+  bool check = false;  // check this host first
+  bool leads = false;  // rank 0 starts here
+  friend bool operator==(const Prepare&, const Prepare&) = default;
+};
+struct Start {
+  Attempt attempt;
+  int place = 0;
+  // An earlier attempt ended. If a file server still holds the lock of the run for it, ignore that.
+  bool takes_over = false;
+  std::vector<std::string> addresses{};  // of the control server of rank 0
+  std::uint16_t port = 0;
+  std::string secret{};  // of the attempt, 64 hexadecimal digits
+  friend bool operator==(const Start&, const Start&) = default;
+};
+struct Stop {
+  std::int64_t attempt = 0;
+  bool save = false;  // the ranks save and stop; otherwise they are killed
+  friend bool operator==(const Stop&, const Stop&) = default;
+};
+// The agent ends: the run is over, or this host may not take part.
+struct Over {
+  int exit_code = 0;
+  std::string why{};
+  friend bool operator==(const Over&, const Over&) = default;
+};
+
+using FromAgent = std::variant<Join, AgentBeat, Ready, Ended, AskStop>;
+using FromLeader = std::variant<Welcome, Prepare, Start, Stop, Over>;
+
+std::string encode(const FromAgent& message);
+std::string encode(const FromLeader& message);
+// Throw DataError if the text is not such a message.
+FromAgent decode_from_agent(const std::string& text);
+FromLeader decode_from_leader(const std::string& text);
+
+// RUN/supervise/term-00000001.json: who leads.
+struct Term {
+  std::int64_t number = 0;  // 0: nobody has led this run yet
+  std::string id{};         // of the leader's agent
+  std::string host{};
+  std::vector<std::string> addresses{};
+  std::uint16_t port = 0;
+
+  std::string dump() const;
+  static Term parse(const std::string& text, const std::string& what);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,235 @@
+#include "launch/supervise/leader_server.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <poll.h>
+#include <spawn.h>
+#include <sstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/start_thread.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Milliseconds kTick{100}, kKeepTerm{500}, kHandshakeTime{5'000}, kEndTime{2'000};
+constexpr std::size_t kMostConnections = 20'000, kMostOutBytes = 16 << 20;
+
+// A line for people about an event.
+std::string in_words(const Json& line) {
+  std::string text;
+  for (const auto& [key, value] : line.as_object())
+    if (key == "event")
+      text = value.as_string();
+    else if (key != "term" && key != "saved_step" && key != "last_step")
+      text += str("; ", key, " ", value.is_string() ? value.as_string() : value.dump());
+  return text;
+}
+
+}  // namespace
+
+LeaderServer::LeaderServer(LeaderOptions options, const SuperviseRecords& records,
+                           const Secret& secret, std::string on_bad_host)
+    : options_(std::move(options)),
+      records_(records),
+      secret_(secret),
+      on_bad_host_(std::move(on_bad_host)),
+      listener_(listen_at("", 0)) {}
+
+LeaderServer::~LeaderServer() {
+  stopping_ = true;
+  mailbox_.post([] {});
+  if (thread_.joinable()) thread_.join();
+}
+
+void LeaderServer::lead(std::int64_t term, bool takes_over) {
+  options_.term = term;
+  options_.takes_over = takes_over;
+  thread_ = start_thread([this] { run(); });
+}
+
+void LeaderServer::run() {
+  leader_.emplace(options_, Clock::now());
+  auto next_keep = Clock::now();
+  auto end = Deadline::max();
+  while (!stopping_ && !deposed_) {
+    std::vector<pollfd> polled{{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0},
+                               {.fd = mailbox_.descriptor(), .events = POLLIN, .revents = 0}};
+    for (const auto& connection : connections_)
+      polled.push_back(
+          {.fd = connection.socket.descriptor(),
+           .events = static_cast<short>(connection.out.empty() ? POLLIN : POLLIN | POLLOUT),
+           .revents = 0});
+    poll(polled.data(), polled.size(), static_cast<int>(kTick.count()));
+    mailbox_.run();
+    auto at = polled.begin() + 2;
+    for (auto& connection : connections_)
+      if ((at++)->revents != 0) serve(connection);
+    if (polled[0].revents != 0)
+      while (auto socket = accept_from(listener_))
+        if (connections_.size() < kMostConnections)
+          connections_.emplace_back(std::move(*socket), secret_, Clock::now() + kHandshakeTime);
+    const auto now = Clock::now();
+    carry_out(leader_->time(now));
+    if (now >= next_keep && !run_over_) {
+      next_keep = now + kKeepTerm;
+      keep_term();
+    }
+    for (auto& connection : connections_) {
+      flush(connection);
+      if ((!connection.session.authenticated() && now >= connection.deadline) ||
+          connection.out.size() > kMostOutBytes)
+        connection.closed = true;
+      if (connection.closed && !connection.agent.empty())
+        carry_out(leader_->closed(connection.agent, now));
+    }
+    connections_.remove_if([](auto& connection) { return connection.closed; });
+    if (run_over_ && end == Deadline::max()) end = now + kEndTime;
+    const bool all_said =
+        std::ranges::all_of(connections_, [](auto& connection) { return connection.out.empty(); });
+    if (run_over_ &&
+        (connections_.empty() || (all_said && now >= end) || now >= 2 * kEndTime + end))
+      break;
+  }
+  if (deposed_) log_own_warning("supervise: another agent leads this run now");
+  connections_.clear();
+  if (run_over_) {
+    alive_.run([this] {
+      try {
+        records_.set_alive(str(options_.term, " over"));
+      } catch (const Error& error) {
+        log_own_warning(error.what());
+      }
+    });
+    alive_.finish(Clock::now() + kEndTime);
+    files_.finish(Clock::now() + kEndTime);
+  }
+  over_ = true;
+}
+
+void LeaderServer::serve(Connection& from) {
+  try {
+    std::array<std::byte, 4096> bytes;
+    while (!from.closed) {
+      const auto count = from.socket.try_receive(bytes);
+      if (!count) from.closed = true;
+      if (!count || *count == 0) return;
+      for (const auto& frame : from.session.take(std::span(bytes).first(*count), from.out)) {
+        if (from.session.introduction().channel != Channel::agents)
+          throw DataError("it is not an agent");
+        if (frame.kind == FrameKind::message) take(from, as_text(frame.body));
+      }
+    }
+  } catch (const Error& error) {
+    if (!from.agent.empty()) log_own_warning("supervise: ", from.socket.peer(), ": ", error.what());
+    from.closed = true;
+  }
+}
+
+void LeaderServer::take(Connection& from, const std::string& text) {
+  const auto message = decode_from_agent(text);
+  if (const auto* join = std::get_if<Join>(&message)) from.agent = join->id;
+  if (from.agent.empty()) throw DataError("it has not joined");
+  carry_out(leader_->message(from.agent, message, Clock::now()));
+}
+
+void LeaderServer::carry_out(const LeaderActions& actions) {
+  for (const auto& action : actions) {
+    if (const auto* message = std::get_if<SendTo>(&action)) {
+      send(message->agent, message->message);
+    } else if (std::holds_alternative<ReadProgress>(action)) {
+      read_progress();
+    } else if (std::holds_alternative<DrawSecret>(action)) {
+      carry_out(leader_->start(Secret::draw().hex(), Clock::now()));
+    } else if (const auto* bad = std::get_if<BadHost>(&action)) {
+      tell_bad_host(bad->host, bad->why);
+    } else if (const auto* record = std::get_if<Record>(&action)) {
+      log_line(LogLevel::info, str("supervise: ", in_words(record->line)));
+      files_.run([this, line = record->line] {
+        try {
+          records_.append(line);
+        } catch (const Error& error) {
+          log_own_warning(error.what());
+        }
+      });
+    } else if (std::holds_alternative<RunOver>(action)) {
+      run_over_ = true;
+    }
+  }
+}
+
+void LeaderServer::send(const std::string& agent, const FromLeader& message) {
+  for (auto& connection : connections_)
+    if (connection.agent == agent && !connection.closed) {
+      append(connection.out, {.kind = FrameKind::message, .body = as_bytes(encode(message))});
+      return;
+    }
+}
+
+void LeaderServer::flush(Connection& to) {
+  try {
+    if (to.out.empty()) return;
+    const auto count = to.socket.try_send(to.out);
+    to.out.erase(to.out.begin(), to.out.begin() + static_cast<std::ptrdiff_t>(count));
+  } catch (const TransientError&) {
+    to.closed = true;
+  }
+}
+
+// Shows that the leader is alive, and finds out whether another agent has claimed a newer term.
+void LeaderServer::keep_term() {
+  if (keeping_.exchange(true)) return;  // the file system has not answered yet
+  alive_.run([this, text = str(options_.term, " ", ++beats_), term = options_.term] {
+    try {
+      records_.set_alive(text);
+      if (records_.read().newest.number > term) mailbox_.post([this] { deposed_ = true; });
+    } catch (const Error&) {  // storage does not answer: nobody can claim a term either
+    }
+    keeping_ = false;
+  });
+}
+
+void LeaderServer::read_progress() {
+  files_.run([this] {
+    SuperviseRecords::Progress progress{kUnknown, kUnknown};
+    try {
+      progress = records_.progress();
+    } catch (const Error& error) {
+      log_own_warning(error.what());
+    }
+    mailbox_.post([this, progress] {
+      carry_out(leader_->progress(progress.saved_step, progress.last_step, Clock::now()));
+    });
+  });
+}
+
+// Starts the operator's command without a shell, and does not wait for it.
+void LeaderServer::tell_bad_host(const std::string& host, const std::string& why) {
+  if (on_bad_host_.empty()) return;
+  files_.run([command = on_bad_host_, host, why] {
+    std::vector<std::string> words;
+    std::istringstream parts(command);
+    for (std::string word; parts >> word;) {
+      for (const auto& [mark, value] : {std::pair("%h", host), std::pair("%r", why)})
+        if (const auto at = word.find(mark); at != std::string::npos) word.replace(at, 2, value);
+      words.push_back(word);
+    }
+    std::vector<char*> pointers;
+    for (auto& word : words)
+      pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    pid_t pid = 0;
+    if (const int error =
+            posix_spawnp(&pid, pointers[0], nullptr, nullptr, pointers.data(), environ);
+        error != 0)
+      return log_own_warning("supervise: ", command, ": ", reason(error));
+    int status = 0;
+    waitpid(pid, &status, 0);
+    if (status != 0) log_own_warning("supervise: ", command, ": failed for host ", host);
+  });
+}
+
+}  // namespace lockstep

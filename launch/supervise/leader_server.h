@@ -1,0 +1,70 @@
+// LeaderServer runs the leader of a run in a thread of the agent that claimed the term: it serves
+// the connections of all agents and carries out the actions of Leader.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "dist/job/handshake.h"
+#include "dist/job/supervise/leader.h"
+#include "launch/supervise/mailbox.h"
+#include "launch/supervise/records.h"
+
+namespace lockstep {
+
+class LeaderServer {
+ public:
+  //   on_bad_host  command that is told the names of faulty hosts, with %h and %r; "": none
+  // Listens; throws TransientError if it cannot.
+  LeaderServer(LeaderOptions options, const SuperviseRecords& records, const Secret& secret,
+               std::string on_bad_host);
+  LeaderServer(const LeaderServer&) = delete;
+  LeaderServer& operator=(const LeaderServer&) = delete;
+  ~LeaderServer();
+
+  std::uint16_t port() const { return listener_.port(); }
+  void lead(std::int64_t term, bool takes_over);  // starts the thread; the term was claimed
+  bool is_over() const { return over_; }          // the thread has ended
+
+ private:
+  struct Connection {
+    Connection(Socket connected, const Secret& secret, Deadline until)
+        : socket(std::move(connected)), session(secret, random_bytes()), deadline(until) {}
+    Socket socket;
+    Session session;
+    Deadline deadline;  // to authenticate, or once `ending` to send the rest
+    Bytes out{};
+    std::string agent{};  // id, after its Join
+    bool ending = false, closed = false;
+  };
+
+  void run();
+  void serve(Connection& from);
+  void take(Connection& from, const std::string& text);
+  void carry_out(const LeaderActions& actions);
+  void send(const std::string& agent, const FromLeader& message);
+  static void flush(Connection& to);
+  void keep_term();
+  void read_progress();
+  void tell_bad_host(const std::string& host, const std::string& why);
+
+  LeaderOptions options_;
+  const SuperviseRecords& records_;
+  Secret secret_;
+  std::string on_bad_host_;
+  Socket listener_;
+  Mailbox mailbox_;
+  Background files_, alive_;  // separate, because a slow save must not delay the second
+  std::optional<Leader> leader_;
+  std::list<Connection> connections_;
+  std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false;
+  bool run_over_ = false, deposed_ = false;
+  std::int64_t beats_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

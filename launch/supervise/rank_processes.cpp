@@ -1,0 +1,271 @@
+#include "launch/supervise/rank_processes.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "core/system/machine.h"
+#include "dist/job/supervise/causes.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kSocketOfRank = 3;
+constexpr std::int64_t kMostRanksBytes = 1 << 20;
+constexpr std::size_t kMostReportBytes = 64 << 10;
+
+Descriptor open_process(pid_t pid) {
+  return Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+}
+
+// When the process started, in the kernel's ticks after boot; "": there is no such process.
+std::string start_time(pid_t pid) {
+  std::ifstream file(str("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  const auto name = text.rfind(')');
+  if (name == std::string::npos) return "";
+  std::istringstream rest(text.substr(name + 1));
+  std::string word;
+  for (int field = 3; field <= 22; ++field)
+    rest >> word;
+  return word;
+}
+
+// Processes of this host that the kernel killed because memory was short.
+std::int64_t oom_kills() {
+  std::ifstream file("/proc/vmstat");
+  std::int64_t number = 0;
+  for (std::string name; file >> name >> number;)
+    if (name == "oom_kill") return number;
+  return 0;
+}
+
+}  // namespace
+
+KernelLog::KernelLog() : file_(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+  if (file_) lseek(file_.number(), 0, SEEK_END);
+}
+
+std::vector<int> KernelLog::xids() {
+  std::vector<int> found;
+  std::array<char, 8192> line;
+  while (file_) {
+    const auto count = ::read(file_.number(), line.data(), line.size());
+    if (count < 0 && errno == EPIPE) continue;  // lines were overwritten
+    if (count <= 0) break;
+    if (const int xid = xid_of({line.data(), static_cast<std::size_t>(count)}); xid != 0)
+      found.push_back(xid);
+  }
+  return found;
+}
+
+RankProcesses::RankProcesses(std::vector<std::string> command, int slots,
+                             const SuperviseRecords& records, std::string host)
+    : command_(std::move(command)), slots_(slots), records_(records), host_(std::move(host)) {}
+
+Attempt RankProcesses::adopt() {
+  const auto file = records_.ranks(host_);
+  if (!path_exists(file)) return {};
+  try {
+    const Json json = Json::parse(read_text(file, kMostRanksBytes), file.string());
+    if (text_at(json, "boot") != machine_id()) return {};
+    Attempt attempt{.number = json.at("attempt").as_integer()};
+    for (const auto& place : json.at("places").as_array())
+      attempt.places.push_back(place.as_string());
+    for (const auto& rank : json.at("ranks").as_array()) {
+      const auto pid = static_cast<pid_t>(rank.at("pid").as_integer());
+      auto process = open_process(pid);
+      if (!process || start_time(pid) != text_at(rank, "started")) continue;
+      ranks_.push_back({.number = static_cast<int>(rank.at("rank").as_integer()),
+                        .pid = pid,
+                        .is_child = false,
+                        .process = std::move(process),
+                        .socket = {}});
+    }
+    if (ranks_.empty()) return {};
+    attempt_ = attempt;
+    return attempt;
+  } catch (const Error& error) {
+    log_own_warning(error.what(), "; ranks of an earlier agent are not taken over");
+    ranks_.clear();
+    return {};
+  }
+}
+
+// Written for the next agent of this host, which may start after this one was killed.
+void RankProcesses::record() const {
+  Json::Array ranks, places;
+  for (const auto& rank : ranks_)
+    ranks.push_back(Json::Object{
+        {"rank", rank.number}, {"pid", std::int64_t{rank.pid}}, {"started", start_time(rank.pid)}});
+  for (const auto& place : attempt_.places)
+    places.emplace_back(place);
+  write_text(records_.ranks(host_), Json(Json::Object{{"boot", machine_id()},
+                                                      {"attempt", attempt_.number},
+                                                      {"places", std::move(places)},
+                                                      {"ranks", std::move(ranks)}})
+                                        .dump());
+}
+
+void RankProcesses::start(const Start& start) {
+  attempt_ = start.attempt;
+  killed_ = false;
+  oom_kills_ = oom_kills();
+  kernel_log_.xids();  // earlier errors belong to earlier attempts
+  try {
+    for (int local = 0; local < slots_; ++local)
+      start_rank(start, local);
+    record();
+  } catch (const Error&) {
+    stop(/*save=*/false);
+    throw;
+  }
+}
+
+void RankProcesses::start_rank(const Start& start, int local) {
+  std::array<int, 2> pair{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
+    throw TransientError(str("cannot make a socket: ", reason(errno)));
+  Descriptor ours(pair[0]);
+  const Descriptor theirs(pair[1]);
+  const int number = start.place * slots_ + local;
+  const auto place = AgentPlace{.rank = number,
+                                .ranks = static_cast<int>(start.attempt.places.size()) * slots_,
+                                .local_rank = local,
+                                .addresses = start.addresses,
+                                .port = start.port,
+                                .secret = start.secret,
+                                .takes_over = start.takes_over}
+                         .dump() +
+                     "\n";
+  if (send(ours.number(), place.data(), place.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(place.size()))
+    throw TransientError(str("cannot write to a socket: ", reason(errno)));
+
+  std::vector<std::string> words{"lockstep"}, variables;
+  words.insert(words.end(), command_.begin(), command_.end());
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    if (const std::string_view text(*entry); !text.starts_with("LOCKSTEP_SECRET="))
+      variables.emplace_back(text);
+  variables.push_back(str("LOCKSTEP_AGENT=", kSocketOfRank));
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> all;
+    for (auto& text : texts)
+      all.push_back(text.data());
+    all.push_back(nullptr);
+    return all;
+  };
+
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&files, theirs.number(), kSocketOfRank);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, defaults;
+  sigemptyset(&none);
+  sigemptyset(&defaults);
+  for (const int one : {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGPIPE})
+    sigaddset(&defaults, one);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  // A group of its own: Ctrl-C reaches the agent only.
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(
+      &attributes,
+      static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, "/proc/self/exe", &files, &attributes, pointers(words).data(),
+                                pointers(variables).data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0) throw TransientError(str("cannot start rank ", number, ": ", reason(error)));
+  ranks_.push_back(
+      {.number = number, .pid = pid, .process = open_process(pid), .socket = std::move(ours)});
+}
+
+void RankProcesses::stop(bool save) {
+  killed_ = killed_ || !save;
+  for (const auto& rank : ranks_) {
+    if (save)
+      kill(rank.pid, SIGUSR1);
+    else
+      kill(-rank.pid, SIGKILL);  // with its own children
+  }
+}
+
+void RankProcesses::add_to(std::vector<pollfd>& polled) const {
+  for (const auto& rank : ranks_)
+    polled.push_back({.fd = rank.process.number(), .events = POLLIN, .revents = 0});
+}
+
+void RankProcesses::read_reports(Rank& rank) {
+  std::array<char, 4096> bytes;
+  while (rank.socket) {
+    const auto count = recv(rank.socket.number(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count <= 0) break;
+    rank.heard.append(bytes.data(), static_cast<std::size_t>(count));
+    if (rank.heard.size() > kMostReportBytes) rank.heard.clear();
+  }
+  for (auto end = rank.heard.find('\n'); end != std::string::npos; end = rank.heard.find('\n')) {
+    try {
+      const auto report = RankReport::parse(rank.heard.substr(0, end));
+      if (!report.error.empty()) rank.report.error = report.error;
+      if (!report.lost.empty()) rank.report.lost = report.lost;
+      if (!report.faulty.empty()) rank.report.faulty = report.faulty;
+    } catch (const DataError& error) {
+      log_own_warning(error.what());
+    }
+    rank.heard.erase(0, end + 1);
+  }
+}
+
+std::optional<Ended> RankProcesses::ended() {
+  Ended ended{.attempt = attempt_.number};
+  bool any = false;
+  for (auto rank = ranks_.begin(); rank != ranks_.end();) {
+    pollfd polled{.fd = rank->process.number(), .events = POLLIN, .revents = 0};
+    if (poll(&polled, 1, 0) != 1) {
+      ++rank;
+      continue;
+    }
+    any = true;
+    read_reports(*rank);
+    RankEnd end{.rank = rank->number,
+                .exit_code = TransientError("").exit_code(),
+                .out_of_memory = false,
+                .error = rank->report.error,
+                .lost = rank->report.lost,
+                .faulty = rank->report.faulty};
+    int status = 0;
+    if (!rank->is_child)
+      end.error = "it ended without an agent that watched it";
+    else if (waitpid(rank->pid, &status, 0) == rank->pid)
+      end.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    end.out_of_memory = end.exit_code == 128 + SIGKILL && oom_kills() > oom_kills_;
+    kill(-rank->pid, SIGKILL);  // children that it left
+    if (!killed_) ended.ranks.push_back(std::move(end));
+    rank = ranks_.erase(rank);
+  }
+  if (!any) return std::nullopt;
+  ended.xids = kernel_log_.xids();
+  ended.all = ranks_.empty();
+  if (ended.all) {
+    std::error_code unknown;
+    std::filesystem::remove(records_.ranks(host_), unknown);
+  }
+  return ended;
+}
+
+}  // namespace lockstep

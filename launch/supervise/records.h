@@ -1,0 +1,51 @@
+// SuperviseRecords: the files by which agents of a run find each other, in RUN/supervise.
+//
+//   secret               64 hexadecimal digits, readable for the owner only
+//   term-00000001.json   who leads; only one process can create a number
+//   alive                term and a counter, which the leader changes twice a second; "over" after
+//                        the end of the run
+//   log.jsonl            what happened: hosts that joined, starts, causes, exclusions
+//   ranks-HOST.json      processes of the ranks on a host, for the next agent of that host
+//
+// All calls may hang if the file system does.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "dist/job/secret.h"
+#include "dist/job/supervise/agent.h"
+
+namespace lockstep {
+
+class SuperviseRecords {
+ public:
+  explicit SuperviseRecords(std::filesystem::path run) : run_(std::move(run)) {}
+
+  const std::filesystem::path& run() const { return run_; }
+  std::filesystem::path path() const { return run_ / "supervise"; }
+  std::filesystem::path log() const { return path() / "log.jsonl"; }
+  std::filesystem::path ranks(const std::string& host) const {
+    return path() / ("ranks-" + host + ".json");
+  }
+
+  // The secret of the run's agents: LOCKSTEP_SECRET if it is set, else the file, which the first
+  // agent creates.
+  Secret secret() const;
+  Records read() const;
+  // Creates the term's file; returns false if another process has done that before.
+  bool claim(const Term& term) const;
+  void set_alive(const std::string& text) const;
+  void append(const Json& line) const;  // to log.jsonl; adds the time
+
+  struct Progress {
+    std::int64_t saved_step, last_step;
+  };
+  Progress progress() const;
+
+ private:
+  std::filesystem::path term(std::int64_t number) const;
+  std::filesystem::path run_;
+};
+
+}  // namespace lockstep

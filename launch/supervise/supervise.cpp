@@ -1,0 +1,295 @@
+#include "launch/supervise/supervise.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/file.h"
+#include "core/log.h"
+#include "core/system/interfaces.h"
+#include "core/system/machine.h"
+#include "launch/supervise/leader_server.h"
+#include "launch/supervise/mailbox.h"
+#include "launch/supervise/rank_processes.h"
+#include "launch/supervise/records.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Milliseconds kAgentTick{50}, kConnectTime{1'000}, kAgentEndTime{8'000};
+
+// Blocks these signals and makes them readable. All threads that start later block them too.
+class Signals {
+ public:
+  Signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int one : {SIGTERM, SIGINT, SIGUSR1, SIGHUP})
+      sigaddset(&set, one);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    file_ = Descriptor(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    if (!file_) throw TransientError(str("cannot make a signalfd: ", reason(errno)));
+  }
+  int descriptor() const { return file_.number(); }
+  int next() const {  // 0: none
+    signalfd_siginfo info{};
+    return read(file_.number(), &info, sizeof info) == sizeof info
+               ? static_cast<int>(info.ssi_signo)
+               : 0;
+  }
+
+ private:
+  Descriptor file_;
+};
+
+bool is_pipe(int descriptor) {
+  struct stat status {};
+  return fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
+class AgentProcess {
+ public:
+  explicit AgentProcess(const SuperviseOptions& options)
+      : options_(options),
+        records_(options.run),
+        secret_(records_.secret()),
+        ranks_(options.command, options.leader.slots, records_, host_name()),
+        reads_input_(is_pipe(STDIN_FILENO)) {
+    Join join{.id = Secret::draw().hex().substr(0, 16),
+              .host = host_name(),
+              .boot = machine_id(),
+              .job = options.leader.job,
+              .slots = options.leader.slots,
+              .running = ranks_.adopt()};
+    agent_.emplace(AgentOptions{.join = std::move(join)}, Clock::now());
+  }
+
+  int run() {
+    while (!is_over_) {
+      wait();
+      mailbox_.run();
+      while (const int signal = signals_.next())
+        act(agent_->stop(str("signal ", signal, " (", strsignal(signal), ")"), Clock::now()));
+      read_input();
+      read_leader();
+      if (const auto ended = ranks_.ended()) act(agent_->ended(*ended, Clock::now()));
+      act(agent_->time(Clock::now()));
+    }
+    // Ranks have been killed; the leader tells the other agents.
+    const auto deadline = Clock::now() + kAgentEndTime;
+    while (Clock::now() < deadline &&
+           (ranks_.running() || (leader_ && leads_ && !leader_->is_over()))) {
+      leader_socket_ = {};
+      ranks_.ended();
+      std::this_thread::sleep_for(kAgentTick);
+    }
+    return exit_code_;
+  }
+
+ private:
+  void wait() {
+    std::vector<pollfd> polled{
+        {.fd = mailbox_.descriptor(), .events = POLLIN, .revents = 0},
+        {.fd = signals_.descriptor(), .events = POLLIN, .revents = 0},
+        {.fd = leader_socket_.descriptor(), .events = POLLIN, .revents = 0},
+        {.fd = reads_input_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0}};
+    ranks_.add_to(polled);
+    poll(polled.data(), polled.size(), static_cast<int>(kAgentTick.count()));
+  }
+
+  // A starter over ssh writes a line to end the run; ssh does not pass signals on.
+  void read_input() {
+    if (!reads_input_) return;
+    pollfd polled{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    if (poll(&polled, 1, 0) != 1) return;
+    std::array<char, 256> bytes;
+    const auto count = read(STDIN_FILENO, bytes.data(), bytes.size());
+    if (count <= 0)
+      reads_input_ = false;
+    else
+      act(agent_->stop("the starter of the agents was told to stop", Clock::now()));
+  }
+
+  void read_leader() {
+    if (!leader_socket_) return;
+    try {
+      std::array<std::byte, 4096> bytes;
+      for (;;) {
+        const auto count = leader_socket_.try_receive(bytes);
+        if (!count) return lose_leader();
+        if (*count == 0) break;
+        reader_.add(std::span(bytes).first(*count));
+      }
+      while (const auto frame = reader_.next()) {
+        if (frame->kind != FrameKind::message) continue;
+        act(agent_->message(decode_from_leader(std::string(as_text(frame->body))), Clock::now()));
+        if (!leader_socket_) return;
+      }
+    } catch (const Error& error) {
+      log_own_warning("supervise: the leader: ", error.what());
+      lose_leader();
+    }
+  }
+
+  void lose_leader() {
+    leader_socket_ = {};
+    act(agent_->disconnected(Clock::now()));
+  }
+
+  void act(const AgentActions& actions) {
+    for (const auto& action : actions)
+      std::visit([this](const auto& one) { carry_out(one); }, action);
+  }
+
+  void carry_out(const Look&) {
+    files_.run([this] {
+      Records records;
+      try {
+        records = records_.read();
+      } catch (const Error& error) {
+        records.readable = false;
+        log_own_warning("supervise: ", error.what());
+      }
+      mailbox_.post([this, records] { act(agent_->looked(records, Clock::now())); });
+    });
+  }
+
+  void carry_out(const ClaimTerm& claim) {
+    leader_ =
+        std::make_unique<LeaderServer>(options_.leader, records_, secret_, options_.on_bad_host);
+    leads_ = false;
+    const Term term{.number = claim.number,
+                    .id = Secret::draw().hex().substr(0, 16),
+                    .host = host_name(),
+                    .addresses = local_addresses(options_.interfaces),
+                    .port = leader_->port()};
+    files_.run([this, term] {
+      bool won = false, takes_over = false;
+      try {
+        takes_over = term.number > 1 && records_.read().alive != "over";
+        won = records_.claim(term);
+      } catch (const Error& error) {
+        log_own_warning("supervise: ", error.what());
+      }
+      mailbox_.post([this, won, takes_over, number = term.number] {
+        if (won) {
+          leads_ = true;
+          leader_->lead(number, takes_over);
+        } else {
+          leader_.reset();
+        }
+        act(agent_->claimed(won, Clock::now()));
+      });
+    });
+  }
+
+  void carry_out(const ConnectTo& to) {
+    try {
+      leader_socket_ =
+          join({.addresses = to.term.addresses, .port = to.term.port, .secret = secret_},
+               Channel::agents, Clock::now() + kConnectTime);
+      reader_ = {};
+      act(agent_->connected(Clock::now()));
+    } catch (const Error&) {  // the records tell what to do
+      act(agent_->disconnected(Clock::now()));
+    }
+  }
+
+  void carry_out(const Disconnect&) { leader_socket_ = {}; }
+
+  void carry_out(const SendToLeader& to) {
+    if (!leader_socket_) return;
+    Bytes bytes;
+    append(bytes, {.kind = FrameKind::message, .body = as_bytes(encode(to.message))});
+    try {
+      leader_socket_.send_all(bytes, Clock::now() + kConnectTime);
+    } catch (const TransientError&) {
+      lose_leader();
+    }
+  }
+
+  void carry_out(const CheckHost& check) {
+    Ready ready{.attempt = check.prepare.attempt,
+                .fault = "",
+                .addresses = local_addresses(options_.interfaces),
+                .port = 0};
+    checks_.run([this, ready, prepare = check.prepare]() mutable {
+      try {
+        if (prepare.check) check_host();
+        if (prepare.leads) ready.port = listen_at("", 0).port();
+      } catch (const Error& error) {
+        ready.fault = error.what();
+      }
+      mailbox_.post([this, ready] { act(agent_->checked(ready, Clock::now())); });
+    });
+  }
+
+  // Finds out whether ranks can start on this host.
+  void check_host() const {
+    const auto probe = records_.path() / str("check-", host_name());
+    write_text(probe, host_name());
+    std::error_code unknown;
+    std::filesystem::remove(probe, unknown);
+  }
+
+  void carry_out(const StartRanks& start) {
+    try {
+      ranks_.start(start.start);
+    } catch (const Error& error) {
+      log_line(LogLevel::error, error.what());
+      RankEnd end{.rank = start.start.place * options_.leader.slots,
+                  .exit_code = error.exit_code(),
+                  .error = error.what()};
+      act(agent_->ended({.attempt = start.start.attempt.number, .ranks = {end}, .all = true},
+                        Clock::now()));
+    }
+  }
+
+  void carry_out(const StopRanks& stop) { ranks_.stop(stop.save); }
+
+  void carry_out(const EndAgent& end) {
+    is_over_ = true;
+    exit_code_ = end.exit_code;
+    if (!leads_ || exit_code_ != 0)
+      log_line(exit_code_ == 0 ? LogLevel::info : LogLevel::error,
+               str("supervise: the run ends: ", end.why));
+  }
+
+  const SuperviseOptions& options_;
+  Signals signals_;
+  SuperviseRecords records_;
+  Secret secret_;
+  Mailbox mailbox_;
+  Background files_, checks_;
+  RankProcesses ranks_;
+  std::optional<Agent> agent_;
+  Socket leader_socket_;
+  FrameReader reader_;
+  std::unique_ptr<LeaderServer> leader_;
+  bool leads_ = false, is_over_ = false, reads_input_;
+  int exit_code_ = 0;
+};
+
+}  // namespace
+
+std::string run_of(const std::vector<std::string>& command) {
+  constexpr std::string_view kFlag = "--run";
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    if (command[i] == kFlag && i + 1 < command.size()) return command[i + 1];
+    if (command[i].starts_with(str(kFlag, "="))) return command[i].substr(kFlag.size() + 1);
+  }
+  throw ConfigError(
+      "pass the directory of the run to train: lockstep supervise -- train "
+      "CONFIG.toml --run RUN");
+}
+
+int supervise(const SuperviseOptions& options) {
+  return AgentProcess(options).run();
+}
+
+}  // namespace lockstep
