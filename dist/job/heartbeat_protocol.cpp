@@ -48,7 +48,8 @@ void HeartbeatProtocol::beat(Deadline now, const Activity& activity) {
 
 Verdict HeartbeatProtocol::lost(const std::string& what) {
   Verdict verdict{.text = str("rank 0 (host ", rank_0_.host, ", pid ", rank_0_.pid, ")", what),
-                  .is_own = true};
+                  .is_own = true,
+                  .lost = {0}};
   leave({.kind = FrameKind::failed, .peer = verdict.exit_code, .body = as_bytes(verdict.text)});
   return verdict;
 }

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "checkpoint/rename_probe.h"
+
 namespace lockstep::sim {
 namespace {
 
@@ -184,14 +186,9 @@ Micros Files::latency(bool is_shared) {
   return is_shared ? std::max(usual, hangs_until_ - kernel_.now()) : usual;
 }
 
-// The check of renames (checkpoint/rename_probe.h) starts real threads, whose order is not ours.
-bool Files::is_quiet(const Operation& operation) const {
-  return operation.path.find("/probe") != std::string::npos || Fibers::current() == nullptr;
-}
-
 int Files::look(const Operation& operation, bool is_shared) {
   auto* process = Fibers::current();
-  if (is_quiet(operation)) return 0;
+  if (process == nullptr) return 0;
   if (!process->dead) {
     ++process->operations;
     if (const int error = before(*process, operation)) return error;
@@ -200,12 +197,9 @@ int Files::look(const Operation& operation, bool is_shared) {
   return process->dead ? EIO : 0;
 }
 
-int Files::change(Operation operation, bool is_shared, std::function<int()> act) {
+std::optional<int> Files::begin(const Operation& operation, bool is_shared) {
   auto* process = Fibers::current();
-  if (is_quiet(operation)) {
-    const std::lock_guard lock(mutex);
-    return act();
-  }
+  if (process == nullptr) return std::nullopt;
   if (process->dead) return fail(EIO);
   ++process->operations;
   kernel_.note(mix64(static_cast<std::uint64_t>(process->number) << 8 |
@@ -219,19 +213,24 @@ int Files::change(Operation operation, bool is_shared, std::function<int()> act)
   if (process->paused) fibers_.sleep(0);  // until it continues
   if (process->dead) return fail(EIO);
   if (skips(operation)) return 0;
+  const bool takes_room = operation.call == Call::create ||
+                          operation.call == Call::make_directory || operation.call == Call::write;
+  if (is_shared && full_ && takes_room) return fail(ENOSPC);
+  return std::nullopt;
+}
+
+int Files::carry_out(Operation operation, bool is_shared, std::function<int()> act) {
+  auto* process = Fibers::current();
+  if (process == nullptr) return act();
   operation.issued = kernel_.now();
-  if (is_shared && full_ &&
-      (operation.call == Call::create || operation.call == Call::make_directory ||
-       operation.call == Call::write))
-    return fail(ENOSPC);
   if (operation.call == Call::write) return act();  // into the memory of the host
   struct Result {
     int value = -1, error = EIO;
   };
   auto result = std::make_shared<Result>();
-  const auto waiting = delays_.extract(process->number);
+  const auto late = delays_.extract(process->number);
   const auto time = latency(is_shared);
-  const auto under_way = waiting.empty() ? time / 2 : waiting.mapped();
+  const auto under_way = late.empty() ? time / 2 : late.mapped();
   kernel_.after(under_way, [this, process, operation, is_shared, result, act = std::move(act),
                             ticket = fibers_.ticket(), rest = time - time / 2] {
     // What a killed process sent may still arrive at a remote file system.
@@ -284,13 +283,16 @@ int open_simulated(const std::string& path, int flags) {
   if (!writes) {
     if (const int error = files->look({Call::open, path}, place.disk->is_shared))
       return fail(error);
-    const std::lock_guard lock(files->mutex);
     place = files->find(path);
     if (place.node < 0) return fail(ENOENT);
     const bool is_directory = place.disk->at(place.node).is_directory;
     if ((flags & O_DIRECTORY) != 0 && !is_directory) return fail(ENOTDIR);
     return files->add({.disk = place.disk, .node = place.node, .path = path, .flags = flags});
   }
+  const Files::Operation operation{Call::create, path};
+  if (const auto done = files->begin(operation, place.disk->is_shared))
+    return *done < 0 ? -1 : fail(EIO);
+  place = files->find(path);
   if (place.parent < 0) return fail(ENOENT);
   const auto create = [place, path, flags, host = Fibers::current() ? Fibers::current()->host : 0] {
     auto& disk = *place.disk;
@@ -306,16 +308,19 @@ int open_simulated(const std::string& path, int flags) {
     }
     return node;
   };
-  const int node = files->change({Call::create, path}, place.disk->is_shared, create);
+  const int node = files->carry_out(operation, place.disk->is_shared, create);
   if (node < 0) return -1;
-  const std::lock_guard lock(files->mutex);
   return files->add({.disk = place.disk, .node = node, .path = path, .flags = flags});
 }
 
 int make_simulated(const std::string& path) {
-  const auto place = files->find(path);
-  if (place.disk == nullptr || place.parent < 0) return fail(ENOENT);
-  return files->change({Call::make_directory, path}, place.disk->is_shared, [place] {
+  auto place = files->find(path);
+  if (place.disk == nullptr) return fail(ENOENT);
+  const Files::Operation operation{Call::make_directory, path};
+  if (const auto done = files->begin(operation, place.disk->is_shared)) return *done;
+  place = files->find(path);
+  if (place.parent < 0) return fail(ENOENT);
+  return files->carry_out(operation, place.disk->is_shared, [place] {
     auto& disk = *place.disk;
     if (disk.at(place.parent).removed) return fail(ENOENT);
     if (place.node == 0 || disk.child(place.parent, place.name) >= 0) return fail(EEXIST);
@@ -324,12 +329,16 @@ int make_simulated(const std::string& path) {
   });
 }
 
-// The directories are found now, and the names when the rename is carried out.
+// The directories are found when the process calls, and the names when the rename arrives.
 int rename_simulated(const std::string& from, const std::string& to) {
+  const auto* disk_of_both = files->find(from).disk;
+  if (disk_of_both == nullptr) return fail(ENOENT);
+  const Files::Operation operation{Call::rename, from, to};
+  if (const auto done = files->begin(operation, disk_of_both->is_shared)) return *done;
   const auto a = files->find(from), b = files->find(to);
-  if (a.disk == nullptr || a.parent < 0 || b.parent < 0) return fail(ENOENT);
+  if (a.parent < 0 || b.parent < 0) return fail(ENOENT);
   if (a.disk != b.disk) return fail(EXDEV);
-  return files->change({Call::rename, from, to}, a.disk->is_shared, [a, b] {
+  return files->carry_out(operation, a.disk->is_shared, [a, b] {
     auto& disk = *a.disk;
     const int node = disk.child(a.parent, a.name), target = disk.child(b.parent, b.name);
     if (node < 0 || disk.at(a.parent).removed || disk.at(b.parent).removed) return fail(ENOENT);
@@ -350,9 +359,13 @@ int rename_simulated(const std::string& from, const std::string& to) {
 }
 
 int remove_simulated(const std::string& path, bool is_directory, bool is_file) {
-  const auto place = files->find(path);
-  if (place.disk == nullptr || place.parent < 0) return fail(ENOENT);
-  return files->change({Call::remove, path}, place.disk->is_shared, [place, is_directory, is_file] {
+  auto place = files->find(path);
+  if (place.disk == nullptr) return fail(ENOENT);
+  const Files::Operation operation{Call::remove, path};
+  if (const auto done = files->begin(operation, place.disk->is_shared)) return *done;
+  place = files->find(path);
+  if (place.parent < 0) return fail(ENOENT);
+  return files->carry_out(operation, place.disk->is_shared, [place, is_directory, is_file] {
     auto& disk = *place.disk;
     const int node = disk.child(place.parent, place.name);
     if (node < 0) return fail(ENOENT);
@@ -380,7 +393,6 @@ int stat_simulated(const std::string& path, struct stat* out) {
   auto place = files->find(path);
   if (place.disk == nullptr) return fail(ENOENT);
   if (const int error = files->look({Call::look, path}, place.disk->is_shared)) return fail(error);
-  const std::lock_guard lock(files->mutex);
   place = files->find(path);
   return place.node < 0 ? fail(ENOENT) : stat_node(*place.disk, place.node, out);
 }
@@ -390,28 +402,30 @@ ssize_t write_simulated(int file, const void* bytes, std::size_t count, std::int
   Files::Node::Bytes change{.host = Fibers::current() ? Fibers::current()->host : 0,
                             .at = at,
                             .bytes = {static_cast<const char*>(bytes), count}};
-  const int done =
-      files->change({Call::write, open->path}, open->disk->is_shared,
-                    [disk = open->disk, node = open->node, change = std::move(change)] {
-                      auto& n = disk->at(node);
-                      change.apply(n.bytes);
-                      n.unsynced.push_back(change);
-                      return 0;
-                    });
-  return done < 0 ? -1 : static_cast<ssize_t>(count);
+  const Files::Operation operation{Call::write, open->path};
+  if (const auto done = files->begin(operation, open->disk->is_shared))
+    return *done < 0 ? -1 : static_cast<ssize_t>(count);
+  files->carry_out(operation, open->disk->is_shared,
+                   [disk = open->disk, node = open->node, change = std::move(change)] {
+                     auto& n = disk->at(node);
+                     change.apply(n.bytes);
+                     n.unsynced.push_back(change);
+                     return 0;
+                   });
+  return static_cast<ssize_t>(count);
 }
 
 int sync_simulated(int file) {
   auto* open = files->at(file);
-  return files->change({Call::sync, open->path}, open->disk->is_shared,
-                       [disk = open->disk, node = open->node] {
-                         disk->sync(node);
-                         return 0;
-                       });
+  const Files::Operation operation{Call::sync, open->path};
+  if (const auto done = files->begin(operation, open->disk->is_shared)) return *done;
+  return files->carry_out(operation, open->disk->is_shared, [disk = open->disk, node = open->node] {
+    disk->sync(node);
+    return 0;
+  });
 }
 
 void list(Files::Open& open) {
-  const std::lock_guard lock(files->mutex);
   open.is_listed = true;
   for (const auto& [name, node] : open.disk->at(open.node).names)
     open.entries.emplace_back(name, open.disk->at(node).is_directory);
@@ -423,6 +437,14 @@ int descriptor_of(const DIR* directory) {
 }
 
 }  // namespace
+
+}  // namespace lockstep::sim
+
+// The file system renames as epochs need, and the check would start threads.
+void lockstep::check_renames(const std::filesystem::path& /*place*/,
+                             const std::filesystem::path& /*shown*/) {}
+
+namespace lockstep::sim {
 
 int Files::descriptor_of(const void* open) const {
   for (std::size_t i = 0; i < opened_.size(); ++i)
@@ -462,7 +484,6 @@ int openat(int directory, const char* path, int flags, ...) {
 int close(int file) {
   static const auto real = next<int(int)>("close");
   if (!is_simulated(file)) return real(file);
-  const std::lock_guard lock(files->mutex);
   files->remove(file);
   return 0;
 }
@@ -507,7 +528,6 @@ int lstat(const char* path, struct stat* out) noexcept {
 int fstat(int file, struct stat* out) noexcept {
   static const auto real = next<int(int, struct stat*)>("fstat");
   if (!is_simulated(file)) return real(file, out);
-  const std::lock_guard lock(files->mutex);
   return stat_node(*files->at(file)->disk, files->at(file)->node, out);
 }
 
@@ -516,7 +536,6 @@ ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
   if (!is_simulated(file)) return real(file, bytes, count, offset);
   if (const auto* process = Fibers::current(); process != nullptr && process->dead)
     return fail(EIO);
-  const std::lock_guard lock(files->mutex);
   const auto& all = files->at(file)->disk->at(files->at(file)->node).bytes;
   const auto begin = std::min(static_cast<std::size_t>(offset), all.size());
   const auto done = std::min(count, all.size() - begin);

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,8 +44,8 @@ class Files {
     Micros issued = 0;          // when the process began it
   };
 
-  // Called before each operation of a process, except those that check how the file system renames.
-  // It may pause or kill the process. Returns an errno to fail with, or 0.
+  // Called before each operation of a process. It may pause or kill the process. Returns an errno
+  // to fail with, or 0.
   std::function<int(Process& process, const Operation& operation)> before =
       [](Process&, const Operation&) { return 0; };
   // Called when a rename was carried out.
@@ -95,12 +94,10 @@ class Files {
   int carry_out(Operation operation, bool is_shared, std::function<int()> act);
   // Before reading: waits, and returns an errno or 0.
   int look(const Operation& operation, bool is_shared);
-  std::mutex mutex;
 
  private:
   static constexpr int kFirst = 1 << 28;
   Micros latency(bool is_shared);
-  bool is_quiet(const Operation& operation) const;
 
   Kernel& kernel_;
   Fibers& fibers_;

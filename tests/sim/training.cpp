@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 constexpr Micros kTimeOfStep = kSecond;
 constexpr Micros kMostGrace = 3 * kSecond;  // of a process that continues after its job's end
-constexpr std::int64_t kElements = 4;       // of a rank's state
+constexpr std::int64_t kElements = 120;     // of the state
 
 bool is_checkpoint_name(const fs::path& path) {
   const auto name = path.filename().string();
@@ -163,19 +163,21 @@ void Training::train(Attempt& attempt, int rank, Process& process, World& world)
   if (!epoch) epoch.emplace(kCheckpoints, number);
   process.epoch = number;
 
-  std::vector<std::byte> memory(static_cast<std::size_t>(kElements) * 4);
-  const Shape whole{kElements * std::int64_t{world.size()}};
+  const auto first = kElements * rank / world.size();
+  const auto count = kElements * (rank + 1) / world.size() - first;
+  std::vector<std::uint32_t> memory(static_cast<std::size_t>(count));
+  const Shape whole{kElements};
   const std::vector<StateSlice> state = {
       {.name = "w",
        .whole = whole,
        .split = unsplit(whole),
-       .piece = {0, kElements * rank, kElements * (rank + 1)},
-       .local = Tensor{memory.data(), Shape{kElements}, DType::fp32, Device{}}}};
+       .piece = {0, first, first + count},
+       .local = Tensor{reinterpret_cast<std::byte*>(memory.data()), Shape{count}, DType::fp32,
+                       Device{}}}};
   const auto fill = [&](std::int64_t step) {
-    for (std::size_t i = 0; i < memory.size(); i += 8) {
-      const auto word = mix64(chain(step) + static_cast<std::uint64_t>(rank) * 64 + i);
-      std::memcpy(&memory[i], &word, 8);
-    }
+    for (std::size_t i = 0; i < memory.size(); ++i)
+      memory[i] =
+          static_cast<std::uint32_t>(mix64(chain(step) + static_cast<std::uint64_t>(first) + i));
   };
   const int host = attempt.hosts[static_cast<std::size_t>(rank)];
   const HostRanks machine{.ranks = {rank}, .own_directory = options_.has_local};

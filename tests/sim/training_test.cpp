@@ -1,6 +1,8 @@
 // Starts of a run that are killed, stopped and raced, over simulated files.
 #include "tests/sim/training.h"
 
+#include <cerrno>
+
 #include "tests/sim/seeds.h"
 
 namespace lockstep::sim::training_test {
@@ -31,6 +33,7 @@ void harm_at(Kernel& kernel, Training& run, std::int64_t operation, Harm harm) {
     const bool may_be_late = of.call == Files::Call::rename || of.call == Files::Call::create;
     if (harm == Harm::late && !may_be_late) return 0;
     done = true;
+    kernel.trace("harm ", static_cast<int>(harm), " at operation ", process.operations);
     const auto stop = kernel.random.between(6, 30) * kSecond;
     switch (harm) {
       case Harm::kill: kernel.after(0, [&] { run.kill(process); }); break;
@@ -84,16 +87,109 @@ TEST(TrainingSimulation, of_starts_that_race_one_wins) {
   });
 }
 
+void run_without_power(Kernel& kernel, const std::function<void(Training&)>& mutate) {
+  Training run(kernel, {.hosts = 2});
+  mutate(run);
+  run.start();
+  for (int faults = 0; faults < 3; ++faults) {
+    kernel.run(kernel.now() + kernel.random.between(0, 10 * kSecond),
+               [&] { return run.is_done(); });
+    if (!run.is_done() && !kernel.failed()) run.lose_shared_power();
+  }
+  finish(kernel, run, kernel.now());
+}
+
 TEST(TrainingSimulation, announced_checkpoints_survive_a_power_loss_of_the_storage) {
-  for_seeds(150, [](Kernel& kernel) {
+  for_seeds(150, [](Kernel& kernel) { run_without_power(kernel, [](Training&) {}); });
+}
+
+// A rack of two neighbours loses power and disks, at any time.
+void run_racks(Kernel& kernel,
+               const std::function<std::size_t(std::size_t, std::size_t)>& partner) {
+  const int hosts = static_cast<int>(kernel.random.between(4, 6));
+  Training run(kernel, {.hosts = hosts, .has_local = true, .partner = partner});
+  run.start();
+  for (int faults = 0; faults < 2; ++faults) {
+    kernel.run(kernel.now() + kernel.random.between(2 * kSecond, 14 * kSecond),
+               [&] { return run.is_done(); });
+    if (run.is_done() || kernel.failed()) break;
+    const int host = static_cast<int>(kernel.random.between(0, hosts - 2));
+    run.power_off(host, 9 * kSecond, true);
+    run.power_off(host + 1, 9 * kSecond, true);
+    // The next loss comes when a checkpoint has been saved again.
+    const auto before = run.announced();
+    kernel.run(kernel.now() + kBound, [&] { return run.is_done() || run.announced() > before; });
+  }
+  finish(kernel, run, kernel.now() + 10 * kSecond);
+}
+
+TEST(TrainingSimulation, announced_checkpoints_of_local_disks_survive_the_loss_of_a_rack) {
+  for_seeds(100, [](Kernel& kernel) { run_racks(kernel, partner_of); });
+}
+
+TEST(TrainingSimulation, goes_on_after_the_storage_was_full_slow_or_faulty) {
+  for_seeds(120, [](Kernel& kernel) {
+    auto& random = kernel.random;
     Training run(kernel, {.hosts = 2});
+    run.storage_is_faulty = true;
     run.start();
     for (int faults = 0; faults < 3; ++faults) {
-      kernel.run(kernel.now() + kernel.random.between(0, 10 * kSecond),
-                 [&] { return run.is_done(); });
-      if (!run.is_done()) run.lose_shared_power();
+      kernel.run(kernel.now() + random.between(0, 10 * kSecond), [&] { return run.is_done(); });
+      const auto time = random.between(1, 30) * kSecond;
+      const auto kind = random.below(4);
+      kernel.trace("storage: fault ", kind, " for ", time / kSecond, " s");
+      switch (kind) {
+        case 0: run.disk.fill(true); break;
+        case 1: run.disk.hang(kernel.now() + time); break;
+        case 2: run.disk.set_latency(kMillisecond, 300 * kMillisecond); break;
+        default:
+          run.disk.before = [&random](Process&, const Files::Operation& operation) {
+            const bool is_shared = operation.path.starts_with(Files::kShared);
+            return is_shared && random.chance(0.05) ? EIO : 0;
+          };
+      }
+      kernel.run(kernel.now() + time, [&] { return run.is_done(); });
+      run.disk.fill(false);
+      run.disk.set_latency(200, 2'000);
+      run.disk.before = [](auto&, const auto&) { return 0; };
     }
     finish(kernel, run, kernel.now());
+  });
+}
+
+// The controls.
+TEST(TrainingSimulation, notices_a_claim_that_leaves_the_work_of_the_old_epoch) {
+  expect_violation(2, 20, [](Kernel& kernel) {
+    Training run(kernel, {.hosts = 2});
+    run.disk.skips = [](const Files::Operation& operation) {
+      return operation.call == Files::Call::rename && operation.path.ends_with("/work");
+    };
+    run.disk.before = [&run, done = false](Process& process, const Files::Operation& of) mutable {
+      const bool commits = of.call == Files::Call::rename &&
+                           of.path.find("/saving/step-") != std::string::npos &&
+                           std::filesystem::path(of.to).parent_path() == Training::kCheckpoints;
+      if (commits && run.announced() > 3 && !std::exchange(done, true))
+        run.pause(process, 20 * kSecond);
+      return 0;
+    };
+    run.start();
+    finish(kernel, run, 40 * kSecond);
+  });
+}
+
+TEST(TrainingSimulation, notices_an_announcement_before_the_name_is_synced) {
+  expect_violation(2, 100, [](Kernel& kernel) {
+    run_without_power(kernel, [](Training& run) {
+      run.disk.skips = [](const Files::Operation& operation) {
+        return operation.call == Files::Call::sync && operation.path == Training::kCheckpoints;
+      };
+    });
+  });
+}
+
+TEST(TrainingSimulation, notices_a_partner_in_the_same_rack) {
+  expect_violation(2, 60, [](Kernel& kernel) {
+    run_racks(kernel, [](std::size_t host, std::size_t hosts) { return (host + 1) % hosts; });
   });
 }
 
