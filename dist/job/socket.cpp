@@ -155,6 +155,11 @@ void Wake::up() const {
   [[maybe_unused]] const auto written = write(descriptor_, &one, sizeof one);
 }
 
+void Wake::down() const {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto taken = read(descriptor_, &count, sizeof count);
+}
+
 bool wait_for(const Socket& socket, bool writing, Deadline deadline) {
   for (;;) {
     pollfd entry{socket.descriptor(), static_cast<short>(writing ? POLLOUT : POLLIN), 0};

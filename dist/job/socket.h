@@ -67,6 +67,7 @@ class Wake {
   ~Wake();
   int descriptor() const { return descriptor_; }
   void up() const;
+  void down() const;  // not readable until the next up()
 
  private:
   int descriptor_;

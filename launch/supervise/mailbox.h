@@ -30,6 +30,7 @@ class Mailbox {
     std::vector<Work> work;
     {
       const std::lock_guard lock(mutex_);
+      wake_.down();
       std::swap(work, work_);
     }
     for (const auto& one : work)

@@ -105,7 +105,7 @@ LeaderActions Leader::stop(const std::string& why, Deadline now) {
   record("asked to stop", {{"why", why}});
   if (phase_ == Phase::run) {
     evidence_.asked = why;
-    stop_ranks(true);
+    stop_ranks(true, now);
     until_ = now + options_.save;
   } else if (phase_ != Phase::judge) {
     over(kTemporary, why);
@@ -119,7 +119,7 @@ LeaderActions Leader::drain(const std::string& host, const std::string& why, Dea
   const bool is_used = std::ranges::find(attempt_.places, host) != attempt_.places.end();
   if (phase_ == Phase::run && is_used && asked_.empty()) {
     draining_ = host;
-    stop_ranks(true);
+    stop_ranks(true, now);
     until_ = now + options_.save;
   } else if (phase_ == Phase::prepare && is_used) {
     gather_in(Milliseconds(0), now);
@@ -232,7 +232,7 @@ void Leader::prepare(std::vector<std::string> places, Deadline now) {
   places_ = attempt_.places;
   evidence_ = {.attempt = attempt_, .slots = options_.slots};
   record("preparing", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
-  for (auto* agent : attended()) {
+  for (auto* agent : attended(now)) {
     agent->is_prepared = false;
     send(agent->join.id, Prepare{.attempt = attempt_.number,
                                  .check = !agent->is_checked,
@@ -251,7 +251,7 @@ void Leader::ready(const std::string& id, const Ready& ready, Deadline now) {
   }
   agent.is_prepared = agent.is_checked = true;
   if (agent.join.host == attempt_.places.front()) root_ = ready;
-  const auto agents = attended();
+  const auto agents = attended(now);
   if (agents.size() == attempt_.places.size() &&
       std::ranges::all_of(agents, [](auto* one) { return one->is_prepared; }))
     actions_.emplace_back(DrawSecret{attempt_.number});
@@ -259,15 +259,19 @@ void Leader::ready(const std::string& id, const Ready& ready, Deadline now) {
 
 LeaderActions Leader::start(const std::string& secret, Deadline now) {
   if (phase_ != Phase::prepare || !root_) return {};
+  if (attended(now).size() != attempt_.places.size()) {  // an agent was lost meanwhile
+    gather_in(Milliseconds(0), now);
+    return std::exchange(actions_, {});
+  }
   for (std::size_t place = 0; place < attempt_.places.size(); ++place) {
-    Agent& agent = *at(attempt_.places[place]);
-    agent.has_ended = false;
-    send(agent.join.id, Start{.attempt = attempt_,
-                              .place = static_cast<int>(place),
-                              .takes_over = options_.takes_over || attempts_ > 1,
-                              .addresses = root_->addresses,
-                              .port = root_->port,
-                              .secret = secret});
+    auto* agent = at(attempt_.places[place]);
+    agent->has_ended = false;
+    send(agent->join.id, Start{.attempt = attempt_,
+                               .place = static_cast<int>(place),
+                               .takes_over = options_.takes_over || attempts_ > 1,
+                               .addresses = root_->addresses,
+                               .port = root_->port,
+                               .secret = secret});
   }
   phase_ = Phase::run;
   seen_ = now;
@@ -282,19 +286,20 @@ Leader::Agent* Leader::at(const std::string& host) {
   return nullptr;
 }
 
-std::vector<Leader::Agent*> Leader::attended() {
+std::vector<Leader::Agent*> Leader::attended(Deadline now) {
   std::map<std::string, Agent*> by_host;
   for (auto& [id, agent] : agents_)
     by_host[agent.join.host] = &agent;
   std::vector<Agent*> agents;
   for (const auto& host : attempt_.places)
-    if (const auto found = by_host.find(host); found != by_host.end() && found->second->present)
+    if (const auto found = by_host.find(host);
+        found != by_host.end() && is_heard(*found->second, now))
       agents.push_back(found->second);
   return agents;
 }
 
-bool Leader::all_ended() {
-  return std::ranges::all_of(attended(), [](auto* agent) { return agent->has_ended; });
+bool Leader::all_ended(Deadline now) {
+  return std::ranges::all_of(attended(now), [](auto* agent) { return agent->has_ended; });
 }
 
 void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
@@ -309,7 +314,7 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
   xids.insert(xids.end(), ended.xids.begin(), ended.xids.end());
   const bool failed =
       std::ranges::any_of(ended.ranks, [](auto& end) { return end.exit_code != 0; });
-  if (phase_ == Phase::run && (failed || all_ended())) {
+  if (phase_ == Phase::run && (failed || all_ended(now))) {
     phase_ = Phase::judge;
     judging_ = Judging::evidence;
     until_ = now + options_.evidence;
@@ -321,7 +326,7 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
 
 // Ranks without any agent: whether they still train shows in the progress of the run.
 void Leader::watch_orphans(Deadline now) {
-  if (!attended().empty()) {
+  if (!attended(now).empty()) {
     seen_ = now;
     return;
   }
@@ -338,8 +343,8 @@ void Leader::watch_orphans(Deadline now) {
   judge(now);
 }
 
-void Leader::stop_ranks(bool save) {
-  for (const auto* agent : attended())
+void Leader::stop_ranks(bool save, Deadline now) {
+  for (const auto* agent : attended(now))
     if (!agent->has_ended) send(agent->join.id, Stop{attempt_.number, save});
 }
 
@@ -349,14 +354,14 @@ void Leader::judge(Deadline now) {
     if (now >= until_) decide(now);
     return;
   }
-  if (!all_ended()) {
+  if (!all_ended(now)) {
     if (now < until_) return;
     if (judging_ == Judging::evidence) {
       judging_ = Judging::killed;
       until_ = now + options_.kill;
-      return stop_ranks(false);
+      return stop_ranks(false, now);
     }
-    for (const auto* agent : attended())
+    for (const auto* agent : attended(now))
       if (!agent->has_ended && is_heard(*agent, now)) evidence_.stuck.push_back(agent->join.host);
   }
   for (const auto& host : attempt_.places) {

@@ -95,9 +95,9 @@ class Leader {
   bool is_heard(const Agent& agent, Deadline now) const {
     return agent.present && now - agent.heard < options_.silence;
   }
-  Agent* at(const std::string& host);  // the agent of a host; nullptr: none
-  std::vector<Agent*> attended();      // agents of the hosts of attempt_
-  bool all_ended();
+  Agent* at(const std::string& host);          // the agent of a host; nullptr: none
+  std::vector<Agent*> attended(Deadline now);  // agents of the hosts of attempt_
+  bool all_ended(Deadline now);
 
   void joined(const std::string& id, const Join& join, Deadline now);
   void ready(const std::string& id, const Ready& ready, Deadline now);
@@ -108,7 +108,7 @@ class Leader {
   void prepare(std::vector<std::string> places, Deadline now);
   void watch_orphans(Deadline now);
   void judge(Deadline now);
-  void stop_ranks(bool save);
+  void stop_ranks(bool save, Deadline now);
   void decide(Deadline now);
   void over(int exit_code, const std::string& why);
   void send(const std::string& agent, FromLeader message);

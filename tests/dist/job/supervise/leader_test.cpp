@@ -1,0 +1,313 @@
+#include "dist/job/supervise/leader.h"
+
+#include <csignal>
+#include <gtest/gtest.h>
+#include <set>
+
+namespace lockstep::testing::leader_test {
+
+using Phase = Leader::Phase;
+
+// A leader and agents that answer as Agent does. Time passes only in run_for().
+class Job {
+ public:
+  explicit Job(LeaderOptions options) : options_(std::move(options)) { lead(); }
+
+  void lead() {
+    ++options_.term;
+    leader.emplace(options_, now);
+  }
+  void join(const std::string& host, Attempt running = {}) {
+    present.insert(host);
+    take(leader->message(host, Join{.id = host, .host = host, .running = std::move(running)}, now));
+  }
+  void run_for(Milliseconds time) {
+    for (const auto end = now + time; now < end;) {
+      now += Milliseconds(100);
+      for (const auto& host : present)
+        if (!silent.contains(host)) take(leader->message(host, AgentBeat(), now));
+      take(leader->time(now));
+    }
+  }
+  // The ranks of a host end.
+  void end(const std::string& host, std::vector<RankEnd> ranks, bool all = true) {
+    if (all) running.erase(host);
+    take(leader->message(
+        host, Ended{.attempt = leader->attempt().number, .ranks = std::move(ranks), .all = all},
+        now));
+  }
+  void close(const std::string& host) {
+    present.erase(host);
+    take(leader->closed(host, now));
+  }
+  void take(const LeaderActions& actions) {
+    for (const auto& action : actions) {
+      if (const auto* to = std::get_if<SendTo>(&action)) {
+        if (!silent.contains(to->agent) && present.contains(to->agent))
+          receive(to->agent, to->message);
+      } else if (std::holds_alternative<ReadProgress>(action)) {
+        take(leader->progress(saved_step, last_step, now));
+      } else if (std::holds_alternative<DrawSecret>(action)) {
+        take(leader->start("secret", now));
+      } else if (const auto* bad = std::get_if<BadHost>(&action)) {
+        bad_hosts.push_back(bad->host);
+      } else if (const auto* over = std::get_if<RunOver>(&action)) {
+        exit_code = over->exit_code;
+      }
+    }
+  }
+  void receive(const std::string& host, const FromLeader& message) {
+    if (const auto* prepare = std::get_if<Prepare>(&message)) {
+      checked += prepare->check ? 1 : 0;
+      if (mute.contains(host)) return;
+      take(leader->message(host,
+                           Ready{.attempt = prepare->attempt,
+                                 .fault = faulty.contains(host) ? "its disk is read-only" : "",
+                                 .addresses = {host},
+                                 .port = 1},
+                           now));
+    } else if (const auto* start = std::get_if<Start>(&message)) {
+      running[host] = start->attempt;
+      ++starts;
+    } else if (const auto* stop = std::get_if<Stop>(&message)) {
+      if (stuck.contains(host)) return;
+      const bool is_saved = stop->save && running.contains(host);
+      running.erase(host);
+      std::vector<RankEnd> ends;
+      if (is_saved) ends.push_back({.rank = 0, .exit_code = 75});
+      take(leader->message(host, Ended{.attempt = stop->attempt, .ranks = ends, .all = true}, now));
+    } else if (const auto* over = std::get_if<Over>(&message)) {
+      told[host] = over->exit_code;
+    }
+  }
+  std::vector<std::string> places() const { return leader->attempt().places; }
+
+  Deadline now = Deadline() + std::chrono::hours(1000);
+  std::set<std::string> present, silent, faulty, mute, stuck;
+  std::map<std::string, Attempt> running;
+  std::map<std::string, int> told;
+  std::vector<std::string> bad_hosts;
+  std::int64_t saved_step = 10, last_step = 12;
+  int starts = 0, checked = 0;
+  std::optional<int> exit_code;
+  std::optional<Leader> leader;
+
+ private:
+  LeaderOptions options_;
+};
+
+using Hosts = std::vector<std::string>;
+
+RankEnd killed(int rank) {
+  return {.rank = rank, .exit_code = 128 + SIGKILL};
+}
+RankEnd lost(int rank, const std::string& host) {
+  return {.rank = rank, .exit_code = 75, .error = "stopped answering", .lost = {host}};
+}
+
+// Two hosts train, and n3 is a spare.
+Job started() {
+  Job job({.need = 2, .least = 2});
+  for (const char* host : {"n1", "n2", "n3"})
+    job.join(host);
+  job.run_for(Milliseconds(1'500));
+  return job;
+}
+
+TEST(Leader, starts_the_ranks_when_enough_hosts_have_joined) {
+  Job job({.need = 2, .least = 2});
+  job.join("n2");
+  job.run_for(Milliseconds(5'000));
+  EXPECT_EQ(job.starts, 0);
+  job.join("n1");
+  job.run_for(Milliseconds(200));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n2"}));
+  EXPECT_EQ(job.checked, 2);
+}
+
+TEST(Leader, restarts_on_the_same_hosts_after_a_rank_was_killed) {
+  auto job = started();
+  job.end("n2", {killed(1)});
+  EXPECT_EQ(job.leader->phase(), Phase::judge) << "the other ranks have two seconds to end";
+  job.end("n1", {lost(0, "n2")});
+  job.run_for(Milliseconds(200));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n2"}));
+  EXPECT_EQ(job.starts, 4);
+}
+
+TEST(Leader, kills_ranks_that_do_not_end_by_themselves) {
+  auto job = started();
+  job.end("n2", {killed(1)});
+  job.run_for(Milliseconds(1'900));
+  EXPECT_TRUE(job.running.contains("n1"));
+  job.run_for(Milliseconds(300));
+  EXPECT_EQ(job.starts, 4) << "n1 was killed, and both started again";
+}
+
+TEST(Leader, takes_a_spare_for_a_host_that_does_not_answer) {
+  auto job = started();
+  job.silent.insert("n2");
+  job.run_for(Milliseconds(20'000));
+  EXPECT_EQ(job.starts, 2) << "a silent agent ends no attempt";
+  job.end("n1", {lost(0, "n2")});
+  job.run_for(Milliseconds(200));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+}
+
+TEST(Leader, continues_when_an_agent_dies_and_another_starts_on_its_host) {
+  auto job = started();
+  const auto attempt = job.running.at("n2");
+  job.close("n2");
+  job.run_for(Milliseconds(10'000));
+  job.join("n2", attempt);
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.starts, 2);
+  job.end("n2", {killed(1)});
+  job.end("n1", {lost(0, "n2")});
+  job.run_for(Milliseconds(500));
+  EXPECT_EQ(job.starts, 4);
+}
+
+TEST(Leader, takes_over_what_runs_from_the_leader_before) {
+  auto job = started();
+  const auto attempt = job.leader->attempt();
+  job.lead();
+  job.join("n2", attempt);
+  job.join("n3");
+  job.run_for(Milliseconds(1'500));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  EXPECT_EQ(job.leader->attempt(), attempt);
+  job.join("n1", attempt);
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.starts, 2);
+  EXPECT_GE(job.running.at("n1").number, attempt.number);
+}
+
+TEST(Leader, keeps_the_newest_of_two_agents_of_a_host) {
+  auto job = started();
+  job.present.insert("another");
+  job.take(job.leader->message("another", Join{.id = "another", .host = "n3"}, job.now));
+  EXPECT_EQ(job.told.at("n3"), 75);
+  EXPECT_FALSE(job.told.contains("another"));
+}
+
+TEST(Leader, stops_ranks_of_an_older_attempt) {
+  auto job = started();
+  job.join("n3", {.number = 1, .places = {"n3"}});
+  EXPECT_FALSE(job.running.contains("n3"));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+}
+
+TEST(Leader, excludes_a_host_that_fails_its_check) {
+  Job job({.need = 2, .least = 2});
+  job.faulty.insert("n1");
+  for (const char* host : {"n1", "n2", "n3"})
+    job.join(host);
+  job.run_for(Milliseconds(2'000));
+  EXPECT_EQ(job.places(), (Hosts{"n3", "n2"}));
+  EXPECT_EQ(job.bad_hosts, Hosts{"n1"});
+}
+
+TEST(Leader, excludes_a_host_that_does_not_answer_its_check) {
+  Job job({.need = 2, .least = 2});
+  job.mute.insert("n1");
+  for (const char* host : {"n1", "n2", "n3"})
+    job.join(host);
+  job.run_for(Milliseconds(8'000));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  EXPECT_EQ(job.bad_hosts, Hosts{"n1"});
+}
+
+TEST(Leader, excludes_a_host_whose_ranks_cannot_be_killed) {
+  auto job = started();
+  job.stuck.insert("n2");
+  job.end("n1", {lost(0, "n2")});
+  job.run_for(Milliseconds(8'000));
+  EXPECT_EQ(job.bad_hosts, Hosts{"n2"});
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+}
+
+TEST(Leader, readmits_an_excluded_host_rather_than_stop) {
+  Job job({.need = 2, .least = 2});
+  job.faulty.insert("n1");
+  for (const char* host : {"n1", "n2"})
+    job.join(host);
+  job.run_for(Milliseconds(1'200));
+  EXPECT_EQ(job.bad_hosts, Hosts{"n1"});
+  job.faulty.clear();
+  job.run_for(Milliseconds(2'000));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n2"}));
+}
+
+TEST(Leader, ends_the_run_if_too_few_hosts_join) {
+  Job job({.need = 2, .least = 2, .gather = Milliseconds(30'000)});
+  job.join("n1");
+  job.run_for(Milliseconds(35'000));
+  EXPECT_EQ(job.exit_code, 75);
+  EXPECT_EQ(job.told.at("n1"), 75);
+}
+
+TEST(Leader, starts_with_fewer_hosts_if_that_is_allowed) {
+  Job job({.need = 2, .least = 1, .gather = Milliseconds(30'000)});
+  job.join("n1");
+  job.run_for(Milliseconds(25'000));
+  EXPECT_EQ(job.starts, 0);
+  job.run_for(Milliseconds(10'000));
+  EXPECT_EQ(job.places(), Hosts{"n1"});
+}
+
+TEST(Leader, ends_the_run_when_it_is_complete) {
+  auto job = started();
+  job.end("n1", {{.rank = 0}});
+  EXPECT_EQ(job.exit_code, std::nullopt);
+  job.end("n2", {{.rank = 1}});
+  EXPECT_EQ(job.exit_code, 0);
+  EXPECT_EQ(job.told.at("n3"), 0);
+}
+
+TEST(Leader, saves_and_ends_when_it_is_asked) {
+  auto job = started();
+  job.take(job.leader->message("n2", AskStop{"SIGTERM"}, job.now));
+  job.run_for(Milliseconds(500));
+  EXPECT_EQ(job.exit_code, 75);
+  EXPECT_TRUE(job.running.empty());
+}
+
+TEST(Leader, restarts_without_a_drained_host) {
+  auto job = started();
+  job.take(job.leader->drain("n2", "a fan is loud", job.now));
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+  EXPECT_EQ(job.exit_code, std::nullopt);
+}
+
+TEST(Leader, refuses_agents_of_another_job_or_with_other_slots) {
+  Job job({.job = "7", .need = 1, .least = 1});
+  job.present.insert("n1");
+  job.take(job.leader->message("n1", Join{.id = "n1", .host = "n1", .job = "8"}, job.now));
+  EXPECT_EQ(job.told.at("n1"), 75);
+  job.take(
+      job.leader->message("n1", Join{.id = "n1", .host = "n1", .job = "7", .slots = 2}, job.now));
+  EXPECT_EQ(job.told.at("n1"), 78);
+}
+
+TEST(Leader, restarts_ranks_without_agents_only_if_they_make_no_progress) {
+  auto job = started();
+  job.close("n1");
+  job.close("n2");
+  job.join("n4");
+  for (int second = 0; second < 120; ++second) {
+    ++job.last_step;
+    job.run_for(Milliseconds(1'000));
+  }
+  EXPECT_EQ(job.starts, 2);
+  job.run_for(Milliseconds(60'000));
+  EXPECT_EQ(job.starts, 4);
+  EXPECT_EQ(job.places(), (Hosts{"n3", "n4"}));
+}
+
+}  // namespace lockstep::testing::leader_test

@@ -1,0 +1,56 @@
+#include "dist/job/supervise/messages.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::testing::supervise_messages_test {
+
+TEST(SuperviseMessages, arrive_as_they_were_sent) {
+  const RankEnd end{.rank = 3,
+                    .exit_code = 137,
+                    .out_of_memory = true,
+                    .error = "line \"1\"\nline 2",
+                    .lost = {"n1"},
+                    .faulty = {"n2", "n3"}};
+  const Attempt attempt{.number = 1'048'577, .places = {"n1", "n2"}};
+  const std::vector<FromAgent> from_agent{
+      Join{.id = "a", .host = "n1", .boot = "b", .job = "j", .slots = 8, .running = attempt},
+      AgentBeat(),
+      Ready{.attempt = 7, .fault = "no", .addresses = {"10.0.0.1", "fe80::1"}, .port = 4711},
+      Ended{.attempt = 7, .ranks = {end, {}}, .xids = {79}, .all = true}, AskStop{"SIGTERM"}};
+  for (const auto& message : from_agent)
+    EXPECT_EQ(decode_from_agent(encode(message)), message) << encode(message);
+  const std::vector<FromLeader> from_leader{
+      Welcome{3}, Prepare{.attempt = 7, .check = true, .leads = true},
+      Start{.attempt = attempt,
+            .place = 1,
+            .takes_over = true,
+            .addresses = {"10.0.0.1"},
+            .port = 4711,
+            .secret = "00"},
+      Stop{.attempt = 7, .save = true}, Over{.exit_code = 75, .why = "asked"}};
+  for (const auto& message : from_leader)
+    EXPECT_EQ(decode_from_leader(encode(message)), message) << encode(message);
+}
+
+TEST(SuperviseMessages, that_are_wrong_are_errors) {
+  for (const char* text :
+       {"", "{}", "[]", R"({"kind":"other"})", R"({"kind":"stop"})",
+        R"({"kind":"stop","attempt":-1,"save":true})",
+        R"({"kind":"ready","attempt":1,"fault":"","addresses":[],"port":65536})",
+        R"({"kind":"start","attempt":{"number":1,"places":["n1"]},"place":1,"takes_over":false,)"
+        R"("addresses":[],"port":1,"secret":""})"}) {
+    EXPECT_THROW(decode_from_agent(text), DataError) << text;
+    EXPECT_THROW(decode_from_leader(text), DataError) << text;
+  }
+}
+
+TEST(SuperviseMessages, keep_the_record_of_a_term) {
+  const Term term{.number = 12, .id = "x", .host = "n1", .addresses = {"10.0.0.1"}, .port = 4711};
+  const auto read = Term::parse(term.dump(), "a file");
+  EXPECT_EQ(read.number, 12);
+  EXPECT_EQ(read.host, "n1");
+  EXPECT_EQ(read.addresses, term.addresses);
+  EXPECT_EQ(read.port, 4711);
+}
+
+}  // namespace lockstep::testing::supervise_messages_test

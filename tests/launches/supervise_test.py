@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""lockstep supervise trains on simulated hosts over a stand-in of ssh, while ranks, agents and hosts die. The end
+has the bits of a run without faults.
+
+usage: supervise_test.py LOCKSTEP TIER
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import hosts
+import job
+
+SETTINGS = ["checkpoint.every_steps=2"]
+
+
+class Supervised:
+    """A run of `need` hosts and the others as spares."""
+
+    def __init__(self, tiny, run, numbers, spares=1, settings=(), flags=()):
+        self.tiny, self.run = tiny, run
+        self.nodes = {f"n{number}": hosts.Host(number) for number in numbers}
+        self.file = tiny.folder / f"{run}.hosts"
+        self.file.write_text("".join(f"{name} slots=2\n" for name in self.nodes))
+        self.settings = [*SETTINGS, *settings]
+        self.launcher = [tiny.lockstep, "supervise", "--hosts", self.file, "--spares", spares, *flags, "--"]
+        self.begin()
+
+    def begin(self):
+        # Without the program, which the launcher has.
+        command = [*map(str, self.launcher), *self.tiny.train(self.run, *self.settings)[1:]]
+        with open(self.tiny.folder / f"{self.run}.log", "a") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def steps(self):
+        return len(self.tiny.numbers(self.run))
+
+    def wait_for_steps(self, more):
+        before = self.steps()
+        hosts.wait_for(lambda: self.steps() >= before + more, f"{self.run}: {more} steps more")
+
+    def events(self):
+        path = self.tiny.folder / self.run / "supervise" / "log.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def places(self):
+        """Hosts of the newest attempt."""
+        started = [event for event in self.events() if event["event"] in ("started", "adopted")]
+        return started[-1]["hosts"] if started else []
+
+    def judged(self):
+        return [event for event in self.events() if event["event"] == "judged"]
+
+    def seconds_to_next_step(self):
+        """From now on."""
+        begin, before = time.monotonic(), self.steps()
+        hosts.wait_for(lambda: self.steps() > before, f"{self.run}: a step after a fault")
+        return time.monotonic() - begin
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=hosts.PATIENCE)
+        job.expect(code == 75, f"{self.run}: ended by SIGTERM with {code}: {self.tiny.log(self.run)[-3000:]}")
+        self.process = None
+
+
+def agents():
+    """Ids of the agents on each host."""
+    found = {}
+    for pid in job.processes("lockstep"):
+        command = open(f"/proc/{pid}/cmdline").read().split("\0")
+        if "supervise" in command and "--hosts" not in command:
+            found.setdefault(host_of(pid), []).append(pid)
+    return found
+
+
+def ranks():
+    """Ids of the ranks on each host."""
+    found = {}
+    for pid in job.processes("lockstep"):
+        command = open(f"/proc/{pid}/cmdline").read().split("\0")
+        if command[1] == "train":
+            found.setdefault(host_of(pid), []).append(pid)
+    return found
+
+
+def host_of(pid):
+    return subprocess.run(["nsenter", "--target", str(pid), "--uts", "hostname"], stdout=subprocess.PIPE,
+                          text=True).stdout.strip()
+
+
+def leader(run):
+    """The host of the leader's agent."""
+    newest = max((run.tiny.folder / run.run / "supervise").glob("term-*.json"))
+    return json.loads(newest.read_text())["host"]
+
+
+def expect_within(seconds, limit, what):
+    print(f"{what}: {seconds:.2f} s", flush=True)
+    job.expect(seconds < limit, f"{what} took {seconds:.2f} s, more than {limit} s")
+
+
+def kill_rank(run, name):
+    os.kill(ranks()[name][0], signal.SIGKILL)
+    return run.seconds_to_next_step()
+
+
+def kill_agent(run, name):
+    """The ranks must not notice; another agent starts on the host and takes them over."""
+    before, started = ranks(), len([event for event in run.events() if event["event"] == "started"])
+    old = agents()[name]
+    for pid in old:
+        os.kill(pid, signal.SIGKILL)
+    hosts.wait_for(lambda: agents().get(name, old) != old, f"another agent starts on {name}")
+    joined = len([event for event in run.events() if event["event"] == "joined"])
+    run.wait_for_steps(20)
+    hosts.wait_for(lambda: len([e for e in run.events() if e["event"] == "joined"]) >= joined, "agents join")
+    job.expect(ranks() == before, f"{run.run}: ranks changed after the agent of {name} was killed")
+    now = len([event for event in run.events() if event["event"] == "started"])
+    job.expect(now == started, f"{run.run}: {now - started} restarts after the agent of {name} was killed")
+
+
+# Twice the limits of docs/resilience.md, because these hosts share the CPU cores with other tests.
+RANK_LIMIT, HOST_LIMIT = 10, 20
+
+
+def check_ci(tiny):
+    run = Supervised(tiny, "kept", (1, 2, 3))
+    run.wait_for_steps(4)
+    expect_within(kill_rank(run, run.places()[1]), RANK_LIMIT, "killed rank")
+    run.wait_for_steps(4)
+    kill_agent(run, leader(run))
+    name = run.places()[1]
+    run.nodes[name].kill()
+    expect_within(run.seconds_to_next_step(), HOST_LIMIT, "killed host")
+    job.expect(name not in run.places(), f"the killed host {name} is in {run.places()}")
+    run.wait_for_steps(4)
+    run.stop()
+    tiny.expect_the_bits_of_one_host("kept")
+    job.expect_nothing_runs("lockstep")
+
+
+def freeze(pids, seconds):
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    for pid in [*pids, *job.processes("nsenter")]:  # nsenter stops with the process that it started
+        os.kill(pid, signal.SIGCONT)
+
+
+def check_full(tiny):
+    run = Supervised(tiny, "long", (1, 2, 3))
+    run.wait_for_steps(4)
+
+    def starts():
+        return len([event for event in run.events() if event["event"] == "started"])
+
+    # The leader stops for 20 s; another leads then, and no rank notices.
+    before = starts()
+    name = leader(run)
+    freeze(agents()[name], 20)
+    run.wait_for_steps(20)
+    job.expect(starts() == before, f"{starts() - before} restarts after the leader stood still")
+    job.expect(leader(run) != name, f"{name} still leads after 20 s without an answer")
+
+    # The host of rank 0 and of the leader dies.
+    run.nodes[run.places()[0]].kill()
+    expect_within(run.seconds_to_next_step(), HOST_LIMIT, "host of rank 0 killed")
+    gone = [name for name in run.nodes if name not in run.places()]
+    # It boots again, joins, and is used after the next death.
+    for name in gone:
+        run.nodes[name] = hosts.Host(int(name[1:]))
+    hosts.wait_for(lambda: set(agents()) == set(run.nodes), "the agent of the booted host joins")
+    time.sleep(3)
+    victim = run.places()[1]
+    run.nodes[victim].kill()
+    expect_within(run.seconds_to_next_step(), HOST_LIMIT, "second host killed")
+    job.expect(victim not in run.places(), f"the killed host {victim} is in {run.places()}")
+    run.nodes[victim] = hosts.Host(int(victim[1:]))
+
+    # A rank that stands still ends the attempt; its host stays.
+    run.wait_for_steps(4)
+    pid = ranks()[run.places()[1]][0]
+    os.kill(pid, signal.SIGSTOP)
+    expect_within(run.seconds_to_next_step(), 2 * HOST_LIMIT, "rank stopped")
+    run.wait_for_steps(4)
+    run.stop()
+    tiny.expect_the_bits_of_one_host("long")
+    job.expect_nothing_runs("lockstep")
+
+
+def main():
+    hosts.become_head()
+    tiny = job.Job(sys.argv[1])
+    # As ssh with ServerAliveInterval, it ends some time after its host died.
+    ssh = hosts.SHARED / "ssh"
+    ssh.write_text(hosts.AGENT.replace(f"exec cat {hosts.SHARED}/silence", "{ sleep 5; exit 255; }"))
+    ssh.chmod(0o755)
+    os.environ["LOCKSTEP_SSH"] = str(ssh)
+    try:
+        globals()[f"check_{sys.argv[2]}"](tiny)
+    except RuntimeError:
+        print(*(path.read_text(errors="replace")[-6000:] for path in tiny.folder.glob("*.log")), sep="\n")
+        raise
+    return 1 if job.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
