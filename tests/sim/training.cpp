@@ -299,6 +299,10 @@ void Training::check_rename(Process& process, const Files::Operation& operation)
     kernel.violate(1, "epoch ", process.epoch, " saved ", to.string(), " in epoch ", newest_epoch_);
 }
 
+std::size_t Training::ranks() const {
+  return attempts_.back()->hosts.size();
+}
+
 Process* Training::rank_0() {
   return attempts_.empty() ? nullptr : attempts_.back()->processes.front();
 }

@@ -45,6 +45,7 @@ class Training {
   bool is_done() const { return done_; }
   std::int64_t last_step() const { return last_step_; }
   std::int64_t announced() const { return announced_; }
+  std::size_t ranks() const;  // of the newest start
   int starts() const { return static_cast<int>(attempts_.size()); }
 
   Kernel& kernel;
