@@ -6,6 +6,7 @@
 namespace lockstep {
 namespace {
 
+constexpr Milliseconds kLateTurn{2'000};  // callers take a turn twice a second
 constexpr std::int64_t kAttemptsPerTerm = std::int64_t{1} << 20;
 
 const char* words_of(Leader::Phase phase) {
@@ -28,7 +29,8 @@ Leader::Leader(LeaderOptions options, Deadline now)
       policy_(options_.policy),
       until_(now + options_.adopt),
       earliest_(now),
-      seen_(now) {}
+      seen_(now),
+      turned_(now) {}
 
 LeaderActions Leader::message(const std::string& agent, const FromAgent& message, Deadline now) {
   if (const auto* join = std::get_if<Join>(&message)) {
@@ -128,6 +130,13 @@ LeaderActions Leader::drain(const std::string& host, const std::string& why, Dea
 }
 
 LeaderActions Leader::time(Deadline now) {
+  // Late: this process was stopped, and received nothing meanwhile.
+  if (const auto late = now - turned_; late > kLateTurn) {
+    seen_ += late;
+    for (auto& [id, agent] : agents_)
+      agent.heard = std::min<Deadline>(agent.heard + late, now);
+  }
+  turned_ = now;
   switch (phase_) {
     case Phase::adopt:
       if (now >= until_) adopt(now);

@@ -295,6 +295,15 @@ TEST(Leader, refuses_agents_of_another_job_or_with_other_slots) {
   EXPECT_EQ(job.told.at("n1"), 78);
 }
 
+TEST(Leader, counts_no_stop_of_its_own_process_as_silence) {
+  Job job = started();
+  job.now += Milliseconds(40'000);
+  for (const auto* host : {"n1", "n2", "n3"})
+    job.close(host);
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+}
+
 TEST(Leader, restarts_ranks_without_agents_only_if_they_make_no_progress) {
   auto job = started();
   job.close("n1");
