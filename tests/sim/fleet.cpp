@@ -384,10 +384,17 @@ void Fleet::power_off(int number, Micros time) {
     }
   if (const auto id = std::exchange(host.ranks, 0); id != 0 && !failing_.contains(id))
     break_attempt(attempts_.at(id), number, "stopped answering", kSilence);
-  kernel_.after(time, [this, number] {
+  returns_.emplace(kernel_.now() + time, number);
+  kernel_.after(time, [this] { return_hosts(); });
+}
+
+void Fleet::return_hosts() {
+  while (!returns_.empty() && returns_.begin()->first <= kernel_.now()) {
+    const int number = returns_.begin()->second;
+    returns_.erase(returns_.begin());
     at(number).is_up = true;
     start_agent(number);
-  });
+  }
 }
 
 void Fleet::fail_rank(int number, RankFault fault) {
@@ -472,9 +479,10 @@ bool Fleet::trains_on(int host) const {
   return training_ != 0 && at(host).ranks == training_;
 }
 
-// All agents beat at the end of the time.
+// All agents beat at the end of the time. Hosts that have power again meanwhile start then.
 void Fleet::jump(Micros time) {
   kernel_.jump(time);
+  return_hosts();
   for (const auto& link : links_) {
     auto& there = at(link->leader);
     auto& here = at(link->agent);

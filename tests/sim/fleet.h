@@ -92,6 +92,7 @@ class Fleet {
   void pump(const std::shared_ptr<Link>& link);
   void close(std::shared_ptr<Link> link, bool tells_agent);
   void end_leader(int host);
+  void return_hosts();
   void when_awake(int host, std::function<void()> act);
 
   Kernel& kernel_;
@@ -100,6 +101,7 @@ class Fleet {
   std::vector<std::shared_ptr<Link>> links_;
   std::set<std::pair<int, int>> cuts_;
   std::set<int> broken_;
+  std::multimap<Micros, int> returns_;  // when hosts have power again
   Term newest_;
   std::string alive_;
   std::int64_t kept_ = 0;

@@ -176,8 +176,8 @@ double run_days(Kernel& kernel, int hosts, double days, double failures) {
   FleetOptions options{.hosts = hosts + hosts / 64};
   options.leader.need = options.leader.least = hosts;
   options.leader.slots = 8;
-  options.load = 60 * kSecond;
-  options.save_every = 300 * kSecond;
+  options.load = 45 * kSecond;
+  options.save_every = 60 * kSecond;
   options.tick = 250 * kMillisecond;
   Fleet fleet(kernel, options);
   fleet.start_agents();

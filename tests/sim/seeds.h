@@ -55,8 +55,10 @@ inline void for_seeds(int count, const Run& run, std::uint64_t first = 1) {
 
 // The same for a mutated program: one of the seeds must break `invariant`, and none another one.
 inline void expect_violation(int invariant, int count, const Run& run) {
+  const auto* traced = std::getenv("LOCKSTEP_SIM_SEED");
   for (int seed = 1; seed <= count; ++seed) {
-    const auto kernel = run_seed(static_cast<std::uint64_t>(seed), run);
+    const bool traces = traced != nullptr && str(seed) == traced;
+    const auto kernel = run_seed(static_cast<std::uint64_t>(seed), run, traces);
     if (!kernel.failed()) continue;
     EXPECT_EQ(kernel.violated(), invariant) << kernel.violation();
     std::printf("found: %s\n", kernel.violation().c_str());
