@@ -124,6 +124,25 @@ int measure(const PreflightVerbOptions& options, const std::optional<ResolvedCon
   });
 }
 
+int quick_preflight_on(const PreflightVerbOptions& options, World& launched) {
+  const auto device = device_of_rank(device_of(options.device), launched);
+  const Mesh mesh{.shard = launched.size()};
+  const auto placed = place_ranks(launched, {}, mesh, device, TensorAcross::allowed);
+  const auto watched = watch_ranks(*placed.world, kStallSeconds);
+  World& host = watched ? *watched : *placed.world;
+  return host.ends_all([&] {
+    return with_collectives(host, device, [&](World& world) {
+      const auto faults =
+          quick_preflight({.mesh = mesh,
+                           .device = device,
+                           .threads = options.threads > 0 ? options.threads : processors_allowed()},
+                          world, placed.topology);
+      if (!faults.empty()) throw TransientError(faults);
+      return 0;
+    });
+  });
+}
+
 int preflight_on(const PreflightVerbOptions& options, World& launched, ReportFile& file) {
   const auto device = device_of_rank(device_of(options.device), launched);
   std::optional<ResolvedConfig> config;
@@ -163,6 +182,8 @@ int run_preflight(const PreflightVerbOptions& options) {
   if (options.config.empty() && !options.settings.empty())
     throw UsageError("--set: needs CONFIG.toml; name the configuration that --set changes");
   const auto launched = meet_ranks(device_of(options.device));
+  if (options.quick)
+    return launched->ends_all([&] { return quick_preflight_on(options, *launched); });
   ReportFile file({options.report, options.failed_hosts, version_and_commit()});
   return launched->ends_all([&] {
     if (launched->rank() == 0) file.check();
@@ -197,6 +218,8 @@ Verb preflight_verb() {
            {"--scratch", &o->scratch, "Host", "DIR", "directory in which storage is measured",
             kWithDefault},
            {"--device", &o->device, "Host", "cpu|cuda", kDeviceHelp},
+           {"--quick", &o->quick, "Host", "",
+            "only check matmuls, memory and error counters, in a few seconds; writes no file"},
            threads_flag(o->threads)},
           [o] { return run_preflight(*o); }};
 }

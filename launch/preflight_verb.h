@@ -17,6 +17,7 @@ struct PreflightVerbOptions {
   std::string failed_hosts;   // empty: none
   std::string scratch = ".";  // directory
   std::string device = "best";
+  bool quick = false;  // only the checks of a few seconds; no file is written
   int threads = 0;  // 0: every CPU core that a rank may run on
 };
 

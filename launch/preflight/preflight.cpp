@@ -156,6 +156,47 @@ void describe(Cluster& cluster, const PreflightOptions& options, const World& wo
                      cluster.ranks_per_node, " x ", cluster.hardware.name);
 }
 
+// What all checks of a rank use.
+struct RankChecks {
+  RankChecks(const PreflightOptions& options, World& watched, const Topology& topology)
+      : world(watched),
+        gpu(on_gpus(options) ? std::optional<GpuMonitor>(gpu::pci_bus_id(options.device.index))
+                             : std::nullopt),
+        counters(read_counters(monitor())),
+        compute(options.device, "compute", Stream::Mode::immediate, options.threads),
+        own_bytes_before(on_gpus(options) ? all_memory_bytes(options.device) -
+                                                available_memory_bytes(options.device)
+                                          : resident_memory_bytes(Device{}) - file_memory_bytes()),
+        transfers(LinkTimes::memory(world, options.device)),
+        comms(make_comms(world, options.mesh, &topology,
+                         options.config != nullptr ? options.config->layout.reduce : Reduce::fp32)),
+        known(on_gpus(options)
+                  ? expected_hardware(find_hardware(gpu::properties(options.device.index).name),
+                                      options.cluster)
+                  : std::nullopt),
+        rank{.world = world,
+             .topology = topology,
+             .comms = comms,
+             .compute = compute,
+             .known = known ? &*known : nullptr,
+             .own_bytes_before = own_bytes_before,
+             .transfers = std::move(transfers)} {}
+  static bool on_gpus(const PreflightOptions& options) {
+    return options.device.kind == Device::Kind::cuda;
+  }
+  const GpuMonitor* monitor() const { return gpu ? &*gpu : nullptr; }
+
+  RinglessWorld world;
+  std::optional<GpuMonitor> gpu;
+  HealthCounters counters;
+  Stream compute;
+  std::int64_t own_bytes_before;
+  Arena transfers;
+  Comms comms;
+  std::optional<Hardware> known;
+  PreflightRank rank;
+};
+
 }  // namespace
 
 std::optional<Hardware> expected_hardware(const Hardware* known, const Cluster* file) {
@@ -194,48 +235,42 @@ std::vector<Who> who_is_who(const Topology& topology) {
 
 Preflight preflight(const PreflightOptions& options, World& watched, const Topology& topology,
                     FunctionRef<void(const std::vector<Finding>&)> so_far) {
-  RinglessWorld world(watched);
-  const bool on_gpus = options.device.kind == Device::Kind::cuda;
-  std::optional<GpuMonitor> gpu;
-  if (on_gpus) gpu.emplace(gpu::pci_bus_id(options.device.index));
-  const GpuMonitor* monitor = gpu ? &*gpu : nullptr;
-  const auto counters = read_counters(monitor);
-  Stream compute(options.device, "compute", Stream::Mode::immediate, options.threads);
-  const auto own_bytes_before =
-      on_gpus ? all_memory_bytes(options.device) - available_memory_bytes(options.device)
-              : resident_memory_bytes(Device{}) - file_memory_bytes();
-  Arena transfers = LinkTimes::memory(world, options.device);
-  Comms comms =
-      make_comms(world, options.mesh, &topology,
-                 options.config != nullptr ? options.config->layout.reduce : Reduce::fp32);
-  const auto known =
-      on_gpus ? expected_hardware(find_hardware(gpu::properties(options.device.index).name),
-                                  options.cluster)
-              : std::nullopt;
-  PreflightRank rank{.world = world,
-                     .topology = topology,
-                     .comms = comms,
-                     .compute = compute,
-                     .known = known ? &*known : nullptr,
-                     .own_bytes_before = own_bytes_before,
-                     .transfers = std::move(transfers)};
+  RankChecks checks(options, watched, topology);
+  PreflightRank& rank = checks.rank;
   Preflight result;
   Cluster& cluster = result.cluster;
 
   if (options.config != nullptr) require_room_for_steps(rank, *options.config);
-  const auto shapes = matmul_shapes(options.config, compute, topology, world.rank());
-  check_compute(rank, shapes, monitor, cluster);
+  const auto shapes = matmul_shapes(options.config, checks.compute, topology, watched.rank());
+  check_compute(rank, shapes, checks.monitor(), cluster);
   so_far(rank.findings);
   const double slowest = check_links(rank, shapes.front(), cluster);
   so_far(rank.findings);
   check_disks(rank, options.scratch, cluster);
   so_far(rank.findings);
   if (options.config != nullptr) check_model(rank, *options.config, slowest, cluster);
-  check_counters(rank, counters, read_counters(monitor));
+  check_counters(rank, checks.counters, read_counters(checks.monitor()));
   so_far(rank.findings);
-  describe(cluster, options, world, topology);
+  describe(cluster, options, checks.world, topology);
   result.findings = std::move(rank.findings);
   return result;
+}
+
+std::string quick_preflight(const PreflightOptions& options, World& world,
+                            const Topology& topology) {
+  RankChecks checks(options, world, topology);
+  PreflightRank& rank = checks.rank;
+  check_products(rank, matmul_shapes(nullptr, checks.compute, topology, world.rank()),
+                 checks.monitor());
+  check_memory(rank);
+  check_counters(rank, checks.counters, read_counters(checks.monitor()));
+  std::erase_if(rank.findings, [](auto& finding) { return finding.check == kProcessorShare; });
+  std::string faults;
+  for (const auto& fault :
+       judge({rank.findings}, {who_is_who(topology).at(static_cast<std::size_t>(world.rank()))}, {})
+           .faults)
+    faults += str(faults.empty() ? "" : "; ", fault.whose, ": ", fault.what);
+  return faults;
 }
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ struct PreflightOptions {
   Mesh mesh;
   Device device;
   int threads = 1;
-  std::filesystem::path scratch;  // directory in which storage is measured
+  std::filesystem::path scratch{};  // directory in which storage is measured
 };
 
 struct Preflight {
@@ -35,6 +35,11 @@ struct Preflight {
 Preflight preflight(
     const PreflightOptions& options, World& world, const Topology& topology,
     FunctionRef<void(const std::vector<Finding>&)> so_far = [](const auto&) {});
+
+// The checks of a few seconds: matmuls, memory and error counters of each rank. Returns the faults
+// of this rank, without those that depend on other programs; empty: none.
+std::string quick_preflight(const PreflightOptions& options, World& world,
+                            const Topology& topology);
 
 // The expected rates of a GPU, which give limits and replace what was not measured. They come from
 // a hand-written cluster file, or else from the table (`known`). A cluster.json of preflight only

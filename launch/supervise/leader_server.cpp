@@ -155,8 +155,15 @@ void LeaderServer::carry_out(const LeaderActions& actions) {
           log_own_warning(error.what());
         }
       });
-    } else if (std::holds_alternative<RunOver>(action)) {
+    } else if (const auto* over = std::get_if<RunOver>(&action)) {
       run_over_ = true;
+      files_.run([this, over = *over] {
+        try {
+          records_.set_over(over.exit_code, over.excluded);
+        } catch (const Error& error) {
+          log_own_warning(error.what());
+        }
+      });
     }
   }
 }

@@ -70,6 +70,126 @@ std::vector<int> KernelLog::xids() {
   return found;
 }
 
+RankProcess::RankProcess(const std::vector<std::string>& command, const AgentPlace& place)
+    : number(place.rank) {
+  std::array<int, 2> pair{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
+    throw TransientError(str("cannot make a socket: ", reason(errno)));
+  Descriptor ours(pair[0]);
+  const Descriptor theirs(pair[1]);
+  const auto line = place.dump() + "\n";
+  if (send(ours.number(), line.data(), line.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(line.size()))
+    throw TransientError(str("cannot write to a socket: ", reason(errno)));
+
+  std::vector<std::string> words{"lockstep"}, variables;
+  words.insert(words.end(), command.begin(), command.end());
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    if (const std::string_view text(*entry); !text.starts_with("LOCKSTEP_SECRET="))
+      variables.emplace_back(text);
+  variables.push_back(str("LOCKSTEP_AGENT=", kSocketOfRank));
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> all;
+    for (auto& text : texts)
+      all.push_back(text.data());
+    all.push_back(nullptr);
+    return all;
+  };
+
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&files, theirs.number(), kSocketOfRank);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, defaults;
+  sigemptyset(&none);
+  sigemptyset(&defaults);
+  for (const int one : {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGPIPE})
+    sigaddset(&defaults, one);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  // A group of its own: Ctrl-C reaches the agent only.
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(
+      &attributes,
+      static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+  const int error = posix_spawn(&pid, "/proc/self/exe", &files, &attributes, pointers(words).data(),
+                                pointers(variables).data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0) throw TransientError(str("cannot start rank ", number, ": ", reason(error)));
+  process = open_process(pid);
+  socket = std::move(ours);
+}
+
+bool RankProcess::has_ended() const {
+  pollfd polled{.fd = process.number(), .events = POLLIN, .revents = 0};
+  return poll(&polled, 1, 0) == 1;
+}
+
+int RankProcess::reap() {
+  int status = 0, code = TransientError("").exit_code();
+  if (is_child && waitpid(pid, &status, 0) == pid)
+    code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  kill(-pid, SIGKILL);
+  return code;
+}
+
+void RankProcess::read_reports() {
+  std::array<char, 4096> bytes;
+  while (socket) {
+    const auto count = recv(socket.number(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count <= 0) break;
+    heard_.append(bytes.data(), static_cast<std::size_t>(count));
+    if (heard_.size() > kMostReportBytes) heard_.clear();
+  }
+  for (auto end = heard_.find('\n'); end != std::string::npos; end = heard_.find('\n')) {
+    try {
+      const auto said = RankReport::parse(heard_.substr(0, end));
+      if (!said.error.empty()) report.error = said.error;
+      if (!said.lost.empty()) report.lost = said.lost;
+      if (!said.faulty.empty()) report.faulty = said.faulty;
+    } catch (const DataError& error) {
+      log_own_warning(error.what());
+    }
+    heard_.erase(0, end + 1);
+  }
+}
+
+std::string check_ranks(int slots, const std::vector<std::string>& flags, Milliseconds most) {
+  std::vector<std::string> command{"preflight", "--quick"};
+  command.insert(command.end(), flags.begin(), flags.end());
+  const auto port = listen_at("", 0).port();
+  const auto secret = Secret::draw().hex();
+  const auto deadline = Clock::now() + most;
+  std::vector<RankProcess> ranks;
+  for (int rank = 0; rank < slots; ++rank)
+    ranks.emplace_back(command, AgentPlace{.rank = rank,
+                                           .ranks = slots,
+                                           .local_rank = rank,
+                                           .addresses = {"127.0.0.1"},
+                                           .port = port,
+                                           .secret = secret});
+  std::string fault;
+  for (auto& rank : ranks) {
+    while (!rank.has_ended() && Clock::now() < deadline)
+      std::this_thread::sleep_for(Milliseconds(20));
+    if (!rank.has_ended()) {
+      kill(-rank.pid, SIGKILL);
+      fault = str("its check took more than ", seconds_text(most));
+      while (!rank.has_ended() && Clock::now() < deadline + most)
+        std::this_thread::sleep_for(Milliseconds(20));
+      if (!rank.has_ended()) return "a process of its check cannot be killed";
+    }
+    rank.read_reports();
+    if (const int code = rank.reap(); code != 0 && fault.empty())
+      fault =
+          rank.report.error.empty() ? str("its check ended with code ", code) : rank.report.error;
+  }
+  return fault;
+}
+
 RankProcesses::RankProcesses(std::vector<std::string> command, int slots,
                              const SuperviseRecords& records, std::string host)
     : command_(std::move(command)), slots_(slots), records_(records), host_(std::move(host)) {}
@@ -87,11 +207,11 @@ Attempt RankProcesses::adopt() {
       const auto pid = static_cast<pid_t>(rank.at("pid").as_integer());
       auto process = open_process(pid);
       if (!process || start_time(pid) != text_at(rank, "started")) continue;
-      ranks_.push_back({.number = static_cast<int>(rank.at("rank").as_integer()),
-                        .pid = pid,
-                        .is_child = false,
-                        .process = std::move(process),
-                        .socket = {}});
+      auto& adopted = ranks_.emplace_back();
+      adopted.number = static_cast<int>(rank.at("rank").as_integer());
+      adopted.pid = pid;
+      adopted.is_child = false;
+      adopted.process = std::move(process);
     }
     if (ranks_.empty()) return {};
     attempt_ = attempt;
@@ -125,74 +245,19 @@ void RankProcesses::start(const Start& start) {
   kernel_log_.xids();  // earlier errors belong to earlier attempts
   try {
     for (int local = 0; local < slots_; ++local)
-      start_rank(start, local);
+      ranks_.emplace_back(
+          command_, AgentPlace{.rank = start.place * slots_ + local,
+                               .ranks = static_cast<int>(start.attempt.places.size()) * slots_,
+                               .local_rank = local,
+                               .addresses = start.addresses,
+                               .port = start.port,
+                               .secret = start.secret,
+                               .takes_over = start.takes_over});
     record();
   } catch (const Error&) {
     stop(/*save=*/false);
     throw;
   }
-}
-
-void RankProcesses::start_rank(const Start& start, int local) {
-  std::array<int, 2> pair{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
-    throw TransientError(str("cannot make a socket: ", reason(errno)));
-  Descriptor ours(pair[0]);
-  const Descriptor theirs(pair[1]);
-  const int number = start.place * slots_ + local;
-  const auto place = AgentPlace{.rank = number,
-                                .ranks = static_cast<int>(start.attempt.places.size()) * slots_,
-                                .local_rank = local,
-                                .addresses = start.addresses,
-                                .port = start.port,
-                                .secret = start.secret,
-                                .takes_over = start.takes_over}
-                         .dump() +
-                     "\n";
-  if (send(ours.number(), place.data(), place.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(place.size()))
-    throw TransientError(str("cannot write to a socket: ", reason(errno)));
-
-  std::vector<std::string> words{"lockstep"}, variables;
-  words.insert(words.end(), command_.begin(), command_.end());
-  for (char** entry = environ; *entry != nullptr; ++entry)
-    if (const std::string_view text(*entry); !text.starts_with("LOCKSTEP_SECRET="))
-      variables.emplace_back(text);
-  variables.push_back(str("LOCKSTEP_AGENT=", kSocketOfRank));
-  const auto pointers = [](std::vector<std::string>& texts) {
-    std::vector<char*> all;
-    for (auto& text : texts)
-      all.push_back(text.data());
-    all.push_back(nullptr);
-    return all;
-  };
-
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, theirs.number(), kSocketOfRank);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none, defaults;
-  sigemptyset(&none);
-  sigemptyset(&defaults);
-  for (const int one : {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGPIPE})
-    sigaddset(&defaults, one);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  // A group of its own: Ctrl-C reaches the agent only.
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(
-      &attributes,
-      static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &files, &attributes, pointers(words).data(),
-                                pointers(variables).data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  if (error != 0) throw TransientError(str("cannot start rank ", number, ": ", reason(error)));
-  ranks_.push_back(
-      {.number = number, .pid = pid, .process = open_process(pid), .socket = std::move(ours)});
 }
 
 void RankProcesses::stop(bool save) {
@@ -210,51 +275,22 @@ void RankProcesses::add_to(std::vector<pollfd>& polled) const {
     polled.push_back({.fd = rank.process.number(), .events = POLLIN, .revents = 0});
 }
 
-void RankProcesses::read_reports(Rank& rank) {
-  std::array<char, 4096> bytes;
-  while (rank.socket) {
-    const auto count = recv(rank.socket.number(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count <= 0) break;
-    rank.heard.append(bytes.data(), static_cast<std::size_t>(count));
-    if (rank.heard.size() > kMostReportBytes) rank.heard.clear();
-  }
-  for (auto end = rank.heard.find('\n'); end != std::string::npos; end = rank.heard.find('\n')) {
-    try {
-      const auto report = RankReport::parse(rank.heard.substr(0, end));
-      if (!report.error.empty()) rank.report.error = report.error;
-      if (!report.lost.empty()) rank.report.lost = report.lost;
-      if (!report.faulty.empty()) rank.report.faulty = report.faulty;
-    } catch (const DataError& error) {
-      log_own_warning(error.what());
-    }
-    rank.heard.erase(0, end + 1);
-  }
-}
-
 std::optional<Ended> RankProcesses::ended() {
   Ended ended{.attempt = attempt_.number};
   bool any = false;
   for (auto rank = ranks_.begin(); rank != ranks_.end();) {
-    pollfd polled{.fd = rank->process.number(), .events = POLLIN, .revents = 0};
-    if (poll(&polled, 1, 0) != 1) {
+    if (!rank->has_ended()) {
       ++rank;
       continue;
     }
     any = true;
-    read_reports(*rank);
+    rank->read_reports();
     RankEnd end{.rank = rank->number,
-                .exit_code = TransientError("").exit_code(),
-                .out_of_memory = false,
-                .error = rank->report.error,
+                .exit_code = rank->reap(),
+                .error = rank->is_child ? rank->report.error : "it ended while no agent watched it",
                 .lost = rank->report.lost,
                 .faulty = rank->report.faulty};
-    int status = 0;
-    if (!rank->is_child)
-      end.error = "it ended without an agent that watched it";
-    else if (waitpid(rank->pid, &status, 0) == rank->pid)
-      end.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     end.out_of_memory = end.exit_code == 128 + SIGKILL && oom_kills() > oom_kills_;
-    kill(-rank->pid, SIGKILL);  // children that it left
     if (!killed_) ended.ranks.push_back(std::move(end));
     rank = ranks_.erase(rank);
   }

@@ -26,6 +26,33 @@ class KernelLog {
   Descriptor file_;
 };
 
+// One process of this program that an agent starts as a rank.
+struct RankProcess {
+  RankProcess() = default;
+  // Starts it. Throws TransientError if that is not possible.
+  //   command: the words after the program's name, "train", ...
+  RankProcess(const std::vector<std::string>& command, const AgentPlace& place);
+
+  bool has_ended() const;
+  // After it has ended: its exit code, or 128 + n after signal n. Kills the children that it left.
+  int reap();
+  void read_reports();  // into `report`
+
+  int number = 0;
+  pid_t pid = 0;
+  bool is_child = true;
+  Descriptor process{};  // pidfd
+  Descriptor socket{};   // to the rank
+  RankReport report{};
+
+ private:
+  std::string heard_{};
+};
+
+// Runs `lockstep preflight --quick` on the ranks of this host. Returns the fault that it found, or
+// "". Kills it after `most`, which is a fault too.
+std::string check_ranks(int slots, const std::vector<std::string>& flags, Milliseconds most);
+
 class RankProcesses {
  public:
   //   command: the words after the program's name, "train", ...
@@ -44,17 +71,6 @@ class RankProcesses {
   std::optional<Ended> ended();
 
  private:
-  struct Rank {
-    int number = 0;
-    pid_t pid = 0;
-    bool is_child = true;
-    Descriptor process;  // pidfd
-    Descriptor socket;   // to the rank
-    std::string heard{};
-    RankReport report{};
-  };
-  void start_rank(const Start& start, int local);
-  void read_reports(Rank& rank);
   void record() const;
 
   std::vector<std::string> command_;
@@ -62,7 +78,7 @@ class RankProcesses {
   const SuperviseRecords& records_;
   std::string host_;
   Attempt attempt_;
-  std::vector<Rank> ranks_;
+  std::vector<RankProcess> ranks_;
   bool killed_ = false;
   std::int64_t oom_kills_ = 0;
   KernelLog kernel_log_;

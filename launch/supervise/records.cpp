@@ -90,6 +90,14 @@ void SuperviseRecords::set_alive(const std::string& text) const {
   if (rename(temporary.c_str(), file.c_str()) != 0) fail_io(file, "cannot rename", errno);
 }
 
+void SuperviseRecords::set_over(int exit_code, const std::vector<std::string>& bad_hosts) const {
+  std::string lines;
+  for (const auto& host : bad_hosts)
+    lines += host + "\n";
+  write_text(path() / "bad_hosts", lines);
+  write_text(path() / "exit_code", str(exit_code, "\n"));
+}
+
 void SuperviseRecords::append(const Json& line) const {
   Json timed = Json::Object{{"time", seconds_since_1970()}};
   for (const auto& [key, value] : line.as_object())

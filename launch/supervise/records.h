@@ -4,6 +4,7 @@
 //   term-00000001.json   who leads; only one process can create a number
 //   alive                term and a counter, which the leader changes twice a second; "over" after
 //                        the end of the run
+//   exit_code            of the run, after its end    bad_hosts   those that were excluded then
 //   log.jsonl            what happened: hosts that joined, starts, causes, exclusions
 //   ranks-HOST.json      processes of the ranks on a host, for the next agent of that host
 //
@@ -36,6 +37,7 @@ class SuperviseRecords {
   // Creates the term's file; returns false if another process has done that before.
   bool claim(const Term& term) const;
   void set_alive(const std::string& text) const;
+  void set_over(int exit_code, const std::vector<std::string>& bad_hosts) const;
   void append(const Json& line) const;  // to log.jsonl; adds the time
 
   struct Progress {

@@ -229,12 +229,17 @@ class AgentProcess {
     });
   }
 
-  // Finds out whether ranks can start on this host.
+  // Finds out whether ranks can start on this host. Throws an error if they cannot.
   void check_host() const {
     const auto probe = records_.path() / str("check-", host_name());
     write_text(probe, host_name());
     std::error_code unknown;
     std::filesystem::remove(probe, unknown);
+    std::vector<std::string> flags;
+    for (std::size_t i = 0; i + 1 < options_.command.size(); ++i)
+      if (options_.command[i] == "--device") flags = {"--device", options_.command[i + 1]};
+    const auto fault = check_ranks(options_.leader.slots, flags, options_.leader.check / 2);
+    if (!fault.empty()) throw TransientError(fault);
   }
 
   void carry_out(const StartRanks& start) {

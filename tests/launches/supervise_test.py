@@ -53,13 +53,13 @@ class Supervised:
         started = [event for event in self.events() if event["event"] in ("started", "adopted")]
         return started[-1]["hosts"] if started else []
 
-    def judged(self):
-        return [event for event in self.events() if event["event"] == "judged"]
+    def starts(self):
+        return len([event for event in self.events() if event["event"] == "started"])
 
     def seconds_to_next_step(self):
-        """From now on."""
-        begin, before = time.monotonic(), self.steps()
-        hosts.wait_for(lambda: self.steps() > before, f"{self.run}: a step after a fault")
+        """From now on, until the next attempt makes a step that was not made before."""
+        begin, before, starts = time.monotonic(), self.steps(), self.starts()
+        hosts.wait_for(lambda: self.starts() > starts and self.steps() > before + 1, f"{self.run}: a step after a fault")
         return time.monotonic() - begin
 
     def stop(self):
@@ -112,7 +112,7 @@ def kill_rank(run, name):
 
 def kill_agent(run, name):
     """The ranks must not notice; another agent starts on the host and takes them over."""
-    before, started = ranks(), len([event for event in run.events() if event["event"] == "started"])
+    before, started = ranks(), run.starts()
     old = agents()[name]
     for pid in old:
         os.kill(pid, signal.SIGKILL)
@@ -121,8 +121,7 @@ def kill_agent(run, name):
     run.wait_for_steps(20)
     hosts.wait_for(lambda: len([e for e in run.events() if e["event"] == "joined"]) >= joined, "agents join")
     job.expect(ranks() == before, f"{run.run}: ranks changed after the agent of {name} was killed")
-    now = len([event for event in run.events() if event["event"] == "started"])
-    job.expect(now == started, f"{run.run}: {now - started} restarts after the agent of {name} was killed")
+    job.expect(run.starts() == started, f"{run.run}: {run.starts() - started} restarts after the agent of {name} was killed")
 
 
 # Twice the limits of docs/resilience.md, because these hosts share the CPU cores with other tests.
@@ -157,15 +156,12 @@ def check_full(tiny):
     run = Supervised(tiny, "long", (1, 2, 3))
     run.wait_for_steps(4)
 
-    def starts():
-        return len([event for event in run.events() if event["event"] == "started"])
-
     # The leader stops for 20 s; another leads then, and no rank notices.
-    before = starts()
+    before = run.starts()
     name = leader(run)
     freeze(agents()[name], 20)
     run.wait_for_steps(20)
-    job.expect(starts() == before, f"{starts() - before} restarts after the leader stood still")
+    job.expect(run.starts() == before, f"{run.starts() - before} restarts after the leader stood still")
     job.expect(leader(run) != name, f"{name} still leads after 20 s without an answer")
 
     # The host of rank 0 and of the leader dies.
@@ -205,7 +201,8 @@ def main():
     try:
         globals()[f"check_{sys.argv[2]}"](tiny)
     except RuntimeError:
-        print(*(path.read_text(errors="replace")[-6000:] for path in tiny.folder.glob("*.log")), sep="\n")
+        print(*(path.read_text(errors="replace")[-3000:] for path in tiny.folder.glob("*.log")), sep="\n")
+        print(*(path.read_text() for path in tiny.folder.glob("*/supervise/log.jsonl")), sep="\n")
         raise
     return 1 if job.failures else 0
 

@@ -110,7 +110,7 @@ LeaderActions Leader::stop(const std::string& why, Deadline now) {
     stop_ranks(true, now);
     until_ = now + options_.save;
   } else if (phase_ != Phase::judge) {
-    over(kTemporary, why);
+    over(kTemporary, why, now);
   }
   return std::exchange(actions_, {});
 }
@@ -143,7 +143,9 @@ LeaderActions Leader::time(Deadline now) {
       break;
     case Phase::gather: gather(now); break;
     case Phase::prepare:
-      if (now >= until_) {
+      if (attended(now).size() != attempt_.places.size()) {
+        gather_in(Milliseconds(0), now);
+      } else if (now >= until_) {
         for (const auto& host : attempt_.places)
           if (const auto* agent = at(host); agent == nullptr || !agent->is_prepared) {
             policy_.exclude(host, false, now);
@@ -159,6 +161,7 @@ LeaderActions Leader::time(Deadline now) {
         until_ = now;
         phase_ = Phase::judge;
       } else {
+        check_spares(now);
         watch_orphans(now);
       }
       break;
@@ -213,8 +216,10 @@ void Leader::gather(Deadline now) {
   }
   if (usable.size() < need && now < until_) return;
   if (usable.size() < least) {
-    return over(kTemporary, str("the run needs ", least, " hosts, but ", usable.size(),
-                                " joined within ", seconds_text(options_.gather)));
+    return over(kTemporary,
+                str("the run needs ", least, " hosts, but ", usable.size(), " joined within ",
+                    seconds_text(options_.gather)),
+                now);
   }
 
   // Hosts keep their places, and spares take the others.
@@ -244,21 +249,26 @@ void Leader::prepare(std::vector<std::string> places, Deadline now) {
   for (auto* agent : attended(now)) {
     agent->is_prepared = false;
     send(agent->join.id, Prepare{.attempt = attempt_.number,
-                                 .check = !agent->is_checked,
+                                 .check = !is_checked(*agent, now),
                                  .leads = agent->join.host == attempt_.places.front()});
   }
 }
 
 void Leader::ready(const std::string& id, const Ready& ready, Deadline now) {
   Agent& agent = agents_.at(id);
-  if (phase_ != Phase::prepare || ready.attempt != attempt_.number) return;
+  const bool is_spare = ready.attempt == 0;
+  if (!is_spare && (phase_ != Phase::prepare || ready.attempt != attempt_.number)) return;
+  if (is_spare) agent.is_checking = false;
   if (!ready.fault.empty()) {
     policy_.exclude(agent.join.host, false, now);
     record("excluded", {{"host", agent.join.host}, {"why", ready.fault}});
     actions_.emplace_back(BadHost{agent.join.host, ready.fault});
-    return gather_in(Milliseconds(0), now);
+    if (!is_spare) gather_in(Milliseconds(0), now);
+    return;
   }
-  agent.is_prepared = agent.is_checked = true;
+  if (!is_checked(agent, now)) agent.checked = now;
+  if (is_spare) return;
+  agent.is_prepared = true;
   if (agent.join.host == attempt_.places.front()) root_ = ready;
   const auto agents = attended(now);
   if (agents.size() == attempt_.places.size() &&
@@ -333,9 +343,17 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
   if (phase_ == Phase::judge) judge(now);
 }
 
-// Ranks without any agent: whether they still train shows in the progress of the run.
+void Leader::check_spares(Deadline now) {
+  for (auto& [id, agent] : agents_)
+    if (is_usable(agent, now) && !is_checked(agent, now) && !agent.is_checking) {
+      agent.is_checking = true;
+      send(id, Prepare{.attempt = 0, .check = true});
+    }
+}
+
+// Ranks that no agent watches: whether they still train shows in the progress of the run.
 void Leader::watch_orphans(Deadline now) {
-  if (!attended(now).empty()) {
+  if (!all_ended(now)) {
     seen_ = now;
     return;
   }
@@ -403,7 +421,8 @@ void Leader::decide(Deadline now) {
   const auto cause = classify(evidence_);
   const auto decision = policy_.decide(cause, evidence_, now);
   for (const auto& host : cause.hosts)
-    if (auto* agent = at(host)) agent->is_checked = false;
+    if (auto* agent = at(host); agent != nullptr && cause.kind != CauseKind::process)
+      agent->checked.reset();
   record("judged", {{"attempt", attempt_.number},
                     {"cause", str(name(cause.kind))},
                     {"hosts", json_list(cause.hosts)},
@@ -415,17 +434,20 @@ void Leader::decide(Deadline now) {
     record("excluded", {{"host", host}, {"why", cause.text}});
     actions_.emplace_back(BadHost{host, cause.text});
   }
-  if (!decision.restarts) return over(decision.exit_code, decision.why);
-  if (!asked_.empty()) return over(kTemporary, asked_);
+  if (!decision.restarts) return over(decision.exit_code, decision.why, now);
+  if (!asked_.empty()) return over(kTemporary, asked_, now);
   gather_in(decision.pause, now);
 }
 
-void Leader::over(int exit_code, const std::string& why) {
+void Leader::over(int exit_code, const std::string& why, Deadline now) {
   phase_ = Phase::over;
   record("over", {{"exit_code", exit_code}, {"why", why}});
   for (const auto& [id, agent] : agents_)
     if (agent.present) send(id, Over{exit_code, why});
-  actions_.emplace_back(RunOver{exit_code, why});
+  std::vector<std::string> excluded;
+  for (const auto& [id, agent] : agents_)
+    if (policy_.is_excluded(agent.join.host, now)) excluded.push_back(agent.join.host);
+  actions_.emplace_back(RunOver{exit_code, why, std::move(excluded)});
 }
 
 void Leader::send(const std::string& agent, FromLeader message) {

@@ -27,16 +27,17 @@ struct LeaderOptions {
   int least = 1;  // hosts with which it starts if `need` do not join within `gather`
   int slots = 1;
   std::int64_t term = 1;
-  bool takes_over = false;        // the leader of the term before did not end the run
-  Milliseconds adopt{1'000};      // for running agents to join a new leader
-  Milliseconds gather{300'000};   // for hosts to join; then the run ends
-  Milliseconds silence{3'000};    // after which an agent does not count as present
-  Milliseconds check{5'000};      // for an answer to Prepare
-  Milliseconds evidence{2'000};   // for the other ranks to end by themselves after the first
-  Milliseconds kill{5'000};       // for killed ranks to end; then their host is stuck
-  Milliseconds save{300'000};     // for ranks that save and stop; then they are killed
-  Milliseconds progress{5'000};   // to read the progress of the run
-  Milliseconds orphaned{30'000};  // without progress, if no host of the attempt has an agent
+  bool takes_over = false;          // the leader of the term before did not end the run
+  Milliseconds adopt{1'000};        // for running agents to join a new leader
+  Milliseconds gather{300'000};     // for hosts to join; then the run ends
+  Milliseconds silence{3'000};      // after which an agent does not count as present
+  Milliseconds check{30'000};       // for an answer to Prepare
+  Milliseconds recheck{3'600'000};  // a check of a host counts for this time
+  Milliseconds evidence{2'000};     // for the other ranks to end by themselves after the first
+  Milliseconds kill{5'000};         // for killed ranks to end; then their host is stuck
+  Milliseconds save{300'000};       // for ranks that save and stop; then they are killed
+  Milliseconds progress{5'000};     // to read the progress of the run
+  Milliseconds orphaned{30'000};    // without progress, if no host of the attempt has an agent
   PolicyOptions policy{};
 };
 
@@ -58,6 +59,7 @@ struct Record {  // a line of RUN/supervise/log.jsonl
 struct RunOver {
   int exit_code;
   std::string why;
+  std::vector<std::string> excluded;  // hosts
 };
 using LeaderAction = std::variant<SendTo, ReadProgress, DrawSecret, BadHost, Record, RunOver>;
 using LeaderActions = std::vector<LeaderAction>;
@@ -86,11 +88,15 @@ class Leader {
   struct Agent {
     Join join{};
     Deadline heard{};
-    bool present = true;       // its connection is open
-    bool is_prepared = false;  // of attempt_
-    bool has_ended = true;     // no rank of attempt_ runs there
-    bool is_checked = false;   // since it joined, or since its last fault
+    bool present = true;                // its connection is open
+    bool is_prepared = false;           // of attempt_
+    bool has_ended = true;              // no rank of attempt_ runs there
+    std::optional<Deadline> checked{};  // time of its last check without a fault
+    bool is_checking = false;           // as a spare
   };
+  bool is_checked(const Agent& agent, Deadline now) const {
+    return agent.checked && now - *agent.checked < options_.recheck;
+  }
   bool is_usable(const Agent& agent, Deadline now) const;
   bool is_heard(const Agent& agent, Deadline now) const {
     return agent.present && now - agent.heard < options_.silence;
@@ -107,10 +113,11 @@ class Leader {
   void gather_in(Milliseconds pause, Deadline now);
   void prepare(std::vector<std::string> places, Deadline now);
   void watch_orphans(Deadline now);
+  void check_spares(Deadline now);
   void judge(Deadline now);
   void stop_ranks(bool save, Deadline now);
   void decide(Deadline now);
-  void over(int exit_code, const std::string& why);
+  void over(int exit_code, const std::string& why, Deadline now);
   void send(const std::string& agent, FromLeader message);
   void record(const char* event, std::vector<std::pair<std::string, Json>> fields);
 
