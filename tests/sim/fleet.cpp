@@ -233,6 +233,8 @@ void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
       kernel_.trace("leader: ", record->line.dump());
       const auto& event = record->line.at("event").as_string();
       kernel_.note(std::hash<std::string>()(event));
+      // A leader that cannot read the records may not know that another one leads.
+      if (newest_.number > host.term) continue;
       if (event == "judged") {
         Judged judged{.cause = record->line.at("cause").as_string(),
                       .restarts = record->line.at("restarts").as_bool()};
@@ -242,6 +244,7 @@ void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
       }
       if (event == "excluded") excluded_.insert(record->line.at("host").as_string());
     } else if (const auto* over = std::get_if<RunOver>(&action)) {
+      if (newest_.number > host.term) continue;
       kernel_.trace("the run is over: ", over->why);
       over_ = *over;
       alive_ = "over";

@@ -161,14 +161,15 @@ TEST(TrainingSimulation, goes_on_after_the_storage_was_full_slow_or_faulty) {
 // The controls.
 TEST(TrainingSimulation, notices_a_claim_that_leaves_the_work_of_the_old_epoch) {
   expect_violation(2, 20, [](Kernel& kernel) {
-    Training run(kernel, {.hosts = 2});
+    Training run(kernel, {.hosts = 1, .keep_last = 100});
     run.disk.skips = [](const Files::Operation& operation) {
-      if (operation.call == Files::Call::rename) return operation.path.ends_with("/work");
-      return operation.call == Files::Call::remove &&
-             operation.path.find("/work/saving") != std::string::npos;
+      return operation.call == Files::Call::rename && operation.path.ends_with("/work");
     };
     run.disk.before = [&kernel, &run, done = false](Process& process,
                                                     const Files::Operation& of) mutable {
+      // Nor can it remove the files in there.
+      if (of.call == Files::Call::remove && of.path.find("/work/saving") != std::string::npos)
+        return EIO;
       const bool commits = of.call == Files::Call::rename &&
                            of.path.find("/saving/step-") != std::string::npos &&
                            std::filesystem::path(of.to).parent_path() == Training::kCheckpoints;
