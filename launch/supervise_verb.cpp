@@ -17,7 +17,8 @@ struct SuperviseVerbOptions {
   std::vector<std::string> command;  // after "--"
   std::string hosts, on_bad_host, job;
   int need = 0, least = 0, spares = 0, slots = 0;
-  std::int64_t wait = 300;
+  int restarts = PolicyOptions().most_an_hour;
+  std::int64_t wait = 300, rejoin = -1;  // -1: as long as wait
 };
 
 int slurm_number(const char* name) {
@@ -36,6 +37,7 @@ void complete(SuperviseVerbOptions& o, int hosts) {
     throw ConfigError(str("the run needs ", o.need, " hosts, but there are ", hosts, " with ",
                           o.spares, " spares"));
   if (o.least == 0) o.least = o.need;
+  if (o.rejoin < 0) o.rejoin = o.wait;
   if (o.least > o.need)
     throw ConfigError(str("--least ", o.least, " is more than the ", o.need, " hosts that train"));
 }
@@ -44,8 +46,12 @@ int run_starter(SuperviseVerbOptions& o) {
   const auto list = read_hosts(o.hosts);
   complete(o, static_cast<int>(list.hosts.size()));
   if (o.slots == 0) o.slots = list.slots;
-  std::vector<std::string> command{"supervise", str("--need=", o.need), str("--least=", o.least),
+  std::vector<std::string> command{"supervise",
+                                   str("--need=", o.need),
+                                   str("--least=", o.least),
+                                   str("--restarts-per-hour=", o.restarts),
                                    str("--wait=", o.wait),
+                                   str("--rejoin=", o.rejoin),
                                    str("--job=", Secret::draw().hex().substr(0, 8))};
   if (o.slots > 0) command.push_back(str("--ranks-per-host=", o.slots));
   if (!o.on_bad_host.empty()) command.push_back("--on-bad-host=" + o.on_bad_host);
@@ -72,7 +78,9 @@ int run_supervise(SuperviseVerbOptions o) {
                                       .need = o.need,
                                       .least = o.least,
                                       .slots = o.slots,
-                                      .gather = Milliseconds(1000 * o.wait)}};
+                                      .gather = Milliseconds(1000 * o.wait),
+                                      .rejoin = Milliseconds(1000 * o.rejoin),
+                                      .policy = {.most_an_hour = o.restarts}}};
   if (const char* names = std::getenv("LOCKSTEP_INTERFACE")) options.interfaces = names;
   return supervise(options);
 }
@@ -100,6 +108,11 @@ Verb supervise_verb() {
         kRule.within(1, kMost)},
        {"--wait", &o->wait, "Hosts", "SECONDS",
         "time for hosts to join; then the run ends with exit code 75",
+        kWithDefault.within(0, kMost)},
+       {"--rejoin", &o->rejoin, "Hosts", "SECONDS",
+        "time for hosts to join again after a failure (default: --wait)", kRule.within(0, kMost)},
+       {"--restarts-per-hour", &o->restarts, "Hosts", "N",
+        "end the run with exit code 1 if it would be restarted more often",
         kWithDefault.within(0, kMost)},
        {"--job", &o->job, "Hosts", "NAME",
         "agents of another job are refused (default: SLURM_JOB_ID)"},

@@ -193,7 +193,7 @@ void LeaderServer::keep_term() {
     try {
       records_.set_alive(text);
       if (records_.read().newest.number > term) mailbox_.post([this] { deposed_ = true; });
-    } catch (const Error&) {  // storage does not answer: nobody can claim a term either
+    } catch (const Error&) {  // storage does not answer: no process can claim a term either
     }
     keeping_ = false;
   });

@@ -183,14 +183,11 @@ def is_requeued(number):
     return "Restarts=1 " in hosts.sh("scontrol", "show", "job", number)
 
 
-def survive_under_slurm(tiny, cluster, run, host, silent, **submit):
-    """Killed in a job, which goes on: its number."""
-    number = cluster.submit(tiny, run, *SETTINGS, **submit)
+def start_under_slurm(tiny, cluster, run, nodes, options=()):
+    """The number of the job, after its first save."""
+    number = cluster.submit(tiny, run, *SETTINGS, options=options,
+                            launcher=("sbatch", f"--nodes={nodes}", "--ntasks-per-node=2"))
     wait_for_a_save(tiny, run, [])
-    death = Death(tiny, run, host)
-    death.wait_for_the_ranks(silent)
-    death.wait_for("requeued", lambda: is_requeued(number))
-    death.wait_for_a_step()
     return number
 
 
@@ -201,46 +198,36 @@ def cancel(cluster, number):
 
 
 def check_slurm_ci(tiny):
+    """A spare within the allocation takes the place of the host."""
     nodes, cluster = start_slurm()
-    number = survive_under_slurm(tiny, cluster, "second", nodes[1], "[23]")
+    number = start_under_slurm(tiny, cluster, "second", 3, ["--spares=1"])
+    Death(tiny, "second", nodes[1]).wait_for_a_step()
     expect_said(tiny, "second", placed("n1", "n3"))
+    job.expect(not is_requeued(number), "the job was requeued")
+    tiny.wait_for_steps("second", len(tiny.numbers("second")) + 4)
     cancel(cluster, number)
     tiny.expect_the_bits_of_one_host("second")
 
 
 def check_slurm_full(tiny):
+    """Without a spare the job is requeued: by the script, and by Slurm if the node of the script is lost."""
     nodes, cluster = start_slurm()
-    number = survive_under_slurm(tiny, cluster, "batch", nodes[0], "0")
+    number = start_under_slurm(tiny, cluster, "requeued", 2)
+    death = Death(tiny, "requeued", nodes[1])
+    death.wait_for("requeued", lambda: is_requeued(number))
+    death.wait_for_a_step()
+    expect_said(tiny, "requeued", placed("n1", "n3"))
+    cancel(cluster, number)
+    tiny.expect_the_bits_of_one_host("requeued")
+
+    nodes[1] = boot(cluster, 2)
+    number = start_under_slurm(tiny, cluster, "batch", 2)
+    death = Death(tiny, "batch", nodes[0])
+    death.wait_for("requeued", lambda: is_requeued(number))
+    death.wait_for_a_step()
     expect_said(tiny, "batch", placed("n2", "n3"))
     cancel(cluster, number)
     tiny.expect_the_bits_of_one_host("batch")
-
-    # With --ntasks-per-node Slurm keeps the number of ranks of the first start.
-    number = survive_under_slurm(
-        tiny, cluster, "fewer", nodes[1], "0",
-        launcher=("env", "SLURM_NTASKS_PER_NODE=2", "sbatch", "--nodes=1-2", "--exclusive"))
-    expect_said(tiny, "fewer", says("launch.on_one_host", ranks=2), changed(2, 1))
-    tiny.wait_for_steps("fewer", len(tiny.numbers("fewer")) + 4)
-    tiny.expect_the_losses_of_one_host("fewer", len(tiny.numbers("fewer")))
-    nodes[0] = boot(cluster, 1)
-    hosts.sh("scancel", "--batch", "--signal=USR1", number)
-    hosts.wait_for(lambda: changed(1, 2) in tiny.log("fewer"), "on two hosts again")
-    tiny.wait_for_steps("fewer", len(tiny.numbers("fewer")) + 4)
-    cancel(cluster, number)
-
-    # srun may give up before Slurm notices: then the script requeues, whether this start saved or not.
-    nodes[1] = boot(cluster, 2)
-    number = cluster.submit(tiny, "unsaved", "checkpoint.every_steps=0")
-    tiny.wait_for_steps("unsaved", 2)
-    death = Death(tiny, "unsaved", nodes[1])
-    death.wait_for_the_ranks("[23]")
-    for process in job.processes("srun"):
-        with contextlib.suppress(ProcessLookupError):  # it ends with the other
-            os.kill(process, signal.SIGKILL)
-    death.wait_for("requeued", lambda: is_requeued(number))
-    death.wait_for_a_step()
-    cancel(cluster, number)
-    tiny.expect_the_bits_of_one_host("unsaved")
 
 
 def main():

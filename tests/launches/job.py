@@ -133,6 +133,33 @@ def ranks():
     return found
 
 
+def by_host(is_one):
+    """Ids of the processes of lockstep whose words fulfil a condition, on each host."""
+    found = {}
+    for pid in processes("lockstep"):
+        try:
+            with open(f"/proc/{pid}/cmdline") as file:
+                if is_one(file.read().split("\0")):
+                    found.setdefault(host_of(pid), []).append(pid)
+        except OSError:  # it ended
+            pass
+    return found
+
+
+def host_of(pid):
+    return subprocess.run(["nsenter", "--target", str(pid), "--uts", "hostname"], stdout=subprocess.PIPE,
+                          text=True).stdout.strip()
+
+
+def agents():
+    """Of lockstep supervise."""
+    return by_host(lambda words: "supervise" in words and "--hosts" not in words)
+
+
+def supervised_ranks():
+    return by_host(lambda words: words[1] == "train")
+
+
 def expect_nothing_runs(program):
     left = processes(program)
     expect(not left, f"processes of {program} are left: {left}")

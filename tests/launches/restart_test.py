@@ -29,7 +29,8 @@ for act in $acts; do
     save) n=$(ls run/checkpoints | wc -l); step=$(printf step-%08d $((n + 1)))
           mkdir run/checkpoints/$step; echo $((n + 1)) >run/saved_step.txt; echo "05:31:26 SAVED 1 s" >&2 ;;
     remove) rm -r run ;;
-    die) kill -KILL $PPID; exit ;;  # as the script does with its node
+    code=*) echo "${act#*=}" >run/supervise/exit_code ;;
+    bad=*) echo "${act#*=}" >>run/supervise/bad_hosts ;;
     stopped) kill -USR1 $PPID; /bin/sleep 0.2 ;;  # as a save takes a while
   esac
 done
@@ -59,6 +60,21 @@ CASES = {
     "the run is removed, which it reports": (["75 save", "65 remove", "0"], 65, 2, []),
 }
 
+# Starts of a job, each "CODE ACT..."; the exit code of the last; how many are begun (None: all). The agents restart
+# ranks within a start.
+JOBS = {
+    "done": (["0 save"], 0, None),
+    "too few hosts, twice": (["75", "75 save", "0"], 0, None),
+    "the node of the script is lost": (["137 save", "0"], 0, None),
+    "the policy of restarts gives up": (["75 save", "1", "0"], 1, 2),
+    "usage": (["64", "0"], 64, 1),
+    "damaged": (["75 save", "65 save", "0"], 65, 2),
+    "refused": (["77", "0"], 77, 1),
+    "configuration": (["75", "78", "0"], 78, 2),
+    "the run is removed": (["75 save", "75 save remove", "0"], 65, 2),
+    "the run is removed in the first start": (["137 save remove", "0"], 65, 1),
+}
+
 
 class Restart(unittest.TestCase):
     def setUp(self):
@@ -70,7 +86,8 @@ class Restart(unittest.TestCase):
             path.write_text(text)
             path.chmod(0o755)
         self.environment = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}",
-                            "SLURM_JOB_ID": "7"}
+                            "SLURM_JOB_ID": "7",
+                            "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_ON_NODE": "4", "SLURM_NTASKS_PER_NODE": "2"}
 
     def start(self, command, restarts):
         with open(self.folder / "log", "a") as log:
@@ -84,14 +101,12 @@ class Restart(unittest.TestCase):
         return [line for line in lines if line.startswith(name)]
 
     def by_slurm(self):
-        """The exit code of the last start, and the minutes that scontrol was told to wait."""
+        """The exit code of the last start."""
         code, restarts = None, 0
         while code is None or len(self.calls("scontrol requeue 7")) > restarts:
             restarts = len(self.calls("scontrol requeue 7"))
-            code = self.start(["bash", CLUSTER / "train.sbatch", "train", "--run", "run"], restarts)
-        told = [re.fullmatch(r"scontrol update JobId=7 StartTime=now\+(\d+)minutes", line)
-                for line in self.calls("scontrol update")]
-        return code, [int(match[1]) / 5 for match in told]
+            code = self.start(["bash", CLUSTER / "train.sbatch", "lockstep", "train", "--run", "run"], restarts)
+        return code
 
     def by_loop(self):
         (self.folder / "state").mkdir(exist_ok=True)
@@ -99,26 +114,32 @@ class Restart(unittest.TestCase):
         waits = [int(line.split()[1]) for line in self.calls("sleep")]
         return code, [seconds / 150 for seconds in waits if seconds > 1]
 
-    def check(self, launch, waits_for_all_without_save):
-        for name, (starts, code, begun, waits) in CASES.items():
-            with self.subTest(name):
-                for left in ("calls", "log"):
-                    (self.folder / left).unlink(missing_ok=True)
-                for left in ("run", "state"):
-                    shutil.rmtree(self.folder / left, ignore_errors=True)
-                (self.folder / "starts").write_text("".join(start + "\n" for start in starts))
-                ended, waited = launch()
-                log = (self.folder / "log").read_text()
-                self.assertEqual(ended, code, log)
-                self.assertEqual(len(self.calls("start")), begun or len(starts), log)
-                if waits or not waits_for_all_without_save:
-                    self.assertEqual(waited, waits, log)
+    def begin(self, starts):
+        for left in ("calls", "log"):
+            (self.folder / left).unlink(missing_ok=True)
+        for left in ("run", "state"):
+            shutil.rmtree(self.folder / left, ignore_errors=True)
+        (self.folder / "starts").write_text("".join(start + "\n" for start in starts))
+
+    def expect_starts(self, code, ended, number):
+        log = (self.folder / "log").read_text()
+        self.assertEqual(ended, code, log)
+        self.assertEqual(len(self.calls("start")), number, log)
 
     def test_slurm(self):
-        self.check(self.by_slurm, False)
+        for name, (starts, code, begun) in JOBS.items():
+            with self.subTest(name):
+                self.begin(starts)
+                self.expect_starts(code, self.by_slurm(), begun or len(starts))
 
     def test_loop(self):
-        self.check(self.by_loop, True)
+        for name, (starts, code, begun, waits) in CASES.items():
+            with self.subTest(name):
+                self.begin(starts)
+                ended, waited = self.by_loop()
+                self.expect_starts(code, ended, begun or len(starts))
+                if waits:
+                    self.assertEqual(waited, waits)
 
     def test_a_loop_that_gave_up_stays_so(self):
         (self.folder / "starts").write_text("65\n0\n")
@@ -139,41 +160,31 @@ class Restart(unittest.TestCase):
         self.assertEqual(self.by_loop()[0], 65)
         self.assertEqual(len(self.calls("start")), 1)
 
-    def test_starts_whose_script_dies_count(self):
-        (self.folder / "starts").write_text("1 die\n" * 5)
-        command = ["bash", CLUSTER / "train.sbatch", "train", "--run", "run"]
-        self.assertEqual([self.start(command, restarts) for restarts in range(4)], [-9, -9, -9, 1])
-        self.assertEqual(len(self.calls("start")), 3)
+    def test_the_code_of_the_agents_counts_not_that_of_a_lost_node(self):
+        self.begin(["137 code=0"])
+        self.assertEqual(self.by_slurm(), 0)
+        self.assertEqual(self.calls("scontrol"), [])
 
-    def test_a_log_that_is_cut_at_a_restart_is_an_error(self):
-        (self.folder / "starts").write_text("0\n")
-        self.assertEqual(self.start(["bash", CLUSTER / "train.sbatch", "train", "--run", "run"], 1), 64)
-        self.assertEqual(self.calls("start"), [])
-
-    def test_another_job_with_the_same_log_begins_anew(self):
-        (self.folder / "starts").write_text("75\n75\n75 save\n75\n75\n0\n")
-        self.start(["bash", CLUSTER / "train.sbatch", "train", "--run", "run"], 0)
-        self.environment["SLURM_JOB_ID"] = "8"
-        shutil.rmtree(self.folder / "run")  # to begin afresh
-        for restarts, code in enumerate((75, 75, 75, 75, 0)):
-            self.assertEqual(self.start(["bash", CLUSTER / "train.sbatch", "train", "--run", "run"],
-                                        restarts), code, (self.folder / "log").read_text())
-        self.assertEqual(len(self.calls("scontrol requeue 8")), 4)
+    def test_hosts_that_the_agents_excluded_are_not_used_again(self):
+        self.begin(["75 bad=n2 bad=n4", "0"])
+        self.assertEqual(self.by_slurm(), 0)
+        self.assertIn("scontrol update JobId=7 ExcNodeList=n2,n4", self.calls("scontrol"))
 
     def test_srun_gets_more_options_by_the_environment(self):
         (self.folder / "starts").write_text("0\n")
         self.environment["LOCKSTEP_SRUN_ARGS"] = "--container-image=a.sqsh\n  --container-mounts=/data:/data,/nvme:/nvme"
-        self.start(["bash", CLUSTER / "train.sbatch", "train", "--run", "run"], 0)
-        options = self.calls("start")[0].partition(" train --run run")
-        self.assertTrue(options[1])
+        self.start(["bash", CLUSTER / "train.sbatch", "--spares=1", "lockstep", "train", "--run", "run"], 0)
+        options = self.calls("start")[0].partition(" lockstep supervise --rejoin=5 --spares=1 --ranks-per-host=2 -- train --run run")
+        self.assertTrue(options[1], options)
         self.assertTrue(options[0].endswith(" --container-image=a.sqsh --container-mounts=/data:/data,/nvme:/nvme"),
                         options)
-        self.assertIn(" --mpi=pmix ", options[0])
+        self.assertIn(" --no-kill ", options[0])
 
     def test_a_task_of_an_array_has_its_number_and_requeues_itself(self):
         (self.folder / "starts").write_text("75 save\n")
         self.environment.update(SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3")
-        self.start(["bash", CLUSTER / "train.sbatch", "train", "%a.toml", "--run", "run", "--set", "train.seed=%a"], 0)
+        self.start(["bash", CLUSTER / "train.sbatch", "lockstep", "train", "%a.toml", "--run", "run", "--set",
+                    "train.seed=%a"], 0)
         self.assertIn(" train 3.toml --run run --set train.seed=3", self.calls("start")[0])
         self.assertEqual(self.calls("scontrol"), ["scontrol requeue 7_3"])
 

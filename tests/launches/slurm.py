@@ -83,12 +83,10 @@ class Slurm:
 
     @staticmethod
     def submit(tiny, run, *settings, launcher=("sbatch", "--nodes=2", "--ntasks-per-node=2"),
-               limit_kilobytes=None, flags=()):
-        """limit_kilobytes: of files that the ranks write; those of Open MPI's shared memory are larger."""
-        limit = [] if limit_kilobytes is None else [
-            "bash", "-c", f'OMPI_MCA_btl=tcp,self; export OMPI_MCA_btl; ulimit -f {limit_kilobytes}; exec "$@"', "bash"]
+               flags=(), options=()):
+        """options: of the agents"""
         return hosts.sh(*launcher, "--parsable", f"--output={tiny.folder}/{run}.log",
-                        job.EXAMPLES / "train.sbatch", *limit, *tiny.train(run, *settings), *flags).strip()
+                        job.EXAMPLES / "train.sbatch", *options, *tiny.train(run, *settings), *flags).strip()
 
     @staticmethod
     def state(number):

@@ -5,9 +5,10 @@ has the bits of a run without faults.
 usage: supervise_test.py LOCKSTEP TIER
 """
 
+import contextlib
 import json
 import os
-import re
+import random
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import hosts
 import job
 
 SETTINGS = ["checkpoint.every_steps=2"]
+SEED = int(os.environ.get("LOCKSTEP_SEED", "1"))
 
 
 class Supervised:
@@ -69,31 +71,6 @@ class Supervised:
         self.process = None
 
 
-def agents():
-    """Ids of the agents on each host."""
-    found = {}
-    for pid in job.processes("lockstep"):
-        command = open(f"/proc/{pid}/cmdline").read().split("\0")
-        if "supervise" in command and "--hosts" not in command:
-            found.setdefault(host_of(pid), []).append(pid)
-    return found
-
-
-def ranks():
-    """Ids of the ranks on each host."""
-    found = {}
-    for pid in job.processes("lockstep"):
-        command = open(f"/proc/{pid}/cmdline").read().split("\0")
-        if command[1] == "train":
-            found.setdefault(host_of(pid), []).append(pid)
-    return found
-
-
-def host_of(pid):
-    return subprocess.run(["nsenter", "--target", str(pid), "--uts", "hostname"], stdout=subprocess.PIPE,
-                          text=True).stdout.strip()
-
-
 def leader(run):
     """The host of the leader's agent."""
     newest = max((run.tiny.folder / run.run / "supervise").glob("term-*.json"))
@@ -106,21 +83,21 @@ def expect_within(seconds, limit, what):
 
 
 def kill_rank(run, name):
-    os.kill(ranks()[name][0], signal.SIGKILL)
+    os.kill(job.supervised_ranks()[name][0], signal.SIGKILL)
     return run.seconds_to_next_step()
 
 
 def kill_agent(run, name):
     """The ranks must not notice; another agent starts on the host and takes them over."""
-    before, started = ranks(), run.starts()
-    old = agents()[name]
+    before, started = job.supervised_ranks(), run.starts()
+    old = job.agents()[name]
     for pid in old:
         os.kill(pid, signal.SIGKILL)
-    hosts.wait_for(lambda: agents().get(name, old) != old, f"another agent starts on {name}")
+    hosts.wait_for(lambda: job.agents().get(name, old) != old, f"another agent starts on {name}")
     joined = len([event for event in run.events() if event["event"] == "joined"])
     run.wait_for_steps(20)
     hosts.wait_for(lambda: len([e for e in run.events() if e["event"] == "joined"]) >= joined, "agents join")
-    job.expect(ranks() == before, f"{run.run}: ranks changed after the agent of {name} was killed")
+    job.expect(job.supervised_ranks() == before, f"{run.run}: ranks changed after the agent of {name} was killed")
     job.expect(run.starts() == started, f"{run.run}: {run.starts() - started} restarts after the agent of {name} was killed")
 
 
@@ -149,7 +126,8 @@ def freeze(pids, seconds):
         os.kill(pid, signal.SIGSTOP)
     time.sleep(seconds)
     for pid in [*pids, *job.processes("nsenter")]:  # nsenter stops with the process that it started
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def check_full(tiny):
@@ -159,7 +137,7 @@ def check_full(tiny):
     # The leader stops for 20 s; another leads then, and no rank notices.
     before = run.starts()
     name = leader(run)
-    freeze(agents()[name], 20)
+    freeze(job.agents()[name], 20)
     run.wait_for_steps(20)
     job.expect(run.starts() == before, f"{run.starts() - before} restarts after the leader stood still")
     job.expect(leader(run) != name, f"{name} still leads after 20 s without an answer")
@@ -171,7 +149,7 @@ def check_full(tiny):
     # It boots again, joins, and is used after the next death.
     for name in gone:
         run.nodes[name] = hosts.Host(int(name[1:]))
-    hosts.wait_for(lambda: set(agents()) == set(run.nodes), "the agent of the booted host joins")
+    hosts.wait_for(lambda: set(job.agents()) == set(run.nodes), "the agent of the booted host joins")
     time.sleep(3)
     victim = run.places()[1]
     run.nodes[victim].kill()
@@ -181,12 +159,49 @@ def check_full(tiny):
 
     # A rank that stands still ends the attempt; its host stays.
     run.wait_for_steps(4)
-    pid = ranks()[run.places()[1]][0]
+    pid = job.supervised_ranks()[run.places()[1]][0]
     os.kill(pid, signal.SIGSTOP)
     expect_within(run.seconds_to_next_step(), 2 * HOST_LIMIT, "rank stopped")
     run.wait_for_steps(4)
     run.stop()
     tiny.expect_the_bits_of_one_host("long")
+    job.expect_nothing_runs("lockstep")
+
+
+FAULTS = 100
+
+
+def check_random(tiny):
+    """Faults at random times of a run of two hosts and a spare."""
+    random.seed(SEED)
+    run = Supervised(tiny, "random", (1, 2, 3), flags=["--restarts-per-hour", 1000])
+    run.wait_for_steps(4)
+    kinds = {"rank killed": 4, "agent killed": 2, "leader killed": 2, "agent stopped": 1, "host killed": 2,
+             "rank stopped": 1, "two ranks killed": 1}
+    for number in range(FAULTS):
+        kind = random.choices(list(kinds), list(kinds.values()))[0]
+        time.sleep(random.uniform(0, 2))
+        training, watching = job.supervised_ranks(), job.agents()
+        name = leader(run) if kind == "leader killed" else random.choice(sorted(training) or sorted(watching))
+        victims = {"rank": training, "two": training}.get(kind.split()[0], watching).get(name, [])
+        print(f"{number}: {kind} on {name} at step {run.steps()}", flush=True)
+        if kind == "host killed":
+            run.nodes[name].kill()
+            run.nodes[name] = hosts.Host(int(name[1:]))
+        elif kind in ("agent stopped", "rank stopped"):
+            freeze(victims[:1], random.uniform(0, 8))
+        else:
+            for pid in victims[:2] if kind == "two ranks killed" else victims[:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        if random.random() < 0.7:  # else the next fault may come in the middle of the restart
+            before = run.steps()
+            hosts.wait_for(lambda: run.steps() > before + 2 or run.process.poll() is not None, f"steps after fault {number}")
+        if run.process.poll() is not None:
+            raise RuntimeError(f"the run ended after fault {number}")
+    run.wait_for_steps(4)
+    run.stop()
+    tiny.expect_the_bits_of_one_host("random")
     job.expect_nothing_runs("lockstep")
 
 

@@ -6,6 +6,7 @@
 
 #include "core/gpu.h"
 #include "core/system/machine.h"
+#include "dist/job/agent_socket.h"
 #include "dist/job/rank_consistency.h"
 #include "train/run/attention_choice.h"
 #include "train/run/peak_flops.h"
@@ -146,10 +147,18 @@ std::uint64_t Run::read_weight_hash(std::int64_t step) {
   const auto result = compute.training.weight_hash().read();
   if (result.unequal.empty()) return result.hash;
   std::string groups;
+  RankReport report;
+  // Of two groups of one size, either may be wrong.
+  const bool has_majority =
+      result.unequal.size() > 1 && result.unequal[0].size() > result.unequal[1].size();
   for (const auto& ranks : result.unequal) {
+    if (has_majority && &ranks != &result.unequal.front() && host.topology != nullptr)
+      for (const int rank : ranks)
+        report.faulty.push_back(host.topology->places[static_cast<std::size_t>(rank)].host);
     groups += str(groups.empty() ? "" : "; ", rank_list(ranks));
     if (host.topology != nullptr) groups += str(" on ", hosts_in_words(*host.topology, ranks));
   }
+  report_to_agent(report);
   throw TransientError(str(
       "after step ", step, ", replicated weights differ between ranks. Matching groups: ", groups,
       ". Likely a memory, CPU or GPU fault in the smaller group; rerun the same command to ",

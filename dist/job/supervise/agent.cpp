@@ -15,7 +15,7 @@ AgentActions Agent::looked(const Records& records, Deadline now) {
   if (link_ != Link::looking) return {};
   link_ = Link::none;
   next_look_ = now + options_.look;
-  if (!records.readable) return {};  // nobody can claim a term either
+  if (!records.readable) return {};  // no process can claim a term either
   if (records.newest.number != term_.number || records.alive != alive_) changed_ = now;
   term_ = records.newest;
   alive_ = records.alive;

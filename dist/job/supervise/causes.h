@@ -28,7 +28,7 @@ struct Evidence {
   std::vector<std::string> stuck{};    // hosts whose ranks could not be killed
   std::int64_t saved_step = kUnknown;  // newest saved step
   std::int64_t last_step = kUnknown;   // last step that was recorded
-  std::string asked{};                 // who asked the run to stop; "": nobody
+  std::string asked{};                 // who asked the run to stop; "": no request
 };
 
 enum class CauseKind : std::uint8_t {

@@ -189,7 +189,7 @@ void Leader::adopt(Deadline now) {
 void Leader::gather_in(Milliseconds pause, Deadline now) {
   phase_ = Phase::gather;
   earliest_ = now + pause;
-  until_ = earliest_ + options_.gather;
+  until_ = earliest_ + (attempt_.number == 0 ? options_.gather : options_.rejoin);
 }
 
 bool Leader::is_usable(const Agent& agent, Deadline now) const {

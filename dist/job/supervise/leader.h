@@ -30,6 +30,7 @@ struct LeaderOptions {
   bool takes_over = false;          // the leader of the term before did not end the run
   Milliseconds adopt{1'000};        // for running agents to join a new leader
   Milliseconds gather{300'000};     // for hosts to join; then the run ends
+  Milliseconds rejoin{300'000};     // the same after an attempt has ended
   Milliseconds silence{3'000};      // after which an agent does not count as present
   Milliseconds check{30'000};       // for an answer to Prepare
   Milliseconds recheck{3'600'000};  // a check of a host counts for this time

@@ -111,7 +111,7 @@ FromLeader decode_from_leader(const std::string& text);
 
 // RUN/supervise/term-00000001.json: who leads.
 struct Term {
-  std::int64_t number = 0;  // 0: nobody has led this run yet
+  std::int64_t number = 0;  // 0: no agent has led this run yet
   std::string id{};         // of the leader's agent
   std::string host{};
   std::vector<std::string> addresses{};
