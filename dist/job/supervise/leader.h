@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "dist/job/supervise/causes.h"
 
 namespace lockstep {
@@ -104,6 +105,7 @@ class Leader {
   }
   Agent* at(const std::string& host);          // the agent of a host; nullptr: none
   std::vector<Agent*> attended(Deadline now);  // agents of the hosts of attempt_
+  bool any_waits(FunctionRef<bool(const Agent* agent)> waits);
   bool all_ended(Deadline now);
 
   void joined(const std::string& id, const Join& join, Deadline now);
@@ -124,9 +126,11 @@ class Leader {
 
   LeaderOptions options_;
   Phase phase_ = Phase::adopt;
-  std::map<std::string, Agent> agents_;  // by id
-  Attempt attempt_;                      // newest
-  std::vector<std::string> places_;      // of the newest attempt; hosts keep their places
+  std::map<std::string, Agent> agents_;       // by id
+  std::map<std::string, std::string> id_of_;  // of the agent of a host
+  std::size_t waits_for_ = 0;                 // a place, see any_waits()
+  Attempt attempt_;                           // newest
+  std::vector<std::string> places_;           // of the newest attempt; hosts keep their places
   Evidence evidence_;
   RestartPolicy policy_;
   Deadline until_;     // of the phase
