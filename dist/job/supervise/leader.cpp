@@ -360,7 +360,8 @@ void Leader::watch_orphans(Deadline now) {
     seen_ = now;
     return;
   }
-  if (now - seen_ < options_.orphaned) {
+  // If storage does not answer, the ranks may still train, and agents cannot find this leader.
+  if (now - seen_ < options_.orphaned || now - read_ > 2 * options_.progress) {
     if (now >= until_) {
       until_ = now + options_.progress;
       actions_.emplace_back(ReadProgress());
@@ -404,6 +405,7 @@ void Leader::judge(Deadline now) {
 }
 
 LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, Deadline now) {
+  if (last_step != kUnknown) read_ = now;
   if (last_step > seen_step_) {
     seen_step_ = last_step;
     seen_ = now;

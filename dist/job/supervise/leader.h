@@ -143,6 +143,7 @@ class Leader {
   std::int64_t attempts_ = 0;
   std::int64_t seen_step_ = -1;  // of orphaned ranks, and when it changed
   Deadline seen_;
+  Deadline read_{};  // when the progress of the run was read last
   Deadline turned_;  // the last call of time()
   LeaderActions actions_;
 };
