@@ -70,56 +70,69 @@ void run_rank_faults(Kernel& kernel, FleetOptions options) {
 }
 
 TEST(FleetSimulation, a_fault_of_a_host_is_named_and_the_run_goes_on) {
-  for_seeds(150, [](Kernel& kernel) { run_rank_faults(kernel, {.hosts = 8}); });
+  for_seeds(100, [](Kernel& kernel) { run_rank_faults(kernel, {.hosts = 8}); });
+}
+TEST(FleetSimulation, full_a_fault_of_a_host_is_named_and_the_run_goes_on) {
+  for_seeds(
+      2'000, [](Kernel& kernel) { run_rank_faults(kernel, {.hosts = 8}); }, 1'000);
 }
 
 // Faults of agents and leaders, which must not disturb the ranks.
-TEST(FleetSimulation, agents_and_leaders_come_and_go_while_the_ranks_train) {
-  for_seeds(150, [](Kernel& kernel) {
-    const FleetOptions options{.hosts = 6};
-    auto& random = kernel.random;
-    Fleet fleet(kernel, options);
-    fleet.start_agents();
-    if (!await_training(kernel, fleet)) return;
-    for (int i = 0; i < 5; ++i) {
-      kernel.run(kernel.now() + random.between(1, 20) * kSecond);
-      const auto any = static_cast<int>(random.below(6));
-      const auto leader = std::max(fleet.leader(), 0);
-      switch (random.below(4)) {
-        case 0: fleet.pause_agent(leader, 20 * kSecond); break;
-        case 1: fleet.pause_agent(any, random.between(1, 30) * kSecond); break;
-        case 2: fleet.lose_records(random.between(1, 300) * kSecond); break;
-        default:
-          fleet.cut(any, leader);
-          if (random.chance(0.5)) fleet.cut(leader, any);
-          kernel.run(kernel.now() + random.between(1, 15) * kSecond);
-          fleet.heal();
-      }
+void run_agent_faults(Kernel& kernel) {
+  const FleetOptions options{.hosts = 6};
+  auto& random = kernel.random;
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  for (int i = 0; i < 5; ++i) {
+    kernel.run(kernel.now() + random.between(1, 20) * kSecond);
+    const auto any = static_cast<int>(random.below(6));
+    const auto leader = std::max(fleet.leader(), 0);
+    switch (random.below(4)) {
+      case 0: fleet.pause_agent(leader, 20 * kSecond); break;
+      case 1: fleet.pause_agent(any, random.between(1, 30) * kSecond); break;
+      case 2: fleet.lose_records(random.between(1, 300) * kSecond); break;
+      default:
+        fleet.cut(any, leader);
+        if (random.chance(0.5)) fleet.cut(leader, any);
+        kernel.run(kernel.now() + random.between(1, 15) * kSecond);
+        fleet.heal();
     }
-    kernel.run(kernel.now() + 40 * kSecond);
-    if (!fleet.judged().empty() || fleet.starts() != 1 || !fleet.trains())
-      kernel.violate(4, "the ranks were disturbed without a fault of theirs");
-    check_exclusions(kernel, fleet, {});
-  });
+  }
+  kernel.run(kernel.now() + 40 * kSecond);
+  if (!fleet.judged().empty() || fleet.starts() != 1 || !fleet.trains())
+    kernel.violate(4, "the ranks were disturbed without a fault of theirs");
+  check_exclusions(kernel, fleet, {});
+}
+
+TEST(FleetSimulation, agents_and_leaders_come_and_go_while_the_ranks_train) {
+  for_seeds(150, run_agent_faults);
+}
+TEST(FleetSimulation, full_agents_and_leaders_come_and_go_while_the_ranks_train) {
+  for_seeds(5'000, run_agent_faults, 1'000);
 }
 
 // The hosts of the leader and of rank 0 are lost at any moment, also during a restart.
+void run_losses(Kernel& kernel) {
+  auto& random = kernel.random;
+  Fleet fleet(kernel, {.hosts = 8});
+  fleet.start_agents();
+  kernel.run(kernel.now() + random.between(0, 60) * kSecond);
+  for (int i = 0; i < 4; ++i) {
+    const int leader = fleet.leader(), first = fleet.host_of_rank_0();
+    if (leader >= 0) fleet.power_off(leader, random.between(10, 60) * kSecond);
+    if (first >= 0 && random.chance(0.5)) fleet.power_off(first, random.between(10, 60) * kSecond);
+    kernel.run(kernel.now() + random.between(0, 40'000) * kMillisecond);
+  }
+  kernel.run(kernel.now() + 60 * kSecond);
+  await_training(kernel, fleet, 400 * kSecond);
+}
+
 TEST(FleetSimulation, the_leader_and_rank_0_are_lost_at_any_time) {
-  for_seeds(150, [](Kernel& kernel) {
-    auto& random = kernel.random;
-    Fleet fleet(kernel, {.hosts = 8});
-    fleet.start_agents();
-    kernel.run(kernel.now() + random.between(0, 60) * kSecond);
-    for (int i = 0; i < 4; ++i) {
-      const int leader = fleet.leader(), first = fleet.host_of_rank_0();
-      if (leader >= 0) fleet.power_off(leader, random.between(10, 60) * kSecond);
-      if (first >= 0 && random.chance(0.5))
-        fleet.power_off(first, random.between(10, 60) * kSecond);
-      kernel.run(kernel.now() + random.between(0, 40'000) * kMillisecond);
-    }
-    kernel.run(kernel.now() + 60 * kSecond);
-    await_training(kernel, fleet, 400 * kSecond);
-  });
+  for_seeds(150, run_losses);
+}
+TEST(FleetSimulation, full_the_leader_and_rank_0_are_lost_at_any_time) {
+  for_seeds(5'000, run_losses, 1'000);
 }
 
 TEST(FleetSimulation, an_error_of_the_program_ends_the_run_at_the_second_host) {
@@ -222,9 +235,9 @@ double run_days(Kernel& kernel, int hosts, double days, double failures) {
   return share;
 }
 
-TEST(FleetSimulation, two_days_of_512_hosts) {
+TEST(FleetSimulation, a_day_of_256_hosts) {
   for_seeds(1, [](Kernel& kernel) {
-    if (run_days(kernel, 512, 2, 40) < 0.9) kernel.violate(6, "too little training");
+    if (run_days(kernel, 256, 1, 20) < 0.9) kernel.violate(6, "too little training");
   });
 }
 

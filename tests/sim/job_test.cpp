@@ -155,11 +155,16 @@ JobOptions drawn(Kernel& kernel) {
           .slots = static_cast<int>(kernel.random.between(1, 4))};
 }
 
+void run_drawn_fault(Kernel& kernel) {
+  const auto options = drawn(kernel);
+  run_fault(kernel, options, static_cast<Fault>(1 + kernel.seed() % (kFaults - 1)));
+}
+
 TEST(JobSimulation, each_fault_has_one_verdict_that_names_its_host) {
-  for_seeds(1'000, [](Kernel& kernel) {
-    const auto options = drawn(kernel);
-    run_fault(kernel, options, static_cast<Fault>(1 + kernel.seed() % (kFaults - 1)));
-  });
+  for_seeds(1'000, run_drawn_fault);
+}
+TEST(JobSimulation, full_each_fault_has_one_verdict_that_names_its_host) {
+  for_seeds(20'000, run_drawn_fault, 2'000);
 }
 
 // Short stops, slow links and slow hosts.

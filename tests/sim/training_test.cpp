@@ -50,14 +50,10 @@ void harm_at(Kernel& kernel, Training& run, std::int64_t operation, Harm harm) {
   };
 }
 
-void run_harmed(
-    Kernel& kernel, TrainingOptions options,
-    const std::function<void(Training&)>& mutate = [](Training&) {}) {
+void run_harmed(Kernel& kernel) {
   auto& random = kernel.random;
-  options.hosts = static_cast<int>(random.between(1, 4));
-  options.keep_last = static_cast<int>(random.between(1, 2));
-  Training run(kernel, options);
-  mutate(run);
+  Training run(kernel, {.hosts = static_cast<int>(random.between(1, 4)),
+                        .keep_last = static_cast<int>(random.between(1, 2))});
   run.start();
   for (int faults = 0; faults < 3; ++faults) {
     // Most harm is done within the saves; a start has about a hundred operations before its first.
@@ -69,7 +65,11 @@ void run_harmed(
 }
 
 TEST(TrainingSimulation, a_start_that_is_harmed_at_any_operation_has_a_successor) {
-  for_seeds(400, [](Kernel& kernel) { run_harmed(kernel, {}); });
+  for_seeds(400, [](Kernel& kernel) { run_harmed(kernel); });
+}
+TEST(TrainingSimulation, full_a_start_that_is_harmed_at_any_operation_has_a_successor) {
+  for_seeds(
+      8'000, [](Kernel& kernel) { run_harmed(kernel); }, 1'000);
 }
 
 TEST(TrainingSimulation, of_starts_that_race_one_wins) {
@@ -102,6 +102,10 @@ void run_without_power(Kernel& kernel, const std::function<void(Training&)>& mut
 TEST(TrainingSimulation, announced_checkpoints_survive_a_power_loss_of_the_storage) {
   for_seeds(150, [](Kernel& kernel) { run_without_power(kernel, [](Training&) {}); });
 }
+TEST(TrainingSimulation, full_announced_checkpoints_survive_a_power_loss_of_the_storage) {
+  for_seeds(
+      5'000, [](Kernel& kernel) { run_without_power(kernel, [](Training&) {}); }, 1'000);
+}
 
 // A rack of two neighbours loses power and disks, at any time. After that a job of three hosts is
 // left, which survives the loss of one.
@@ -126,6 +130,10 @@ void run_racks(Kernel& kernel,
 
 TEST(TrainingSimulation, announced_checkpoints_of_local_disks_survive_the_loss_of_a_rack) {
   for_seeds(100, [](Kernel& kernel) { run_racks(kernel, partner_of); });
+}
+TEST(TrainingSimulation, full_announced_checkpoints_of_local_disks_survive_the_loss_of_a_rack) {
+  for_seeds(
+      2'000, [](Kernel& kernel) { run_racks(kernel, partner_of); }, 1'000);
 }
 
 TEST(TrainingSimulation, goes_on_after_the_storage_was_full_slow_or_faulty) {
@@ -168,7 +176,7 @@ TEST(TrainingSimulation, notices_a_claim_that_leaves_the_work_of_the_old_epoch) 
     run.disk.before = [&kernel, &run, done = false](Process& process,
                                                     const Files::Operation& of) mutable {
       // Nor can it remove the files in there.
-      if (of.call == Files::Call::remove && of.path.find("/work/saving") != std::string::npos)
+      if (of.call == Files::Call::remove && of.path.find("work/saving") != std::string::npos)
         return EIO;
       const bool commits = of.call == Files::Call::rename &&
                            of.path.find("/saving/step-") != std::string::npos &&
