@@ -1,8 +1,9 @@
 // ControlServer is the server of rank 0. Every rank connects to it twice. It forwards messages
 // (dist/job/control.h). From heartbeats (dist/job/heartbeat.h) it derives the verdict that aborts
-// the job (dist/job/failure_detector.h). It has one thread and one port, and makes no blocking
-// call. A turn of its loop costs what arrived; only once an interval, and for a verdict, it looks
-// at all ranks. Messages to all ranks are one buffer. It needs three descriptors a rank at most.
+// the job (dist/job/failure_detector.h). ControlProtocol decides; this class has the sockets. It
+// has one thread and one port, and makes no blocking call. A turn of its loop costs what arrived;
+// only once an interval, and for a verdict, it looks at all ranks. Messages to all ranks are one
+// buffer. It needs three descriptors a rank at most.
 //
 // An unauthenticated client can hold about 1 KiB and one descriptor, for a few seconds. If there
 // are too many of them, the server closes the oldest that has sent nothing for 0.2 s, and accepts a
@@ -14,19 +15,9 @@
 #include <mutex>
 #include <thread>
 
-#include "dist/job/failure_detector.h"
+#include "dist/job/control_protocol.h"
 
 namespace lockstep {
-
-struct ControlServerOptions {
-  int ranks = 1;
-  Secret secret;
-  std::string address{};          // to listen at; empty: every address of this host
-  std::uint16_t port = 0;         // 0: any free port
-  Milliseconds start{60'000};     // time for all ranks to connect; then missing ones are reported
-  Milliseconds handshake{5'000};  // time for one client to authenticate
-  Timing timing{};
-};
 
 class ControlServer {
  public:

@@ -71,21 +71,13 @@ class Rejected : public TransientError {
 
 // Handshake at the connecting rank's side.
 void greet(Socket& socket, const Membership& membership, Channel channel, Deadline deadline) {
-  const auto random = random_bytes();
-  Bytes hello = as_bytes(kMagic);
-  const auto version = BodyWriter().number(kVersion).take();
-  hello.insert(hello.end(), version.begin(), version.end());
-  hello.insert(hello.end(), random.begin(), random.end());
-  socket.send_all(hello, deadline);
+  const Peer self{host_name(), static_cast<std::int32_t>(getpid())};
+  Greeting greeting(membership.secret, {channel, membership.rank, membership.ranks, self},
+                    random_bytes());
+  socket.send_all(greeting.hello(), deadline);
   Bytes32 challenge, answer;
   socket.receive_all(challenge, deadline);
-
-  const Peer self{host_name(), static_cast<std::int32_t>(getpid())};
-  const Bytes introduction = encode({channel, membership.rank, membership.ranks, self});
-  const auto proof = membership.secret.sign(signed_text("rank", random, challenge, introduction));
-  Bytes proven = introduction;
-  proven.insert(proven.end(), proof.begin(), proof.end());
-  socket.send_all(proven, deadline);
+  socket.send_all(greeting.proof(challenge), deadline);
   const char* remedy =
       ": its secret, version or job differs; start all ranks with the same LOCKSTEP_SECRET and "
       "binary";
@@ -94,12 +86,35 @@ void greet(Socket& socket, const Membership& membership, Channel channel, Deadli
   } catch (const TransientError&) {
     throw Rejected(str(socket.peer(), " rejected this rank", remedy));
   }
-  if (!membership.secret.signed_by(signed_text("hub", random, challenge, introduction), answer))
+  if (!greeting.accepts(answer))
     throw Rejected(str(socket.peer(), " failed to prove that it is rank ", membership.listener,
                        " of this job", remedy));
 }
 
 }  // namespace
+
+Greeting::Greeting(const Secret& secret, const Introduction& introduction, const Bytes32& random)
+    : secret_(secret), introduction_(encode(introduction)), random_(random) {}
+
+Bytes Greeting::hello() const {
+  Bytes hello = as_bytes(kMagic);
+  const auto version = BodyWriter().number(kVersion).take();
+  hello.insert(hello.end(), version.begin(), version.end());
+  hello.insert(hello.end(), random_.begin(), random_.end());
+  return hello;
+}
+
+Bytes Greeting::proof(const Bytes32& challenge) {
+  challenge_ = challenge;
+  const auto proof = secret_.sign(signed_text("rank", random_, challenge, introduction_));
+  Bytes proven = introduction_;
+  proven.insert(proven.end(), proof.begin(), proof.end());
+  return proven;
+}
+
+bool Greeting::accepts(const Bytes32& answer) const {
+  return secret_.signed_by(signed_text("hub", random_, challenge_, introduction_), answer);
+}
 
 std::vector<Frame> Session::take(Span bytes, Bytes& answer) {
   if (!authenticated()) {

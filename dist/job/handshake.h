@@ -72,6 +72,21 @@ class Session {
   FrameReader reader_;
 };
 
+// Greeting is the connecting rank's side of the handshake. It has no socket either. The rank sends
+// hello(), then proof() of the 32 bytes that it gets, then compares the next 32 bytes by accepts().
+class Greeting {
+ public:
+  Greeting(const Secret& secret, const Introduction& introduction, const Bytes32& random);
+  Bytes hello() const;
+  Bytes proof(const Bytes32& challenge);
+  bool accepts(const Bytes32& answer) const;  // the listener has the secret; after proof()
+
+ private:
+  Secret secret_;
+  Bytes introduction_;
+  Bytes32 random_, challenge_{};
+};
+
 // Connects to the listener and authenticates. Retries each address until the deadline, with growing
 // pauses, because the listener may start later. Throws TransientError with the error of each
 // address, or ConfigError if every address rejected this rank.

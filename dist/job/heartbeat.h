@@ -1,13 +1,14 @@
 // Heartbeat reports this rank's activity to rank 0 every second, from its own thread and over its
-// own connection. It ends this rank when the job must be aborted: another rank died, stalled or
-// failed (rank 0's verdict, dist/job/failure_detector.h), or rank 0 stopped answering.
+// own connection, by HeartbeatProtocol. It ends this rank when the job must be aborted: another
+// rank died, stalled or failed (rank 0's verdict, dist/job/failure_detector.h), or rank 0 stopped
+// answering.
 #pragma once
 
 #include <functional>
 #include <mutex>
 #include <thread>
 
-#include "dist/job/failure_detector.h"
+#include "dist/job/heartbeat_protocol.h"
 
 namespace lockstep {
 
@@ -33,24 +34,18 @@ class Heartbeat {
 
  private:
   void run();
-  void beat(Deadline now);
-  bool listen(Deadline now);  // false: the thread ends
+  std::optional<Verdict> turn();
+  void send();
   void leave(const Frame& frame);
   bool leaving();
   void report_end();
-  void conclude(const std::string& what);
+  void conclude(const Verdict& verdict);
 
-  Timing timing_;
   Ask ask_;
   OnVerdict on_verdict_;
   Socket socket_;
   Wake wake_;
-  FrameReader reader_;
-  Bytes out_;
-  Peer rank_0_{};
-  Deadline heard_{};
-  Activity activity_{};
-  Deadline changed_{};  // when activity_.progress changed
+  HeartbeatProtocol protocol_;
 
   std::mutex mutex_;  // guards the next two
   bool leaving_ = false;

@@ -1,6 +1,7 @@
 #include "dist/job/supervise/leader.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -66,14 +67,12 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
                                       options_.slots,
                                       "; start the same number on "
                                       "each host"));
-  for (auto other = agents_.begin(); other != agents_.end();)
-    if (other->first != id && other->second.join.host == join.host) {
-      if (is_heard(other->second, now))
-        send(other->first, Over{kTemporary, "another agent started on this host"});
-      other = agents_.erase(other);
-    } else {
-      ++other;
-    }
+  if (const auto other = id_of_.find(join.host); other != id_of_.end() && other->second != id) {
+    if (is_heard(agents_.at(other->second), now))
+      send(other->second, Over{kTemporary, "another agent started on this host"});
+    agents_.erase(other->second);
+  }
+  id_of_[join.host] = id;
   Agent& agent = agents_[id];
   agent = {.join = join, .heard = now};
   send(id, Welcome{options_.term});
@@ -239,16 +238,11 @@ void Leader::gather(Deadline now) {
 
   // Hosts keep their places, and spares take the others.
   std::vector<std::string> places(std::min(need, usable.size()));
+  std::set<std::string> free(usable.begin(), usable.end());
   for (std::size_t place = 0; place < std::min(places.size(), places_.size()); ++place)
-    if (const auto found = std::ranges::find(usable, places_[place]); found != usable.end()) {
-      places[place] = *found;
-      usable.erase(found);
-    }
+    if (free.erase(places_[place]) > 0) places[place] = places_[place];
   for (auto& place : places)
-    if (place.empty()) {
-      place = usable.front();
-      usable.erase(usable.begin());
-    }
+    if (place.empty()) place = free.extract(free.begin()).value();
   prepare(std::move(places), now);
 }
 
@@ -285,10 +279,10 @@ void Leader::ready(const std::string& id, const Ready& ready, Deadline now) {
   if (is_spare) return;
   agent.is_prepared = true;
   if (agent.join.host == attempt_.places.front()) root_ = ready;
-  const auto agents = attended(now);
-  if (agents.size() == attempt_.places.size() &&
-      std::ranges::all_of(agents, [](auto* one) { return one->is_prepared; }))
-    actions_.emplace_back(DrawSecret{attempt_.number});
+  const bool waits = any_waits([&](const Agent* one) {
+    return one == nullptr || !is_heard(*one, now) || !one->is_prepared;
+  });
+  if (!waits) actions_.emplace_back(DrawSecret{attempt_.number});
 }
 
 LeaderActions Leader::start(const std::string& secret, Deadline now) {
@@ -322,25 +316,34 @@ LeaderActions Leader::start(const std::string& secret, Deadline now) {
 }
 
 Leader::Agent* Leader::at(const std::string& host) {
-  for (auto& [id, agent] : agents_)
-    if (agent.join.host == host) return &agent;
-  return nullptr;
+  const auto found = id_of_.find(host);
+  return found == id_of_.end() ? nullptr : &agents_.at(found->second);
 }
 
 std::vector<Leader::Agent*> Leader::attended(Deadline now) {
-  std::map<std::string, Agent*> by_host;
-  for (auto& [id, agent] : agents_)
-    by_host[agent.join.host] = &agent;
   std::vector<Agent*> agents;
   for (const auto& host : attempt_.places)
-    if (const auto found = by_host.find(host);
-        found != by_host.end() && is_heard(*found->second, now))
-      agents.push_back(found->second);
+    if (auto* agent = at(host); agent != nullptr && is_heard(*agent, now)) agents.push_back(agent);
   return agents;
 }
 
+// Thousands of hosts report one after the other, so the place that was waited for is looked at
+// first.
+bool Leader::any_waits(FunctionRef<bool(const Agent* agent)> waits) {
+  const auto places = attempt_.places.size();
+  for (std::size_t i = 0; i < places; ++i) {
+    const auto place = (waits_for_ + i) % places;
+    if (!waits(at(attempt_.places[place]))) continue;
+    waits_for_ = place;
+    return true;
+  }
+  return false;
+}
+
 bool Leader::all_ended(Deadline now) {
-  return std::ranges::all_of(attended(now), [](auto* agent) { return agent->has_ended; });
+  return !any_waits([&](const Agent* agent) {
+    return agent != nullptr && is_heard(*agent, now) && !agent->has_ended;
+  });
 }
 
 void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
@@ -380,7 +383,8 @@ void Leader::watch_orphans(Deadline now) {
     seen_ = now;
     return;
   }
-  if (now - seen_ < options_.orphaned) {
+  // If storage does not answer, the ranks may still train, and agents cannot find this leader.
+  if (now - seen_ < options_.orphaned || now - read_ > 2 * options_.progress) {
     if (now >= until_) {
       until_ = now + options_.progress;
       actions_.emplace_back(ReadProgress());
@@ -424,6 +428,7 @@ void Leader::judge(Deadline now) {
 }
 
 LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, Deadline now) {
+  if (last_step != kUnknown) read_ = now;
   if (last_step > seen_step_) {
     seen_step_ = last_step;
     seen_ = now;

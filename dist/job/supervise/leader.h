@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "dist/job/supervise/causes.h"
 
 namespace lockstep {
@@ -110,6 +111,7 @@ class Leader {
   }
   Agent* at(const std::string& host);          // the agent of a host; nullptr: none
   std::vector<Agent*> attended(Deadline now);  // agents of the hosts of attempt_
+  bool any_waits(FunctionRef<bool(const Agent* agent)> waits);
   bool all_ended(Deadline now);
 
   void joined(const std::string& id, const Join& join, Deadline now);
@@ -130,9 +132,11 @@ class Leader {
 
   LeaderOptions options_;
   Phase phase_ = Phase::adopt;
-  std::map<std::string, Agent> agents_;  // by id
-  Attempt attempt_;                      // newest
-  std::vector<std::string> places_;      // of the newest attempt; hosts keep their places
+  std::map<std::string, Agent> agents_;       // by id
+  std::map<std::string, std::string> id_of_;  // of the agent of a host
+  std::size_t waits_for_ = 0;                 // a place, see any_waits()
+  Attempt attempt_;                           // newest
+  std::vector<std::string> places_;           // of the newest attempt; hosts keep their places
   Evidence evidence_;
   RestartPolicy policy_;
   Deadline until_;     // of the phase
@@ -145,6 +149,7 @@ class Leader {
   std::int64_t attempts_ = 0;
   std::int64_t seen_step_ = -1;  // of orphaned ranks, and when it changed
   Deadline seen_;
+  Deadline read_{};                         // when the progress of the run was read last
   Deadline turned_;                         // the last call of time()
   std::optional<Deadline> ended_, judged_;  // of the attempt before, if there was one
   LeaderActions actions_;

@@ -340,6 +340,21 @@ TEST(Leader, counts_no_stop_of_its_own_process_as_silence) {
   EXPECT_EQ(job.leader->phase(), Phase::run);
 }
 
+TEST(Leader, restarts_no_ranks_while_their_progress_cannot_be_read) {
+  Job job = started();
+  job.saved_step = job.last_step = kUnknown;
+  for (const auto* host : {"n1", "n2", "n3"})
+    job.close(host);
+  job.run_for(Milliseconds(120'000));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  job.saved_step = 10;
+  job.last_step = 500;  // they train
+  job.run_for(Milliseconds(20'000));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  job.run_for(Milliseconds(60'000));
+  EXPECT_NE(job.leader->phase(), Phase::run);
+}
+
 TEST(Leader, restarts_ranks_without_agents_only_if_they_make_no_progress) {
   auto job = started();
   job.close("n1");

@@ -1,0 +1,499 @@
+#include "tests/sim/fleet.h"
+
+#include <csignal>
+#include <deque>
+
+namespace lockstep::sim {
+namespace {
+
+constexpr Micros kKeepTerm = 500 * kMillisecond;
+constexpr Micros kUnreachable = kSecond;
+constexpr Micros kSilence = 5'500 * kMillisecond;  // until the ranks' failure detection ends them
+
+}  // namespace
+
+struct Fleet::Host {
+  int number = 0;
+  HostClock clock{};
+  bool is_up = true;
+  int lives = 0;  // processes of its agent so far
+  std::optional<Agent> agent{};
+  bool is_paused = false;
+  std::deque<std::function<void()>> deferred{};  // while it is paused
+  std::shared_ptr<Link> link{};
+  std::int64_t ranks = 0;  // attempt of the ranks that run here; 0: none
+  std::optional<Leader> leader{};
+  std::int64_t term = 0;
+  Micros next_keep = 0;
+};
+
+// Link is a connection of an agent to a leader. Messages that a cut holds back arrive later.
+struct Fleet::Link {
+  int agent = 0, leader = 0;
+  int agent_life = 0, leader_life = 0;
+  std::string id{};
+  bool is_open = true;
+  struct Message {
+    bool to_leader = false;
+    std::function<void()> act{};
+  };
+  std::deque<Message> arriving{};
+};
+
+Fleet::Fleet(Kernel& kernel, FleetOptions options) : kernel_(kernel), options_(std::move(options)) {
+  for (int host = 0; host < options_.hosts; ++host) {
+    auto& made = *hosts_.emplace_back(std::make_unique<Host>());
+    made.number = host;
+    made.clock = HostClock::draw(kernel.random);
+  }
+}
+
+Fleet::~Fleet() = default;
+
+Deadline Fleet::local(const Host& host) const {
+  return host.clock.of(kernel_.now());
+}
+
+void Fleet::start_agents() {
+  for (int host = 0; host < options_.hosts; ++host)
+    kernel_.after(kernel_.random.between(0, kSecond), [this, host] { start_agent(host); });
+}
+
+void Fleet::start_agent(int number) {
+  auto& host = at(number);
+  if (!host.is_up) return;
+  ++host.lives;
+  host.is_paused = false;
+  host.deferred.clear();
+  Join join;
+  join.id = str(name(number), "-", host.lives);
+  join.host = name(number);
+  join.slots = options_.leader.slots;
+  host.agent.emplace(AgentOptions{.join = join}, local(host));
+  tick(number, host.lives);
+}
+
+void Fleet::when_awake(int number, std::function<void()> act) {
+  auto& host = at(number);
+  if (!host.agent) return;
+  if (host.is_paused)
+    host.deferred.push_back(std::move(act));
+  else
+    act();
+}
+
+void Fleet::tick(int number, int life) {
+  auto& host = at(number);
+  if (!host.agent || host.lives != life) return;
+  if (!host.is_paused) carry_out(number, host.agent->time(local(host)));
+  kernel_.after(options_.tick, [this, number, life] { tick(number, life); });
+}
+
+void Fleet::carry_out(int number, AgentActions actions) {
+  auto& host = at(number);
+  const int life = host.lives;
+  const auto later = [&](Micros pause, std::function<void()> act) {
+    kernel_.after(pause, [this, number, life, act = std::move(act)] {
+      if (at(number).lives == life) when_awake(number, act);
+    });
+  };
+  for (const auto& action : actions) {
+    if (std::holds_alternative<Look>(action)) {
+      later(5 * latency(), [this, number] {
+        auto& here = at(number);
+        Records records{
+            .newest = newest_, .alive = alive_, .readable = kernel_.now() >= records_from_};
+        carry_out(number, here.agent->looked(records, local(here)));
+      });
+    } else if (const auto* claim = std::get_if<ClaimTerm>(&action)) {
+      later(5 * latency(), [this, number, term = claim->number] {
+        auto& here = at(number);
+        const bool won = kernel_.now() >= records_from_ && newest_.number < term;
+        if (won) {
+          auto options = options_.leader;
+          options.term = term;
+          options.takes_over = term > 1 && alive_ != "over";
+          newest_ = {.number = term, .id = str(number), .host = name(number)};
+          alive_ = str(term, " ", ++kept_);
+          kernel_.trace("host ", number, " leads, term ", term);
+          kernel_.note(static_cast<std::uint64_t>(number));
+          here.leader.emplace(options, local(here));
+          here.term = term;
+          here.next_keep = kernel_.now();
+          lead_tick(number, here.lives);
+        }
+        carry_out(number, here.agent->claimed(won, local(here)));
+      });
+    } else if (const auto* to = std::get_if<ConnectTo>(&action)) {
+      const int leader = std::stoi(to->term.host.substr(1));
+      const auto is_cut = [this, number, leader] {
+        return cuts_.contains({number, leader}) || cuts_.contains({leader, number});
+      };
+      later(latency(), [this, number, leader, is_cut, term = to->term.number] {
+        auto& here = at(number);
+        auto& there = at(leader);
+        const bool is_silent = !there.is_up || is_cut() || there.is_paused;
+        if (is_silent || !there.leader || there.term != term) {
+          kernel_.after(is_silent ? kUnreachable : latency(), [this, number, life = here.lives] {
+            if (at(number).lives == life)
+              when_awake(number, [this, number] {
+                carry_out(number, at(number).agent->disconnected(local(at(number))));
+              });
+          });
+          return;
+        }
+        here.link = std::make_shared<Link>(Link{.agent = number,
+                                                .leader = leader,
+                                                .agent_life = here.lives,
+                                                .leader_life = there.lives,
+                                                .id = str(name(number), "-", here.lives)});
+        links_.push_back(here.link);
+        carry_out(number, here.agent->connected(local(here)));
+      });
+    } else if (std::holds_alternative<Disconnect>(action)) {
+      if (host.link) close(host.link, false);
+    } else if (const auto* sent = std::get_if<SendToLeader>(&action)) {
+      const auto link = host.link;
+      if (!link) continue;
+      deliver(link, true, [this, link, message = sent->message] {
+        auto& there = at(link->leader);
+        if (there.leader)
+          carry_out_as_leader(link->leader, there.leader->message(link->id, message, local(there)));
+      });
+    } else if (const auto* check = std::get_if<CheckHost>(&action)) {
+      later(check->prepare.check ? 2 * kSecond : 10 * kMillisecond,
+            [this, number, attempt = check->prepare.attempt] {
+              auto& here = at(number);
+              const Ready ready{.attempt = attempt,
+                                .fault = broken_.contains(number) ? "its GPU is slow" : "",
+                                .addresses = {name(number)},
+                                .port = 1};
+              carry_out(number, here.agent->checked(ready, local(here)));
+            });
+    } else if (const auto* start = std::get_if<StartRanks>(&action)) {
+      start_ranks(number, start->start);
+    } else if (std::holds_alternative<StopRanks>(action)) {
+      if (host.ranks != 0) stop_ranks(number, attempts_.at(host.ranks));
+    } else if (const auto* end = std::get_if<EndAgent>(&action)) {
+      kernel_.trace("the agent of host ", number, " ends: ", end->why);
+      ++host.lives;
+      host.agent.reset();
+      return;
+    }
+  }
+}
+
+void Fleet::lead_tick(int number, int life) {
+  auto& host = at(number);
+  if (!host.leader || host.lives != life) return;
+  if (!host.is_paused) {
+    if (kernel_.now() >= host.next_keep && kernel_.now() >= records_from_) {
+      host.next_keep = kernel_.now() + kKeepTerm;
+      if (newest_.number > host.term) return end_leader(number);
+      if (!over_) alive_ = str(host.term, " ", ++kept_);
+    }
+    carry_out_as_leader(number, host.leader->time(local(host)));
+  }
+  kernel_.after(options_.tick, [this, number, life] { lead_tick(number, life); });
+}
+
+void Fleet::end_leader(int number) {
+  kernel_.trace("host ", number, " does not lead any more");
+  at(number).leader.reset();
+  for (const auto& link : std::vector(links_))
+    if (link->leader == number) close(link, true);
+}
+
+void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
+  auto& host = at(number);
+  for (const auto& action : actions) {
+    if (const auto* to = std::get_if<SendTo>(&action)) {
+      // Only an agent that has a link is told.
+      std::shared_ptr<Link> link;
+      const int agent = std::stoi(to->agent.substr(1));
+      if (at(agent).link && at(agent).link->leader == number && at(agent).link->id == to->agent)
+        link = at(agent).link;
+      if (!link) continue;
+      deliver(link, false, [this, link, message = to->message] {
+        auto& there = at(link->agent);
+        if (there.link == link && there.agent)
+          carry_out(link->agent, there.agent->message(message, local(there)));
+      });
+    } else if (std::holds_alternative<ReadProgress>(action)) {
+      kernel_.after(10 * latency(), [this, number, life = host.lives] {
+        auto& here = at(number);
+        if (!here.leader || here.lives != life || kernel_.now() < records_from_) return;
+        carry_out_as_leader(number,
+                            here.leader->progress(saved_ > 0 ? saved_ / kSecond : -1,
+                                                  last_ > 0 ? last_ / kSecond : -1, local(here)));
+      });
+    } else if (std::holds_alternative<DrawSecret>(action)) {
+      carry_out_as_leader(number, host.leader->start("secret", local(host)));
+    } else if (const auto* record = std::get_if<Record>(&action)) {
+      kernel_.trace("leader: ", record->line.dump());
+      const auto& event = record->line.at("event").as_string();
+      kernel_.note(std::hash<std::string>()(event));
+      // A leader that cannot read the records may not know that another one leads.
+      if (newest_.number > host.term) continue;
+      if (event == "judged") {
+        Judged judged{.cause = record->line.at("cause").as_string(),
+                      .restarts = record->line.at("restarts").as_bool()};
+        for (const auto& one : record->line.at("hosts").as_array())
+          judged.hosts.push_back(one.as_string());
+        judged_.push_back(std::move(judged));
+      }
+      if (event == "excluded") excluded_.insert(record->line.at("host").as_string());
+    } else if (const auto* over = std::get_if<RunOver>(&action)) {
+      if (newest_.number > host.term) continue;
+      kernel_.trace("the run is over: ", over->why);
+      over_ = *over;
+      alive_ = "over";
+    }
+  }
+}
+
+void Fleet::deliver(const std::shared_ptr<Link>& link, bool to_leader, std::function<void()> act) {
+  if (!link->is_open) return;
+  link->arriving.push_back({to_leader, std::move(act)});
+  kernel_.after(latency(), [this, link] { pump(link); });
+}
+
+// Each direction is in order; a message that is held back holds the later ones of both.
+void Fleet::pump(const std::shared_ptr<Link>& link) {
+  while (link->is_open && !link->arriving.empty()) {
+    const bool to_leader = link->arriving.front().to_leader;
+    const int from = to_leader ? link->agent : link->leader;
+    const int to = to_leader ? link->leader : link->agent;
+    if (cuts_.contains({from, to}) || at(to).is_paused || !at(to).is_up) return;
+    const auto message = std::move(link->arriving.front());
+    link->arriving.pop_front();
+    message.act();
+  }
+}
+
+void Fleet::close(std::shared_ptr<Link> link, bool tells_agent) {
+  if (!std::exchange(link->is_open, false)) return;
+  std::erase(links_, link);
+  auto& agent = at(link->agent);
+  if (agent.link == link) agent.link.reset();
+  kernel_.after(latency(), [this, link, tells_agent] {
+    if (tells_agent && at(link->agent).lives == link->agent_life)
+      when_awake(link->agent, [this, link] {
+        auto& there = at(link->agent);
+        if (!there.link) carry_out(link->agent, there.agent->disconnected(local(there)));
+      });
+    auto& leader = at(link->leader);
+    if (!tells_agent && leader.leader && leader.lives == link->leader_life)
+      when_awake(link->leader, [this, link] {
+        auto& there = at(link->leader);
+        if (there.leader)
+          carry_out_as_leader(link->leader, there.leader->closed(link->id, local(there)));
+      });
+  });
+}
+
+void Fleet::start_ranks(int number, const Start& start) {
+  auto& host = at(number);
+  host.ranks = start.attempt.number;
+  attempts_.try_emplace(start.attempt.number, start.attempt);
+  const auto& attempt = attempts_.at(start.attempt.number);
+  const bool all = std::ranges::all_of(attempt.places, [&](const auto& place) {
+    return at(std::stoi(place.substr(1))).ranks == attempt.number;
+  });
+  if (all) {
+    kernel_.after(options_.load, [this, id = attempt.number] { begin_training(id); });
+  } else if (start.place == 0) {  // ranks that do not come are reported after a minute
+    kernel_.after(60 * kSecond, [this, id = attempt.number] {
+      const auto& started = attempts_.at(id);
+      for (const auto& place : started.places)
+        if (const int missing = std::stoi(place.substr(1)); at(missing).ranks != id)
+          return break_attempt(started, missing, "ranks did not connect", 0);
+    });
+  }
+}
+
+void Fleet::begin_training(std::int64_t id) {
+  const auto& attempt = attempts_.at(id);
+  for (const auto& place : attempt.places)
+    if (const auto& host = at(std::stoi(place.substr(1))); host.ranks != id || !host.is_up) return;
+  if (failing_.contains(id)) return;
+  if (training_ != 0) kernel_.violate(1, "attempts ", training_, " and ", id, " train");
+  kernel_.trace("attempt ", id, " trains");
+  ++starts_;
+  training_ = id;
+  last_ = saved_;  // the steps since the last save are repeated
+  began_ = kernel_.now();
+}
+
+void Fleet::end_training(Micros until) {
+  if (training_ == 0) return;
+  training_ = 0;
+  const auto from = last_;
+  last_ += until - began_;
+  saved_ = from + (until - began_) / options_.save_every * options_.save_every;
+}
+
+Micros Fleet::trained() const {
+  return training_ == 0 ? saved_ : last_ + kernel_.now() - began_;
+}
+
+void Fleet::end_ranks(int number, std::int64_t attempt, std::vector<RankEnd> ends,
+                      std::vector<int> xids, Micros when) {
+  kernel_.at(when, [this, number, attempt, ends = std::move(ends), xids = std::move(xids)] {
+    auto& host = at(number);
+    if (host.ranks != attempt || !host.is_up) return;
+    host.ranks = 0;
+    when_awake(number, [this, number, ended = Ended{attempt, ends, xids, true}] {
+      carry_out(number, at(number).agent->ended(ended, local(at(number))));
+    });
+  });
+}
+
+void Fleet::stop_ranks(int number, const Attempt& attempt) {
+  if (training_ == attempt.number) end_training(kernel_.now());
+  failing_.insert(attempt.number);
+  end_ranks(number, attempt.number, {}, {}, kernel_.now() + 500 * kMillisecond);
+}
+
+// Ranks of `host` are lost. The others end after a time; rank 0 names the host.
+void Fleet::break_attempt(const Attempt& attempt, int host, const std::string& why, Micros after) {
+  if (training_ == attempt.number) end_training(kernel_.now());
+  failing_.insert(attempt.number);
+  const int first = std::stoi(attempt.places.front().substr(1));
+  for (std::size_t place = 0; place < attempt.places.size(); ++place) {
+    const int other = std::stoi(attempt.places[place].substr(1));
+    RankEnd end{.rank = static_cast<int>(place) * options_.leader.slots,
+                .exit_code = 75,
+                .error = str("rank on ", name(host), " ", why)};
+    if (host >= 0 && (other == first || first == host)) end.lost = {name(host)};
+    end_ranks(other, attempt.number, {end}, {},
+              kernel_.now() + after + kernel_.random.between(50, 900) * kMillisecond);
+  }
+}
+
+void Fleet::power_off(int number, Micros time) {
+  auto& host = at(number);
+  if (!host.is_up) return;
+  kernel_.trace("host ", number, " has no power");
+  host.is_up = false;
+  ++host.lives;
+  host.agent.reset();
+  host.leader.reset();
+  for (const auto& link : std::vector(links_))
+    if (link->agent == number || link->leader == number) {
+      link->is_open = false;  // the other side gets no packet
+      std::erase(links_, link);
+      if (link->agent == number) host.link.reset();
+    }
+  if (const auto id = std::exchange(host.ranks, 0); id != 0 && !failing_.contains(id))
+    break_attempt(attempts_.at(id), number, "stopped answering", kSilence);
+  returns_.emplace(kernel_.now() + time, number);
+  kernel_.after(time, [this] { return_hosts(); });
+}
+
+void Fleet::return_hosts() {
+  while (!returns_.empty() && returns_.begin()->first <= kernel_.now()) {
+    const int number = returns_.begin()->second;
+    returns_.erase(returns_.begin());
+    at(number).is_up = true;
+    start_agent(number);
+  }
+}
+
+void Fleet::fail_rank(int number, RankFault fault) {
+  auto& host = at(number);
+  const auto id = host.ranks;
+  if (id == 0 || failing_.contains(id)) return;
+  const auto attempt = attempts_.at(id);
+  kernel_.trace("fault ", static_cast<int>(fault), " of a rank on host ", number);
+  const auto place =
+      static_cast<int>(std::ranges::find(attempt.places, name(number)) - attempt.places.begin());
+  RankEnd end{.rank = place * options_.leader.slots, .exit_code = 128 + SIGSEGV};
+  std::vector<int> xids;
+  auto named = number;
+  Micros after = 200 * kMillisecond;
+  switch (fault) {
+    case RankFault::crash: break;
+    case RankFault::gpu:
+      end.exit_code = 1;
+      end.error = "CUDA error";
+      xids = {79};
+      break;
+    case RankFault::hang:
+      end = {.rank = end.rank, .exit_code = 75, .error = "a rank made no progress"};
+      after = 50 * kSecond;
+      break;
+    case RankFault::program:
+      end = {.rank = end.rank, .exit_code = 1, .error = "loss is not a number"};
+      break;
+    case RankFault::network:
+      end = {.rank = end.rank, .exit_code = 75, .error = "connections broke"};
+      named = -1;
+      break;
+    case RankFault::corruption:
+      end = {.rank = end.rank, .exit_code = 70, .error = "wrong sums", .faulty = {name(number)}};
+      break;
+  }
+  if (fault != RankFault::hang)
+    end_ranks(number, id, {end}, xids, kernel_.now() + 20 * kMillisecond);
+  break_attempt(attempt, named, end.error.empty() ? "died" : end.error, after);
+}
+
+void Fleet::pause_agent(int number, Micros time) {
+  auto& host = at(number);
+  if (!host.agent || host.is_paused) return;
+  kernel_.trace("the agent of host ", number, " stops for ", time / kSecond, " s");
+  host.is_paused = true;
+  kernel_.after(time, [this, number, life = host.lives] {
+    auto& here = at(number);
+    if (here.lives != life) return;
+    here.is_paused = false;
+    while (!here.deferred.empty() && here.agent) {
+      const auto act = std::move(here.deferred.front());
+      here.deferred.pop_front();
+      act();
+    }
+    for (const auto& link : std::vector(links_))
+      if (link->agent == number || link->leader == number) pump(link);
+  });
+}
+
+void Fleet::heal() {
+  cuts_.clear();
+  for (const auto& link : std::vector(links_))
+    pump(link);
+}
+
+void Fleet::lose_records(Micros time) {
+  records_from_ = kernel_.now() + time;
+}
+
+int Fleet::leader() const {
+  for (const auto& host : hosts_)
+    if (host->leader && host->term == newest_.number) return host->number;
+  return -1;
+}
+
+int Fleet::host_of_rank_0() const {
+  return training_ == 0 ? -1 : std::stoi(attempts_.at(training_).places.front().substr(1));
+}
+
+bool Fleet::trains_on(int host) const {
+  return training_ != 0 && at(host).ranks == training_;
+}
+
+// All agents beat at the end of the time. Hosts that have power again meanwhile start then.
+void Fleet::jump(Micros time) {
+  kernel_.jump(time);
+  return_hosts();
+  for (const auto& link : links_) {
+    auto& there = at(link->leader);
+    auto& here = at(link->agent);
+    if (!there.leader || !here.agent) continue;
+    for (const auto& action : there.leader->message(link->id, AgentBeat(), local(there)))
+      if (const auto* to = std::get_if<SendTo>(&action))
+        carry_out(link->agent, here.agent->message(to->message, local(here)));
+  }
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,119 @@
+// Fleet simulates the agents of a supervised run: the real Agent on each host, and the real Leader
+// in the process of the agent that claimed the newest term. Messages are passed as values. The
+// ranks are a model: they start together, save at intervals, and end as their failure detection
+// ends them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "dist/job/supervise/agent.h"
+#include "dist/job/supervise/leader.h"
+#include "tests/sim/kernel.h"
+
+namespace lockstep::sim {
+
+struct FleetOptions {
+  int hosts = 6;
+  LeaderOptions leader{.need = 4, .least = 4};
+  Micros load = 20 * kSecond;        // from the start of the ranks until the first step
+  Micros save_every = 60 * kSecond;  // of training
+  Micros tick = 100 * kMillisecond;  // of the agents' and the leader's loops
+};
+
+enum class RankFault : std::uint8_t {
+  crash,       // a signal ends a rank
+  gpu,         // an Xid error ends a rank
+  hang,        // a rank makes no progress
+  program,     // an error of the program, at a fixed step
+  network,     // connections break, and no rank is lost
+  corruption,  // a rank's weights are wrong
+};
+
+class Fleet {
+ public:
+  Fleet(Kernel& kernel, FleetOptions options);
+  ~Fleet();
+
+  void start_agents();
+
+  // Faults.
+  void power_off(int host, Micros time);
+  void fail_rank(int host, RankFault fault);  // of the attempt that trains
+  void pause_agent(int host, Micros time);
+  void restart_agent(int host);
+  void cut(int from, int to) { cuts_.insert({from, to}); }  // agents' links
+  void heal();
+  void lose_records(Micros time);                      // the storage does not respond
+  void break_host(int host) { broken_.insert(host); }  // fails its check
+
+  int leader() const;  // its host; -1: none
+  int host_of_rank_0() const;
+  bool trains() const { return training_ != 0; }
+  bool trains_on(int host) const;
+  Micros trained() const;  // time of training whose steps count
+  int starts() const { return starts_; }
+  const std::optional<RunOver>& over() const { return over_; }
+  struct Judged {
+    std::string cause{};
+    std::vector<std::string> hosts{};
+    bool restarts = false;
+  };
+  const std::vector<Judged>& judged() const { return judged_; }
+  const std::set<std::string>& excluded() const { return excluded_; }
+
+  // Nothing happens for so long, except that time passes: the agents stay joined.
+  void jump(Micros time);
+
+  static std::string name(int host) { return str("h", host); }
+
+ private:
+  struct Host;
+  struct Link;
+  Host& at(int host) { return *hosts_.at(static_cast<std::size_t>(host)); }
+  const Host& at(int host) const { return *hosts_.at(static_cast<std::size_t>(host)); }
+  Deadline local(const Host& host) const;
+  Micros latency() { return kernel_.random.between(100, 2'000); }
+  void start_agent(int host);
+  void tick(int host, int life);
+  void lead_tick(int host, int life);
+  void carry_out(int host, AgentActions actions);
+  void carry_out_as_leader(int host, LeaderActions actions);
+  void start_ranks(int host, const Start& start);
+  void stop_ranks(int host, const Attempt& attempt);
+  void begin_training(std::int64_t attempt);
+  void end_training(Micros until);
+  void end_ranks(int host, std::int64_t attempt, std::vector<RankEnd> ends, std::vector<int> xids,
+                 Micros at);
+  void break_attempt(const Attempt& attempt, int host, const std::string& why, Micros after);
+  void deliver(const std::shared_ptr<Link>& link, bool to_leader, std::function<void()> act);
+  void pump(const std::shared_ptr<Link>& link);
+  void close(std::shared_ptr<Link> link, bool tells_agent);
+  void end_leader(int host);
+  void return_hosts();
+  void when_awake(int host, std::function<void()> act);
+
+  Kernel& kernel_;
+  FleetOptions options_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::vector<std::shared_ptr<Link>> links_;
+  std::set<std::pair<int, int>> cuts_;
+  std::set<int> broken_;
+  std::multimap<Micros, int> returns_;  // when hosts have power again
+  Term newest_;
+  std::string alive_;
+  std::int64_t kept_ = 0;
+  Micros records_from_ = 0;  // when the storage responds again
+  std::map<std::int64_t, Attempt> attempts_;
+  std::set<std::int64_t> failing_;           // attempts whose ranks are about to end
+  std::int64_t training_ = 0;                // the attempt that trains; 0: none
+  Micros began_ = 0, saved_ = 0, last_ = 0;  // time of training: at the start, saved, in all
+  int starts_ = 0;
+  std::optional<RunOver> over_;
+  std::vector<Judged> judged_;
+  std::set<std::string> excluded_;
+};
+
+}  // namespace lockstep::sim
