@@ -161,7 +161,8 @@ TEST(LiveChanges, are_refused_with_the_reason) {
   refused("optimizer.learning_rat=1", {"optimizer.learning_rate?"});
   refused("optimizer.learning_rate=-1", {"request 7", "at least"});
   refused("train.batch_tokens=100", {"request 7", "train.sequence_length"});
-  refused("data.source=[{path = \"y\", weight = 1}]", {"request 7", "the sources that the run reads"});
+  refused("data.source=[{path = \"y\", weight = 1}]",
+          {"request 7", "the sources that the run reads"});
 }
 
 TEST(Phases, wrong_tables_are_rejected_by_line) {
