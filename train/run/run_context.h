@@ -2,6 +2,7 @@
 // all ranks together, and documents the collective steps.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -90,7 +91,10 @@ struct RunCompute {
 // The position of a run.
 struct RunPosition {
   RunProgress progress;
-  int stop = 0;                    // exit code with which all ranks agreed to stop; 0: continue
+  int stop = 0;              // exit code with which all ranks agreed to stop; 0: continue
+  bool save_agreed = false;  // all ranks agreed to save, as rank 0 requested
+  // Time at which rank 0 requests the next save of checkpoint.every_seconds.
+  std::chrono::steady_clock::time_point next_save = std::chrono::steady_clock::time_point::max();
   std::int64_t saved_step = -1;    // step of the newest complete checkpoint
   std::int64_t applied_step = -1;  // last step of this process whose update was applied
 

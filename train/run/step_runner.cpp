@@ -5,6 +5,13 @@
 #include "train/step/weight_hash.h"
 
 namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSaveRequest = 1;  // less than the exit code of a signal
+
+}  // namespace
 
 Due due_after(const RunConfig& config, std::int64_t step) {
   Due due{.last = step == config.train.steps};
@@ -21,6 +28,13 @@ Due due_after(const RunConfig& config, std::int64_t step) {
   return due;
 }
 
+// What this rank asks of all ranks. They take the largest request, so a stop comes before a save.
+int StepRunner::request() const {
+  if (const auto code = run_.host.signals.exit_code()) return *code;
+  const bool is_due = run_.host.is_first() && Clock::now() >= run_.position.next_save;
+  return is_due ? kSaveRequest : 0;
+}
+
 StepRunner::Enqueued StepRunner::enqueue(FunctionRef<void()> before_update, bool must_hash) {
   auto& training = run_.compute.training;
   auto& loader = run_.data.loader;
@@ -32,8 +46,7 @@ StepRunner::Enqueued StepRunner::enqueue(FunctionRef<void()> before_update, bool
     enqueued.due.phase_end = enqueued.due.checkpoint = enqueued.due.hash = true;
   enqueued.due.hash = enqueued.due.hash || must_hash;
   enqueued.learning_rate = learning_rate_at(config, progress.amendments, enqueued.step);
-  training.begin_step(enqueued.step, enqueued.learning_rate,
-                      run_.host.signals.exit_code().value_or(0));
+  training.begin_step(enqueued.step, enqueued.learning_rate, request());
   for (int m = 0; m < loader.micro_steps(); ++m) {
     const Batch batch = next_batch(m);
     loader.release(batch, training.micro_step(batch, m + 1 == loader.micro_steps()));
@@ -72,7 +85,10 @@ StepRunner::Result StepRunner::read(const Enqueued& enqueued) {
   Result result;
   result.numbers = run_.compute.training.numbers(enqueued.step);
   result.done = std::chrono::steady_clock::now();
-  run_.position.stop = std::max(run_.position.stop, result.numbers.stop);
+  if (result.numbers.stop == kSaveRequest)
+    run_.position.save_agreed = true;
+  else
+    run_.position.stop = std::max(run_.position.stop, result.numbers.stop);
   result.traced = run_.compute.training.trace().take();
   result.data_wait_seconds = data_stalls_.take();
   if (enqueued.due.hash) result.weight_hash = run_.read_weight_hash(enqueued.step);

@@ -52,11 +52,12 @@ class StepRunner {
     std::optional<std::uint64_t> weight_hash;  // if it was due
   };
   // Waits for the oldest step that was not read. Sets RunPosition::stop to the exit code with which
-  // ranks agreed to stop.
+  // ranks agreed to stop, or save_agreed if they agreed to save.
   Result read(const Enqueued& enqueued);
 
  private:
   Enqueued enqueue(FunctionRef<void()> before_update, bool must_hash);
+  int request() const;
   Batch next_batch(int micro_step);
 
   Run& run_;

@@ -175,6 +175,7 @@ int Trainer::run() {
   if (run_.step() >= run_.steps()) {
     log_info("the run is at step ", run_.step(), " of ", run_.steps(),
              "; to continue, raise train.steps and pass --extend");
+    saves_.finish_resumed();
     log.stay_at(run_.step());
     log.end(0, "done", 0);
     return 0;
@@ -215,7 +216,8 @@ int Trainer::take_steps() {
   }
   begin_timeline();
   last_end_ = Clock::now();
-  bool save_due = false;
+  saves_.start_clock();
+  bool save_due = false, copy_due = false;
   std::optional<StepRunner::Enqueued> before;  // the enqueued step whose numbers are not read yet
   while (run_.step() < run_.end_step()) {
     const auto enqueued = runner_.enqueue([&] { saves_.await_before_update(); });
@@ -231,14 +233,15 @@ int Trainer::take_steps() {
     phase_ends_ = enqueued.due.phase_end && stop == 0;
     if (phase_ends_) stop = TransientError("").exit_code();
     // After a skipped step a checkpoint waits for the next good step, unless the run ends.
-    save_due = save_due || enqueued.due.checkpoint;
+    copy_due = copy_due || enqueued.due.checkpoint;
+    save_due = copy_due || std::exchange(run_.position.save_agreed, false) || save_due;
     if (stop != 0 || enqueued.due.last) {
       checkpoint_seconds_ =
           saves_.end(validation_loss_, weight_hash_, /*copies_must_arrive=*/!is_stopping());
     } else if (save_due && !done.skipped) {
-      checkpoint_seconds_ = saves_.begin(validation_loss_, weight_hash_);
+      checkpoint_seconds_ = saves_.begin(validation_loss_, weight_hash_, copy_due);
       between_seconds_ += checkpoint_seconds_;
-      save_due = false;
+      save_due = copy_due = false;
     }
     if (is_stopping()) {
       if (timeline_) end_timeline();
@@ -278,7 +281,8 @@ void Trainer::end_timeline() {
 // Whether the numbers of the enqueued step are needed now. On a GPU they are otherwise read after
 // the next step is enqueued (StepRunner). A CPU has finished the step already.
 bool Trainer::must_finish(const Due& due, bool save_due) const {
-  return !run_.host.stream.is_cuda() || save_due || due.needs_numbers() || run_.position.stop != 0;
+  return !run_.host.stream.is_cuda() || save_due || due.needs_numbers() ||
+         run_.position.save_agreed || run_.position.stop != 0;
 }
 
 StepReport Trainer::finish(const StepRunner::Enqueued& enqueued) {
