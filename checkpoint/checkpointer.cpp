@@ -212,15 +212,20 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
   return bytes;
 }
 
-// Before a save in memory, deletes what is older than the newest checkpoint in `keep` and not in
-// it, so that a host needs room for two checkpoints and not for three.
+// Before a save on the hosts, deletes checkpoints that are older than the newest one in `keep` and not
+// in it, so that a host needs room for two and not for three. Later ones were unusable or abandoned.
 void Checkpointer::make_room(const std::vector<std::int64_t>& keep,
                              FunctionRef<void()> acted) const {
   if (keep.empty()) return;
+  const auto newest = std::ranges::max(keep);
   auto retention = retention_;
   retention.last = 1;
   try {
-    prune_checkpoints(ranks_, machine_, directory_, std::ranges::max(keep), retention, keep, acted);
+    ranks_.act_if(leads_, [&] {
+      for (const auto step : named_steps(directory_.path))
+        if (step > newest) remove_checkpoint(checkpoint_path(directory_.path, step));
+    });
+    prune_checkpoints(ranks_, machine_, directory_, newest, retention, keep, acted);
   } catch (const DataError& error) {  // on all ranks
     log_warning("older checkpoints are kept: ", error.what());
   }

@@ -87,6 +87,23 @@ std::vector<NeededRange> needed_ranges(const std::string& checkpoint,
   return ranges;
 }
 
+std::span<std::byte> place_of(const NeededRange& range, const StateSlice& target) {
+  const auto& tensor = *range.tensor;
+  if (tensor.dtype != target.local.dtype) return {};
+  const Piece piece{range.slice->piece.part, range.first, range.last};
+  std::int64_t first = -1, end = -1;
+  bool is_one = true;
+  intersect(Runs(tensor.shape, tensor.split, piece), Runs(target.whole, target.split, target.piece),
+            [&](std::int64_t, std::int64_t to, std::int64_t count) {
+              is_one = is_one && (first < 0 || to == end);
+              if (first < 0) first = to;
+              end = to + count;
+            });
+  if (!is_one || end - first != range.last - range.first) return {};
+  const auto element = bytes_per_element(tensor.dtype);
+  return {target.local.data + first * element, static_cast<std::size_t>(range.bytes())};
+}
+
 std::string load_range(
     const NeededRange& range, const StateSlice& target,
     FunctionRef<void(FunctionRef<void(std::span<const std::byte>, std::int64_t)>)> read) {

@@ -34,6 +34,10 @@ std::vector<NeededRange> needed_ranges(const std::string& checkpoint,
                                        const CheckpointManifest& manifest,
                                        std::span<const StateSlice> state, Match match);
 
+// The bytes of the state that the range fills, in its order; empty if its elements are converted or
+// lie in several places.
+std::span<std::byte> place_of(const NeededRange& range, const StateSlice& target);
+
 // Copies the elements of a range to its slice of the state, and returns the hash of its bytes.
 //   read: calls its argument with each piece of the range in order, and the number of bytes before
 //         it, a multiple of 8

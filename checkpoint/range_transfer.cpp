@@ -93,7 +93,8 @@ void RangeServer::serve(Connection& connection) const {
   try {
     const auto who = authenticate(connection.socket, secret_, Clock::now() + kGreeting);
     if (who.channel == Channel::files) answer(connection.socket);
-  } catch (const Error&) {  // the other end reports a broken connection; a stranger gets no answer
+  } catch (
+      const Error&) {  // the other end reports a broken connection; unknown clients get no answer
   }
   const std::lock_guard lock(mutex_);
   connection.socket.shut();
@@ -155,8 +156,11 @@ RangeStream::RangeStream(const Membership& to, std::span<const FileRange> ranges
   socket_.send_all(std::as_bytes(std::span(ranges_)), Clock::now() + patience);
 }
 
-void RangeStream::next(FunctionRef<void(std::span<const std::byte>, std::int64_t)> use) {
+void RangeStream::next(std::span<std::byte> place,
+                       FunctionRef<void(std::span<const std::byte>, std::int64_t)> use) {
   const auto& range = ranges_.at(next_++);
+  LOCKSTEP_CHECK(place.empty() || place.size() == range.bytes, "a range of ", range.bytes,
+                 " bytes for ", place.size());
   const auto soon = [&] { return Clock::now() + patience_; };
   if (const auto code = receive_number(socket_, soon()); code != kBytesFollow) {
     std::string text(std::min<std::uint64_t>(receive_number(socket_, soon()), kMostText), '\0');
@@ -165,8 +169,8 @@ void RangeStream::next(FunctionRef<void(std::span<const std::byte>, std::int64_t
   }
   Hasher hasher;
   for (std::uint64_t done = 0; done < range.bytes;) {
-    const auto piece =
-        std::span(buffer_).first(std::min<std::uint64_t>(range.bytes - done, kPiece));
+    const auto count = std::min<std::uint64_t>(range.bytes - done, kPiece);
+    const auto piece = place.empty() ? std::span(buffer_).first(count) : place.subspan(done, count);
     socket_.receive_all(piece, soon());
     if (range.is_whole == 0) hasher.add(piece);
     use(piece, static_cast<std::int64_t>(done));

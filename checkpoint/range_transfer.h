@@ -71,10 +71,11 @@ class RangeStream {
   RangeStream(const Membership& to, std::span<const FileRange> ranges, Milliseconds patience);
 
   // Receives the next range: calls use(piece, done) for each piece, with the number of bytes before
-  // it, a multiple of 8. Throws DataError if the server cannot read the range or it arrives
-  // damaged; the ranges after it can still be received. Throws TransientError if the connection
-  // breaks.
-  void next(FunctionRef<void(std::span<const std::byte> piece, std::int64_t done)> use);
+  // it, a multiple of 8. The bytes are received into `place`, or into a buffer if it is empty.
+  // Throws DataError if the server cannot read the range or it arrives damaged; the ranges after it
+  // can still be received. Throws TransientError if the connection breaks.
+  void next(std::span<std::byte> place,
+            FunctionRef<void(std::span<const std::byte> piece, std::int64_t done)> use);
 
  private:
   Milliseconds patience_;

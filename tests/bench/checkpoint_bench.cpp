@@ -222,7 +222,7 @@ int main(int argc, char** argv) try {
   const std::int64_t mib = argc > 2 ? std::atoll(argv[2]) : 1024;
   const auto directory = parent / lockstep::str("checkpoint-bench-", getpid());
   fs::create_directories(directory);
-  lockstep::bench(directory, mib << 20);
+  if (argc < 4) lockstep::bench(directory, mib << 20);
   lockstep::bench_partner(mib << 20);
   fs::remove_all(directory);
   return 0;

@@ -121,10 +121,10 @@ TEST_F(CheckpointCopierTest, do_not_mix_two_saves_of_a_step) {
 TEST_F(CheckpointCopierTest, keep_the_newest_two_and_uncopied_checkpoints_on_a_host) {
   on_ranks([](Rank& rank) {
     for (const std::int64_t step : {1, 2, 3})
-      rank.save(step, {1});
+      rank.save(step, {1, step - 1});
   });
   EXPECT_EQ(names(local(1)), (Names{"step-00000001", "step-00000002", "step-00000003"}));
-  on_ranks([](Rank& rank) { rank.save(4); });
+  on_ranks([](Rank& rank) { rank.save(4, {3}); });
   EXPECT_EQ(names(local(0)), (Names{"step-00000003", "step-00000004"}));
   EXPECT_EQ(names(local(1)), (Names{"step-00000003", "step-00000004"}));
 }
@@ -152,6 +152,22 @@ TEST_F(CheckpointCopierTest, delete_nothing_before_all_hosts_have_the_new_checkp
   });
   EXPECT_EQ(names(local(0)), (Names{"step-00000008", "step-00000009"}));
   EXPECT_EQ(names(local(1)), (Names{"step-00000005", "step-00000009"}));
+}
+
+// Host 1 has room for two checkpoints. Step 9 is left from a run that went back.
+TEST_F(CheckpointCopierTest, need_room_for_two_if_the_one_before_is_kept) {
+  constexpr std::int64_t kPage = 4096;
+  SmallDisk disk(13 * kPage);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  fs::create_symlink(disk.path(), local(1));
+  on_ranks([](Rank& rank) {
+    rank.save(1);
+    rank.save(9);
+    for (const std::int64_t step : {2, 3, 4})
+      rank.save(step, {step - 1});
+  });
+  for (const int machine : {0, 1})
+    EXPECT_EQ(names(local(machine)), (Names{"step-00000003", "step-00000004"}));
 }
 
 TEST_F(CheckpointCopierTest, are_divided_among_all_ranks_between_shared_directories) {

@@ -3,9 +3,10 @@
 #include "checkpoint/host_restore.h"
 
 #include <atomic>
-#include <mutex>
+#include <thread>
 
 #include "checkpoint/range_transfer.h"
+#include "core/hash.h"
 #include "tests/checkpoint/machines.h"
 #include "tests/wording.h"
 
@@ -226,7 +227,7 @@ class RangeTransferTest : public ::testing::Test {
   }
   static std::string next(RangeStream& stream) {
     std::string text;
-    stream.next([&](auto piece, std::int64_t done) {
+    stream.next({}, [&](auto piece, std::int64_t done) {
       EXPECT_EQ(done, std::ssize(text));
       text += as_text(piece);
     });
@@ -259,6 +260,29 @@ TEST_F(RangeTransferTest, sends_nothing_without_the_secret_and_ends_while_a_rank
   EXPECT_EQ(next(stream).size(), 1'000'004U);
   server_.reset();
   EXPECT_THROW(for (int i = 0; i < 999; ++i) next(stream), TransientError);
+}
+
+// A server whose bytes are not those of its hash, as a faulty NIC would change them.
+TEST_F(RangeTransferTest, reports_a_part_of_a_slice_that_arrives_damaged) {
+  const Socket listener = listen_at("127.0.0.1", 0);
+  std::thread server([&] {
+    wait_for(listener, false, Deadline::max());
+    auto socket = *accept_from(listener);
+    const auto soon = Clock::now() + Milliseconds(5000);
+    authenticate(socket, secret_, soon);
+    std::vector<std::byte> request(sizeof(std::uint64_t) + sizeof(FileRange));
+    socket.receive_all(request, soon);
+    const std::uint64_t bytes_follow = 0;
+    socket.send_all(std::as_bytes(std::span(&bytes_follow, 1)), soon);
+    socket.send_all(as_bytes("text" + hash_hex(std::string_view("test"))), soon);
+    socket.finish_sending();
+  });
+  auto to = place(secret_);
+  to.port = listener.port();
+  const std::vector<FileRange> ranges{{0, 0, 4, 0}};
+  RangeStream stream(to, ranges, Milliseconds(5000));
+  EXPECT_THROW(next(stream), DataError);
+  server.join();
 }
 
 TEST_F(RangeTransferTest, reports_a_file_that_became_shorter) {

@@ -205,7 +205,8 @@ def check_memory(tiny):
     stopped = saved_steps(tiny.log(run))[-1]
     job.expect(tiny.checkpoints(run) == [stopped], f"{run}: not only step {stopped}: {tiny.checkpoints(run)}")
 
-    damage = f"printf x | dd of=$(echo /dev/shm/lockstep/*/step-*{stopped}/rank-00000.safetensors) bs=1 seek=5000 conv=notrunc"
+    damage = (f"file=$(echo /dev/shm/lockstep/*/step-*{stopped}/rank-00000.safetensors) && "
+              "printf damage | dd of=$file bs=1 seek=$(($(stat -c %s $file) - 100)) conv=notrunc")
     hosts.sh(*nodes[0].on("sh", "-c", damage))
     process, said = resume(tiny, run, slots(*nodes[:2], *nodes[4:6]))
     job.expect(re.search(f"{pattern('train.other_copies', step=stopped)}.*rank-00000.safetensors", said),
