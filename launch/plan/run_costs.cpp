@@ -293,7 +293,7 @@ class Explanation {
     add("local_bytes", "checkpoint_bytes * ranks_of_node / ranks",
         {{"checkpoint_bytes", real(e_.save.bytes)}, ranks_of_node, {"ranks", real(e_.ranks)}},
         real(local.bytes), "B");
-    add("local_kept_bytes", copies ? "2 * (local_bytes + local_bytes)" : "2 * local_bytes", {bytes},
+    add("local_kept_bytes", copies ? "4 * local_bytes" : "2 * local_bytes", {bytes},
         real(local.kept_bytes), "B");
     std::vector<Formula::Input> parts{{"save_copy_seconds", e_.save.copy_seconds},
                                       bytes,

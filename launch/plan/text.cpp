@@ -230,7 +230,7 @@ std::string local_rows(const Plan& plan) {
       capacity > 0
           ? str(", ",
                 percent(static_cast<double>(local.kept_bytes) / static_cast<double>(capacity)),
-                " of its memory if it is there")
+                " of its memory, if the directory is in memory")
           : std::string();
   return row("local checkpoints", human_bytes(static_cast<double>(local.kept_bytes)),
              str("of a host: two", copies ? ", and two of its partner" : "", share)) +

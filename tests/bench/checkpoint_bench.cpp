@@ -1,6 +1,7 @@
-// checkpoint_bench [DIRECTORY [MIB]]: times saving and loading a state of MIB MiB (default 1024)
-// costs on the disk of DIRECTORY (default: the working one), beside the plain writing and reading
-// of as many bytes in the same round. Each best and median of rounds, as is the ratio of the two.
+// checkpoint_bench [DIRECTORY [MIB [partner]]]: times saving and loading a state of MIB MiB
+// (default 1024) on the disk of DIRECTORY (default: the working one), beside the plain writing and
+// reading of as many bytes in the same round. Each best and median of rounds, as is the ratio of
+// the two. With `partner`, only the last two.
 //
 //   hash        XXH3-128 of what is in memory
 //   save        Checkpointer: hashed, written past the page cache, synced, renamed
