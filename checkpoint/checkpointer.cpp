@@ -212,8 +212,9 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
   return bytes;
 }
 
-// Before a save on the hosts, deletes checkpoints that are older than the newest one in `keep` and not
-// in it, so that a host needs room for two and not for three. Later ones were unusable or abandoned.
+// Before a save on the hosts, deletes checkpoints that are older than the newest one in `keep` and
+// not in it, so that a host needs room for two and not for three. Later ones were unusable or
+// abandoned.
 void Checkpointer::make_room(const std::vector<std::int64_t>& keep,
                              FunctionRef<void()> acted) const {
   if (keep.empty()) return;

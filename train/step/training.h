@@ -73,7 +73,8 @@ class Training {
 
   // A step is begin_step(), one or more micro_step(), and finish_step(). Masked sequences (targets
   // -1) do not count.
-  //   step: counted from 1      stop: 0, or what this rank requests: to stop with an exit code, or to save (StepRunner)
+  //   step: counted from 1      stop: 0, or what this rank requests: to stop with an exit code, or
+  //   to save (StepRunner)
   void begin_step(std::int64_t step, double learning_rate, int stop = 0);
   // Runs forward and backward of a micro-batch, and adds to the gradients. The batch may be
   // released after the returned event.
