@@ -38,8 +38,6 @@ Json failure_of(const DataError& error) {
 
 // Files of a checkpoint on one host. Two saves of the same step have different manifests.
 struct CheckpointCopier::Holding {
-  std::int64_t step = 0;
-  bool was_copied = false;
   std::string manifest_hash;
   std::int64_t files_in_all = 0;
   std::vector<std::string> files;  // files on this host with the right sizes
@@ -118,15 +116,13 @@ CheckpointCopier::CheckpointCopier(World& world, fs::path from, CheckpointDirect
   std::iota(machine_.begin(), machine_.end(), 0);
 }
 
-// Holdings of one step or of all steps, without damaged checkpoints.
-std::vector<CheckpointCopier::Holding> CheckpointCopier::holdings(
-    std::optional<std::int64_t> of_step) const {
+// Holdings of a step, without damaged checkpoints.
+std::vector<CheckpointCopier::Holding> CheckpointCopier::holdings(std::int64_t step) const {
   const auto look = [&]() -> std::string {
     if (!leads()) return "[]";
     Json::Array found;
-    for (const auto step : checkpoint_steps(from_)) {
-      if (of_step && step != *of_step) continue;
-      const auto path = checkpoint_path(from_, step);
+    const auto path = checkpoint_path(from_, step);
+    if (path_exists(path)) {
       try {
         verify_checkpoint(path, Depth::sizes, /*from_disk=*/false, Held::some);
         const auto manifest = read_manifest(path);
@@ -136,9 +132,7 @@ std::vector<CheckpointCopier::Holding> CheckpointCopier::holdings(
         Json::Array ranks;
         for (const int rank : machine_)
           ranks.emplace_back(rank);
-        found.push_back(Json::Object{{"step", step},
-                                     {"was_copied", path_exists(mark(step))},
-                                     {"manifest", hash_of_file(path / kCheckpointManifestName)},
+        found.push_back(Json::Object{{"manifest", hash_of_file(path / kCheckpointManifestName)},
                                      {"files_in_all", std::ssize(manifest.files)},
                                      {"files", json_of(names)},
                                      {"ranks", std::move(ranks)}});
@@ -154,9 +148,7 @@ std::vector<CheckpointCopier::Holding> CheckpointCopier::holdings(
   for (std::size_t rank = 0; rank < said.size(); ++rank) {
     const Json found = Json::parse(said[rank], str("files of rank ", rank));
     for (const auto& json : found.as_array()) {
-      Holding holding{.step = json.at("step").as_integer(),
-                      .was_copied = json.at("was_copied").as_bool(),
-                      .manifest_hash = json.at("manifest").as_string(),
+      Holding holding{.manifest_hash = json.at("manifest").as_string(),
                       .files_in_all = json.at("files_in_all").as_integer(),
                       .files = texts_in(json.at("files")),
                       .leader = static_cast<int>(rank),
@@ -166,35 +158,6 @@ std::vector<CheckpointCopier::Holding> CheckpointCopier::holdings(
       all.push_back(std::move(holding));
     }
   }
-  return all;
-}
-
-std::vector<CheckpointCopier::Found> CheckpointCopier::found() const {
-  struct OfSave {
-    std::set<std::string> files;
-    std::int64_t files_in_all = 0;
-    bool was_copied = false;
-  };
-  std::map<std::pair<std::int64_t, std::string>, OfSave> saves;
-  for (const auto& holding : holdings(std::nullopt)) {
-    auto& save = saves[{holding.step, holding.manifest_hash}];
-    save.files.insert(holding.files.begin(), holding.files.end());
-    save.files_in_all = holding.files_in_all;
-    save.was_copied = save.was_copied || holding.was_copied;
-  }
-  Json::Array whole;
-  for (const auto& [key, save] : saves) {
-    const auto missing = save.files_in_all - std::ssize(save.files);
-    if (missing == 0) whole.push_back(Json::Array{key.first, save.was_copied});
-    if (missing > 0 && !save.was_copied)
-      log_warning("step ", key.first, " in ", from_.string(), is_shared_ ? "" : " of each host",
-                  " is skipped: ", missing, " of ", save.files_in_all, " files are missing");
-  }
-  std::vector<Found> all;
-  const Json agreed = Json::parse(ranks_.told(Json(std::move(whole)).dump()), "rank 0");
-  for (const auto& found : agreed.as_array())
-    all.push_back({found.as_array().at(0).as_integer(), found.as_array().at(1).as_bool()});
-  std::reverse(all.begin(), all.end());
   return all;
 }
 

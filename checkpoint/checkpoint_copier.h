@@ -22,13 +22,6 @@ class CheckpointCopier {
   const std::filesystem::path& from() const { return from_; }
   const std::filesystem::path& to() const { return to_.path; }
 
-  struct Found {
-    std::int64_t step = 0;
-    bool was_copied = false;  // local: copied before; if the copy is gone, a person deleted it
-  };
-  // Steps whose files all exist on some host with the right sizes, newest first.
-  std::vector<Found> found() const;
-
   // Copies one checkpoint; each rank copies some files and verifies all bytes. Then the checkpoint
   // exists in `to` as if saved there, and old ones are pruned. If a file is damaged on one host,
   // another host's copy is used. Throws DataError if a file is missing or damaged everywhere, or
@@ -40,8 +33,8 @@ class CheckpointCopier {
  private:
   struct Holding;
   class Plan;
-  std::vector<Holding> holdings(std::optional<std::int64_t> of_step) const;  // at rank 0
-  bool leads() const { return machine_.front() == ranks_.rank(); }           // first of its host
+  std::vector<Holding> holdings(std::int64_t step) const;           // at rank 0
+  bool leads() const { return machine_.front() == ranks_.rank(); }  // first of its host
   std::filesystem::path mark(std::int64_t step) const;
   std::string copy_files(const std::filesystem::path& into, std::int64_t step,
                          const std::vector<std::string>& names) const;

@@ -175,6 +175,7 @@ void Checkpointer::act_on_leaders(FunctionRef<void()> act, FunctionRef<void()> a
 
 std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
                                 const std::vector<std::int64_t>& keep, FunctionRef<void()> acted) {
+  if (held_ == Held::some && retention_.last > 0) make_room(keep, acted);
   const auto path = UnfinishedCheckpoint::path_of(directory_, step);
   std::optional<UnfinishedCheckpoint> unfinished;
   const auto make_place = [&] {
@@ -211,6 +212,26 @@ std::int64_t Checkpointer::save(std::int64_t step, const Json& about,
   return bytes;
 }
 
+// Before a save on the hosts, deletes checkpoints that are older than the newest one in `keep` and
+// not in it, so that a host needs room for two and not for three. Later ones were unusable or
+// abandoned.
+void Checkpointer::make_room(const std::vector<std::int64_t>& keep,
+                             FunctionRef<void()> acted) const {
+  if (keep.empty()) return;
+  const auto newest = std::ranges::max(keep);
+  auto retention = retention_;
+  retention.last = 1;
+  try {
+    ranks_.act_if(leads_, [&] {
+      for (const auto step : named_steps(directory_.path))
+        if (step > newest) remove_checkpoint(checkpoint_path(directory_.path, step));
+    });
+    prune_checkpoints(ranks_, machine_, directory_, newest, retention, keep, acted);
+  } catch (const DataError& error) {  // on all ranks
+    log_warning("older checkpoints are kept: ", error.what());
+  }
+}
+
 // Uses the list of rank 0, because a shared file system may show a different one to another rank.
 std::vector<Checkpointer::Candidate> Checkpointer::candidates() const {
   Json::Array listed;
@@ -222,7 +243,10 @@ std::vector<Checkpointer::Candidate> Checkpointer::candidates() const {
   std::vector<Candidate> candidates;
   const Json of_first = Json::parse(ranks_.told(Json(listed).dump()), "the checkpoints");
   for (const auto& step : of_first.as_array())
-    candidates.push_back({.step = step.as_integer()});
+    candidates.push_back(
+        {.step = step.as_integer(), .load = [this, number = step.as_integer()](auto accept) {
+           return load_whole(number, accept);
+         }});
   std::reverse(candidates.begin(), candidates.end());
   return candidates;
 }
@@ -240,8 +264,7 @@ std::optional<Json> Checkpointer::load_first(std::span<const Candidate> candidat
   for (const auto& candidate : candidates) {
     if (unreadable && candidate.step != unreadable_step) break;
     try {
-      candidate.bring();
-      auto about = load_whole(candidate.step, accept);
+      auto about = candidate.load(accept);
       if (!reasons.empty())
         log_warning("step ", candidate.step,
                     " is loaded; checkpoints skipped before it: ", reasons);

@@ -68,14 +68,14 @@ class Checkpointer {
       std::int64_t step, const Json& about, const std::vector<std::int64_t>& keep = {},
       FunctionRef<void()> acted = [] {});
   // Create the directory, write, compose the manifest, copy to the partner, commit; find what to
-  // delete, read back, delete.
-  static constexpr int kActs = 8;
+  // delete, read back, delete, also before the save.
+  static constexpr int kActs = 11;
 
-  // A checkpoint that may be loaded, possibly after it was copied to the directory.
+  // A checkpoint that may be loaded.
   struct Candidate {
     std::int64_t step = 0;
-    // Copies it to the directory. Called by all ranks; throws DataError if the copy fails.
-    std::function<void()> bring = [] {};
+    // Loads it into the state and returns its `about`. Called by all ranks; throws as load_first().
+    std::function<Json(FunctionRef<void(const Json& about)> accept)> load;
   };
   std::vector<Candidate> candidates() const;  // checkpoints in the directory, newest first
 
@@ -85,6 +85,8 @@ class Checkpointer {
   // if no copy of a step can be read: that step is not damaged, so the caller may retry.
   std::optional<Json> load_first(std::span<const Candidate> candidates,
                                  FunctionRef<void(const Json& about)> accept) const;
+  // Loads a checkpoint of the directory as load_first() does. Called by all ranks.
+  Json load_whole(std::int64_t step, FunctionRef<void(const Json& about)> accept) const;
   std::optional<Json> load_newest(FunctionRef<void(const Json& about)> accept) const {
     return load_first(candidates(), accept);
   }
@@ -97,8 +99,8 @@ class Checkpointer {
   void plan_file(const HostRanks& machine);
   CheckpointManifest write_state(const std::filesystem::path& into) const;
   void act_on_leaders(FunctionRef<void()> act, FunctionRef<void()> acted) const;
+  void make_room(const std::vector<std::int64_t>& keep, FunctionRef<void()> acted) const;
   void meet() const;
-  Json load_whole(std::int64_t step, FunctionRef<void(const Json& about)> accept) const;
   CheckpointDirectory directory_;
   std::vector<StateSlice> state_, owned_;
   ManifestFile file_;                  // file that this rank writes to; no name: none

@@ -52,6 +52,12 @@ std::vector<std::int64_t> steps_of_right_sizes(const fs::path& directory, Held h
   return steps;
 }
 
+std::vector<std::int64_t> steps_until(std::int64_t newest, const fs::path& directory, Held held) {
+  auto steps = steps_of_right_sizes(directory, held);
+  std::erase_if(steps, [&](std::int64_t step) { return step > newest; });
+  return steps;
+}
+
 std::vector<std::int64_t> unneeded(std::vector<std::int64_t> steps, const fs::path& directory,
                                    const Retention& retention,
                                    const std::vector<std::int64_t>& keep) {
@@ -117,7 +123,7 @@ void prune_checkpoints(const AllRanks& ranks, const HostRanks& machine,
     try {
       if (leads)
         going =
-            unneeded(steps_of_right_sizes(directory.path, held), directory.path, retention, keep);
+            unneeded(steps_until(newest, directory.path, held), directory.path, retention, keep);
     } catch (const DataError& error) {
       log_own_warning("no checkpoint is deleted: ", error.what());
     }

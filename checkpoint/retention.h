@@ -32,7 +32,7 @@ std::vector<std::int64_t> prune_checkpoints(const CheckpointDirectory& directory
                                             const std::vector<std::int64_t>& keep = {});
 
 // Called by all ranks after all have committed `newest`; each rank reads back a part of it. A
-// checkpoint that cannot be deleted causes only a warning.
+// checkpoint that cannot be deleted causes only a warning. Later checkpoints than `newest` stay.
 //   machine: its own_directory tells whether each host has its own directory
 void prune_checkpoints(
     const AllRanks& ranks, const HostRanks& machine, const CheckpointDirectory& directory,

@@ -350,6 +350,8 @@ class Consistency {
 
   void check_checkpoint() const {
     const auto& c = resolved_.values.checkpoint;
+    require(c.every_seconds == 0 || !c.local_directory.empty(), "checkpoint.every_seconds",
+            "checkpoint.local_directory to be set too: these checkpoints stay there");
     require(!c.partner_copies || !c.local_directory.empty(), "checkpoint.partner_copies",
             "checkpoint.local_directory to be set too: partners copy local checkpoints");
     require(c.archive_directory.empty() || c.keep_every_steps > 0, "checkpoint.archive_directory",

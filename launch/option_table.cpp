@@ -328,6 +328,9 @@ const Option kOptions[] = {
     // ------------------------------------------------------------------------------- checkpoint
     {KEY(checkpoint.every_steps), kCount, "steps",
      "Interval between checkpoints; 0: only at the end."},
+    {KEY(checkpoint.every_seconds), {0, 1e6}, "s",
+     "Interval between checkpoints that stay in checkpoint.local_directory. If that directory is in "
+     "memory, 30 is right for most runs; a disk wears out. 0: only checkpoint.every_steps."},
     {KEY(checkpoint.most_failed), {1, 1e6}, "saves",
      "Number of consecutive failed saves at which the run stops with exit code 74. A restart "
      "repeats all steps since the newest checkpoint."},

@@ -110,6 +110,7 @@ struct Config {
     enum class Files : unsigned char { rank, node };
 
     std::int64_t every_steps = 1000;  // 0: only at the end
+    std::int64_t every_seconds = 0;   // in local_directory alone; 0: never
     std::int64_t most_failed = 10;    // consecutive failed saves before the run stops
     std::int64_t keep_last = 2;
     std::int64_t keep_every_steps = 0;  // 0: no checkpoint is kept because of its step

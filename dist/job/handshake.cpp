@@ -195,8 +195,6 @@ Socket join(const Membership& membership, Channel channel, Deadline deadline) {
   }
 }
 
-namespace {
-
 Introduction authenticate(Socket& socket, const Secret& secret, Deadline deadline) {
   Session session(secret, random_bytes());
   while (!session.authenticated()) {
@@ -209,8 +207,6 @@ Introduction authenticate(Socket& socket, const Secret& secret, Deadline deadlin
   }
   return session.introduction();
 }
-
-}  // namespace
 
 std::vector<Socket> await_ranks(const Socket& listener, const Secret& secret, Channel channel,
                                 const std::vector<int>& ranks, Deadline deadline) {

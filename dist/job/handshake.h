@@ -92,6 +92,10 @@ class Greeting {
 // address, or ConfigError if every address rejected this rank.
 Socket join(const Membership& membership, Channel channel, Deadline deadline);
 
+// Authenticates a rank that has connected to a listener that is not a control server. Throws
+// DataError if it does not prove that it has the secret, and TransientError at the deadline.
+Introduction authenticate(Socket& socket, const Secret& secret, Deadline deadline);
+
 // Waits at a listener that is not a control server for the connections of `ranks`, in any order,
 // and authenticates them. Returns them in the order of `ranks`. Other connections are closed.
 // Throws TransientError at the deadline.

@@ -31,6 +31,38 @@ double least_interval_of(const SaveTimes& save, double M) {
   return save.copies ? std::min(save.write_seconds, M) : 0;
 }
 
+// Measured with tests/bench/checkpoint_bench on two cores of a cloud host: a rank hashes and writes
+// to memory, and a host sends to its partner through one TCP connection.
+constexpr double kMemoryBytesPerSecond = 1e9, kStreamBytesPerSecond = 1e9;
+
+double local_stream_rate(const Cluster& cluster, double ranks_of_node) {
+  return std::min(kStreamBytesPerSecond, cluster.hardware.nic_bytes_per_second * ranks_of_node);
+}
+
+LocalSaves local_saves(const Config& c, const Cluster& cluster, const Estimate& e,
+                       const RunCosts& costs) {
+  LocalSaves local;
+  if (c.checkpoint.local_directory.empty()) return local;
+  const double ranks_of_node = real(e.room.ranks);
+  const bool copies = c.checkpoint.partner_copies && e.save.nodes > 1;
+  local.bytes = e.save.bytes * e.room.ranks / e.ranks;
+  local.kept_bytes = local.bytes * (copies ? 4 : 2);
+  const double sent = copies ? real(local.bytes) : 0;
+  local.save_seconds = e.save.copy_seconds +
+                       real(local.bytes) / ranks_of_node / kMemoryBytesPerSecond +
+                       (copies ? sent / local_stream_rate(cluster, ranks_of_node) : 0);
+  const double wanted = c.checkpoint.every_seconds > 0
+                            ? std::min(real(c.checkpoint.every_seconds), e.save.interval_seconds)
+                            : e.save.interval_seconds;
+  const double steps = std::ceil(std::max(wanted, local.save_seconds) / costs.step_seconds - 1e-9);
+  local.interval_seconds = steps * costs.step_seconds;
+  if (copies)
+    local.network_share =
+        sent / local.interval_seconds / (cluster.hardware.nic_bytes_per_second * ranks_of_node);
+  local.lost_seconds = local.interval_seconds / 2 + local.save_seconds + cluster.restart_seconds;
+  return local;
+}
+
 class Explanation {
  public:
   Explanation(const Config& config, const Cluster& cluster, const Estimate& estimate,
@@ -46,6 +78,7 @@ class Explanation {
     step();
     memory();
     checkpoints();
+    local_checkpoints();
     run();
     return std::move(formulas_);
   }
@@ -249,6 +282,45 @@ class Explanation {
         "");
   }
 
+  void local_checkpoints() {
+    const auto& local = costs_.local;
+    if (local.bytes == 0) return;
+    const bool copies = local.kept_bytes > 2 * local.bytes;
+    const Formula::Input bytes{"local_bytes", real(local.bytes)},
+        ranks_of_node{"ranks_of_node", real(e_.room.ranks)},
+        interval{"local_interval_seconds", local.interval_seconds},
+        save{"local_save_seconds", local.save_seconds};
+    add("local_bytes", "checkpoint_bytes * ranks_of_node / ranks",
+        {{"checkpoint_bytes", real(e_.save.bytes)}, ranks_of_node, {"ranks", real(e_.ranks)}},
+        real(local.bytes), "B");
+    add("local_kept_bytes", copies ? "4 * local_bytes" : "2 * local_bytes", {bytes},
+        real(local.kept_bytes), "B");
+    std::vector<Formula::Input> parts{{"save_copy_seconds", e_.save.copy_seconds},
+                                      bytes,
+                                      ranks_of_node,
+                                      {"memory_per_second", kMemoryBytesPerSecond}};
+    if (copies)
+      parts.push_back({"sent_per_second", local_stream_rate(cluster_, real(e_.room.ranks))});
+    add("local_save_seconds",
+        str("save_copy_seconds + local_bytes / ranks_of_node / memory_per_second",
+            copies ? " + local_bytes / sent_per_second" : ""),
+        std::move(parts), local.save_seconds, "s");
+    add("local_interval_seconds", "local_interval_steps * step_without_checkpoints",
+        {{"local_interval_steps", std::round(local.interval_seconds / costs_.step_seconds)},
+         {"step_without_checkpoints", costs_.step_seconds}},
+        local.interval_seconds, "s");
+    if (copies)
+      add("local_network_share",
+          "local_bytes / local_interval_seconds / (nic_per_second * ranks_of_node)",
+          {bytes,
+           interval,
+           {"nic_per_second", cluster_.hardware.nic_bytes_per_second},
+           ranks_of_node},
+          local.network_share, "");
+    add("local_lost_seconds", "local_interval_seconds / 2 + local_save_seconds + R",
+        {interval, save, {"R", cluster_.restart_seconds}}, local.lost_seconds, "s");
+  }
+
   void run() {
     if (!has_phases_)
       add("run_seconds", "steps * step_without_checkpoints",
@@ -303,6 +375,7 @@ RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e,
   costs.last_save_seconds = std::max(S - e.save.stall_seconds(), 0.0);
   if (costs.goodput > 0)
     costs.wall_seconds = costs.run_seconds / costs.goodput + costs.last_save_seconds;
+  costs.local = local_saves(c, cluster, e, costs);
   costs.cache_bytes_per_token = 2 * c.model.layers * c.model.kv_heads * c.model.head_size *
                                 bytes_per_element(c.precision.compute);
   costs.energy_joules = cluster.watts * e.ranks * costs.wall_seconds;

@@ -10,6 +10,17 @@
 
 namespace lockstep {
 
+// Checkpoints in checkpoint.local_directory; all zero without one.
+struct LocalSaves {
+  std::int64_t bytes = 0;  // of a host, in one checkpoint
+  std::int64_t kept_bytes =
+      0;  // of a host: two checkpoints, and with partner_copies two of another
+  double interval_seconds = 0;  // whole steps; at least as long as a save
+  double save_seconds = 0;      // from the start of a save until the partner has it too
+  double network_share = 0;     // of a host's NICs, for partner copies
+  double lost_seconds = 0;      // mean loss of an interruption: half an interval, a save, a restart
+};
+
 struct RunCosts {
   double step_seconds = 0;  // time of a step without checkpoints
   double run_seconds = 0;   // time of all steps
@@ -22,6 +33,8 @@ struct RunCosts {
   std::int64_t best_interval_steps = 0;
   double last_save_seconds = 0;  // from the last step to the end of its checkpoint
   double wall_seconds = 0;       // duration of the run, with interruptions and the last checkpoint
+
+  LocalSaves local;
 
   std::int64_t cache_bytes_per_token = 0;  // KV cache, in the compute type
   double energy_joules = 0, price = 0;     // 0: unknown

@@ -220,6 +220,31 @@ std::string checkpoints(const Plan& plan) {
                  : std::string());
 }
 
+// Rows of checkpoints in the hosts' own directories.
+std::string local_rows(const Plan& plan) {
+  const auto& local = plan.costs.local;
+  if (local.bytes == 0) return "";
+  const bool copies = local.kept_bytes > 2 * local.bytes;
+  const auto capacity = plan.cluster.host_memory_bytes;
+  const auto share =
+      capacity > 0
+          ? str(", ",
+                percent(static_cast<double>(local.kept_bytes) / static_cast<double>(capacity)),
+                " of its memory, if the directory is in memory")
+          : std::string();
+  return row("local checkpoints", human_bytes(static_cast<double>(local.kept_bytes)),
+             str("of a host: two", copies ? ", and two of its partner" : "", share)) +
+         row("local save", trimmed(human_seconds(local.save_seconds)),
+             str("every ", human_seconds(local.interval_seconds), ": ",
+                 human_bytes(static_cast<double>(local.bytes)), " of a host",
+                 copies ? str(", also to its partner with ", percent(local.network_share),
+                              " of the network")
+                        : std::string())) +
+         row("lost per interruption", human_seconds(local.lost_seconds),
+             str("on average, with the restart, if ",
+                 copies ? "partners are not lost together" : "no host loses its files"));
+}
+
 double all_tokens(const Plan& plan) {
   if (plan.phases.empty())
     return static_cast<double>(plan.config.train.steps) *
@@ -261,6 +286,7 @@ std::string run_table(const Plan& plan) {
   text += row("with interruptions", wall_time(costs),
               costs.goodput > 0 ? in_band(plan, costs.wall_seconds, duration) : std::string());
   text += row("checkpoint", human_bytes(static_cast<double>(e.save.bytes)), checkpoints(plan));
+  text += local_rows(plan);
   if (costs.best_interval_steps > 0)
     text +=
         row("best interval",

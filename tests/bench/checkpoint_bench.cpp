@@ -1,6 +1,7 @@
-// checkpoint_bench [DIRECTORY [MIB]]: times saving and loading a state of MIB MiB (default 1024)
-// costs on the disk of DIRECTORY (default: the working one), beside the plain writing and reading
-// of as many bytes in the same round. Each best and median of rounds, as is the ratio of the two.
+// checkpoint_bench [DIRECTORY [MIB [partner]]]: times saving and loading a state of MIB MiB
+// (default 1024) on the disk of DIRECTORY (default: the working one), beside the plain writing and
+// reading of as many bytes in the same round. Each best and median of rounds, as is the ratio of
+// the two. With `partner`, only the last two.
 //
 //   hash        XXH3-128 of what is in memory
 //   save        Checkpointer: hashed, written past the page cache, synced, renamed
@@ -9,6 +10,9 @@
 //   plainly     the file that was written plainly read by 4 MiB, from the disk: like the other it
 //               was not read before, of which a disk's own cache makes much
 //   verify      from the disk, once more
+//   restore     HostRestore: a rank on a host that lost its files gets all of them over TCP, from
+//               the memory of its partner (in /dev/shm), hashed, and put where they belong
+//   plainly     the same file read, sent over TCP and received, and nothing else
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,13 +21,17 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/host_restore.h"
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/hash.h"
+#include "dist/job/socket.h"
+#include "tests/support/thread_world.h"
 
 namespace lockstep {
 namespace {
@@ -100,7 +108,7 @@ void bench(const fs::path& directory, std::int64_t bytes) {
         hash_hex(std::span<const std::byte>(slice.local.data,
                                             static_cast<std::size_t>(slice.local.bytes())));
     }));
-    fs::remove_all(directory / "checkpoints");
+    fs::remove_all(checkpoint_path(directory / "checkpoints", 1));
     saving.push_back(seconds_of([&] { checkpointer.save(1, Json::Object{}); }));
     fs::remove(directory / "plain");
     writing.push_back(seconds_of([&] { write_plainly(directory / "plain", bytes); }));
@@ -123,6 +131,89 @@ void bench(const fs::path& directory, std::int64_t bytes) {
   report_ratio("  load / plain reading", reading, loading);
 }
 
+void send_plainly(const fs::path& path) {
+  const ReadFile file(path);
+  const Socket listener = listen_at("127.0.0.1", 0);
+  constexpr std::size_t kSent = std::size_t{128} << 10;
+  std::thread sender([&] {
+    wait_for(listener, false, Deadline::max());
+    auto socket = accept_from(listener);
+    std::vector<std::byte> piece(kSent);
+    for (std::int64_t at = 0; at < file.size_bytes(); at += static_cast<std::int64_t>(kSent)) {
+      const auto bytes = std::span(piece).first(static_cast<std::size_t>(
+          std::min<std::int64_t>(static_cast<std::int64_t>(kSent), file.size_bytes() - at)));
+      file.read(bytes, at);
+      socket->send_all(bytes, Deadline::max());
+    }
+  });
+  Socket socket = connect_to("127.0.0.1", listener.port(), Deadline::max());
+  std::vector<std::byte> piece(kSent);
+  while (socket.receive_some(piece, Deadline::max()) > 0) {
+  }
+  sender.join();
+}
+
+// Two hosts, each with one rank. The second has `bytes`, and has lost its files.
+void bench_partner(std::int64_t bytes) {
+  const fs::path directory = str("/dev/shm/checkpoint-bench-", getpid());
+  constexpr int kTensors = 32;
+  std::vector<double> saving, restoring, sending;
+  run_thread_ranks(2, [&](World& world) {
+    const int rank = world.rank();
+    const auto elements = rank == 0 ? 8 : bytes / kTensors / 4;
+    Arena arena(Device{}, Arena::Memory::pinned_host,
+                elements * 4 * kTensors + (std::int64_t{1} << 20));
+    std::vector<StateSlice> state;
+    for (int i = 0; i < 2 * kTensors; ++i) {
+      const bool is_mine = i / kTensors == rank;
+      if (!is_mine) continue;
+      state.push_back(whole_slice(str("tensor_", i), arena.allocate("w", DType::fp32, {elements})));
+      std::fill_n(state.back().local.as<float>(), elements, static_cast<float>(i));
+    }
+    // Each rank's state also names the tensors of the other one, without elements of them.
+    for (int i = 0; i < 2 * kTensors; ++i) {
+      if (i / kTensors == rank) continue;
+      const auto others = rank == 1 ? 8 : bytes / kTensors / 4;
+      const Shape whole{others};
+      state.push_back({.name = str("tensor_", i),
+                       .whole = whole,
+                       .split = unsplit(whole),
+                       .piece = {0, 0, 0},
+                       .local = arena.allocate("none", DType::fp32, {0}),
+                       .owned = false});
+    }
+    const HostRanks machine{.ranks = {rank}, .own_directory = true, .partners = true};
+    const auto local = directory / str("host-", rank);
+    Checkpointer checkpointer(local, state, {.last = 1}, &world, machine);
+    const double saved = seconds_of([&] { checkpointer.save(1, Json::Object{}); });
+    if (rank == 1) {
+      saving.push_back(saved);
+      fs::remove_all(local);
+    }
+    for (int round = 0; round < kRounds; ++round) {
+      world.exchange("");
+      HostRestore restore(world, local, directory / "shared", machine);
+      const double took = seconds_of([&] {
+        const auto found = restore.find({}).at(0);
+        restore.load(found, state, [](const Json&) {});
+      });
+      if (rank == 1) {
+        restoring.push_back(took);
+        LOCKSTEP_CHECK(state[1].local.as<float>()[elements - 1] == kTensors + 1, "wrong values");
+        sending.push_back(seconds_of([&] {
+          send_plainly(checkpoint_path(directory / "host-0", 1) / "rank-00001.safetensors");
+        }));
+      }
+    }
+  });
+  fs::remove_all(directory);
+  report("save to memory and partner", bytes, saving);
+  report("restore from a partner", bytes, restoring);
+  report("send plainly", bytes, sending);
+  report_ratio("  restore / plain sending", sending, restoring);
+  std::printf("restore from a partner       best %7.3f s\n", *std::ranges::min_element(restoring));
+}
+
 }  // namespace
 }  // namespace lockstep
 
@@ -132,7 +223,8 @@ int main(int argc, char** argv) try {
   const std::int64_t mib = argc > 2 ? std::atoll(argv[2]) : 1024;
   const auto directory = parent / lockstep::str("checkpoint-bench-", getpid());
   fs::create_directories(directory);
-  lockstep::bench(directory, mib << 20);
+  if (argc < 4) lockstep::bench(directory, mib << 20);
+  lockstep::bench_partner(mib << 20);
   fs::remove_all(directory);
   return 0;
 } catch (const std::exception& error) {

@@ -53,12 +53,12 @@ TEST_F(CheckpointCopierTest, equal_a_checkpoint_that_was_saved_at_the_destinatio
   for (const bool one_file : {false, true}) {
     form_.one_file = one_file;
     on_ranks([](Rank& rank) {
-      EXPECT_EQ(newest(rank.copies), std::nullopt);
+      EXPECT_EQ(newest(rank), std::nullopt);
       rank.save(3);
       rank.save(5);
-      EXPECT_EQ(newest(rank.copies), 5);
+      EXPECT_EQ(newest(rank), 5);
       rank.copies.copy(5, {}, {});
-      EXPECT_EQ(newest(rank.copies), 3);  // 5 was copied, so a person deleted the copy
+      EXPECT_EQ(newest(rank), 3);  // 5 was copied, so a person deleted the copy
       rank.expect(5);
     });
     EXPECT_EQ(names(shared()), (Names{"step-00000005"}));
@@ -76,7 +76,7 @@ TEST_F(CheckpointCopierTest,
     rank.save(5);
   });
   fs::remove_all(checkpoint_path(local(1), 5));
-  on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), 3); });
+  on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank), 3); });
   expect_wording("checkpoint/checkpoint_copier", "a machine without its files", refused_copy(5));
   EXPECT_EQ(names(shared()), Names());
 }
@@ -114,17 +114,17 @@ TEST_F(CheckpointCopierTest, do_not_mix_two_saves_of_a_step) {
   });
   fs::remove_all(local(1));
   fs::rename(away, local(1));
-  on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), std::nullopt); });
+  on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank), std::nullopt); });
   expect_wording("checkpoint/checkpoint_copier", "a machine of another save", refused_copy(5));
 }
 
 TEST_F(CheckpointCopierTest, keep_the_newest_two_and_uncopied_checkpoints_on_a_host) {
   on_ranks([](Rank& rank) {
     for (const std::int64_t step : {1, 2, 3})
-      rank.save(step, {1});
+      rank.save(step, {1, step - 1});
   });
   EXPECT_EQ(names(local(1)), (Names{"step-00000001", "step-00000002", "step-00000003"}));
-  on_ranks([](Rank& rank) { rank.save(4); });
+  on_ranks([](Rank& rank) { rank.save(4, {3}); });
   EXPECT_EQ(names(local(0)), (Names{"step-00000003", "step-00000004"}));
   EXPECT_EQ(names(local(1)), (Names{"step-00000003", "step-00000004"}));
 }
@@ -140,18 +140,34 @@ TEST_F(CheckpointCopierTest, delete_nothing_before_all_hosts_have_the_new_checkp
     rank.save(5);
     for (const std::int64_t step : {7, 8})
       EXPECT_THROW(rank.save(step), DataError);
-    EXPECT_EQ(newest(rank.copies), 5);
+    EXPECT_EQ(newest(rank), 5);
   });
   EXPECT_TRUE(names(local(0)).contains("step-00000007"));  // host 0 had committed it
   disk.resize(std::int64_t{1} << 20);
   on_ranks([](Rank& rank) {
     rank.save(9);
-    EXPECT_EQ(newest(rank.copies), 9);
+    EXPECT_EQ(newest(rank), 9);
     rank.copies.copy(9, {}, {});
     rank.expect(9);
   });
   EXPECT_EQ(names(local(0)), (Names{"step-00000008", "step-00000009"}));
   EXPECT_EQ(names(local(1)), (Names{"step-00000005", "step-00000009"}));
+}
+
+// Host 1 has room for two checkpoints. Step 9 is left from a run that went back.
+TEST_F(CheckpointCopierTest, need_room_for_two_if_the_one_before_is_kept) {
+  constexpr std::int64_t kPage = 4096;
+  SmallDisk disk(13 * kPage);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  fs::create_symlink(disk.path(), local(1));
+  on_ranks([](Rank& rank) {
+    rank.save(1);
+    rank.save(9);
+    for (const std::int64_t step : {2, 3, 4})
+      rank.save(step, {step - 1});
+  });
+  for (const int machine : {0, 1})
+    EXPECT_EQ(names(local(machine)), (Names{"step-00000003", "step-00000004"}));
 }
 
 TEST_F(CheckpointCopierTest, are_divided_among_all_ranks_between_shared_directories) {
@@ -160,9 +176,8 @@ TEST_F(CheckpointCopierTest, are_divided_among_all_ranks_between_shared_director
     rank.save(3);
     rank.copies.copy(3, {}, {});
     const auto there = copies_to_archive(rank.world);
-    EXPECT_EQ(newest(there), 3);
     there.copy(3, {}, {});
-    EXPECT_EQ(newest(there), 3);  // a shared directory is not marked
+    EXPECT_FALSE(fs::exists(checkpoint_path(shared(), 3) / kCopiedMark));
     fs::create_directories(directory_ / "back");
     const CheckpointCopier back(rank.world, archive, directory_ / "back", {});
     back.copy(3, {}, {});

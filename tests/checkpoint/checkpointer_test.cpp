@@ -222,16 +222,19 @@ TEST_F(CheckpointerTest, a_checkpoint_that_cannot_be_opened_is_not_treated_as_da
 TEST_F(CheckpointerTest, an_unreadable_step_is_loaded_from_another_copy_or_is_an_error) {
   save_all({1, 2});
   using Candidate = Checkpointer::Candidate;
-  const auto fails = [] { throw StorageError("elsewhere/step-2: Input/output error"); };
   const Checkpointer checkpointer(path(), state_);
+  const Candidate fails{.step = 2, .load = [](auto) -> Json {
+                          throw StorageError("elsewhere/step-2: Input/output error");
+                        }};
+  const auto here = checkpointer.candidates();
   const auto load = [&](const std::vector<Candidate>& candidates) {
     return checkpointer.load_first(candidates, [](const Json&) {});
   };
-  EXPECT_TRUE(load({{2, fails}, {2}, {1}}));
+  EXPECT_TRUE(load({fails, here[0], here[1]}));
   EXPECT_TRUE(holds(2));
   expect_refusal<StorageError>("checkpoint/checkpointer", "storage that fails",
                                {"step 2", "elsewhere/step-2: "}, [&] {
-                                 load({{2, fails}, {1}});
+                                 load({fails, here[1]});
                                });
   EXPECT_EQ(checkpoint_steps(path()), (std::vector<std::int64_t>{1, 2}));
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_copier.h"
+#include "checkpoint/host_restore.h"
 #include "tests/files.h"
 #include "tests/support/thread_world.h"
 #include "tests/testing.h"
@@ -41,7 +42,8 @@ class Machines : public ::testing::Test {
                   .local = bench.poisoned({of_a_rank}, DType::fp32)}}),
           saves(local, state, {.last = 2}, &world, machine),
           loads(test.shared(), state, {}, &world),
-          copies(world, local, test.shared(), machine.ranks) {
+          copies(world, local, test.shared(), machine.ranks),
+          restores(world, local, test.shared(), machine) {
       std::filesystem::create_directories(test.shared());  // as a run does
     }
 
@@ -53,6 +55,9 @@ class Machines : public ::testing::Test {
     void expect(std::int64_t step) {
       fill([](std::int64_t) { return -1; });
       EXPECT_EQ(loads.load_newest([](const Json&) {})->as_integer(), step);
+      expect_values(step);
+    }
+    void expect_values(std::int64_t step) const {
       for (std::int64_t i = 0; i < of_a_rank; ++i)
         ASSERT_EQ(get(state[0].local, i), value(step, i)) << i;
     }
@@ -72,6 +77,7 @@ class Machines : public ::testing::Test {
     std::vector<StateSlice> state;
     Checkpointer saves, loads;
     CheckpointCopier copies;
+    HostRestore restores;
   };
 
   void on_ranks(const std::function<void(Rank&)>& body) const {
@@ -113,8 +119,8 @@ class Machines : public ::testing::Test {
     return all;
   }
   // Newest step among those not copied yet.
-  static std::optional<std::int64_t> newest(const CheckpointCopier& copies) {
-    for (const auto& found : copies.found())
+  static std::optional<std::int64_t> newest(Rank& rank) {
+    for (const auto& found : rank.restores.find({}))
       if (!found.was_copied) return found.step;
     return std::nullopt;
   }

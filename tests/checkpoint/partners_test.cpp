@@ -70,12 +70,12 @@ TEST_F(PartnersTest, one_host_may_be_lost_but_not_two) {
       });
       fs::remove_all(local(lost));
       on_ranks([](Rank& rank) {
-        ASSERT_EQ(newest(rank.copies), 5);
+        ASSERT_EQ(newest(rank), 5);
         rank.copies.copy(5, {}, {});
         rank.expect(5);
       });
       fs::remove(checkpoint_path(local((lost + 1) % kMachines), 3) / "manifest.json");
-      on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank.copies), std::nullopt); });
+      on_ranks([](Rank& rank) { EXPECT_EQ(newest(rank), std::nullopt); });
       for (int machine = 0; machine < kMachines; ++machine)
         fs::remove_all(local(machine));
       fs::remove_all(shared());
@@ -102,7 +102,7 @@ TEST_F(PartnersTest, the_hosts_of_a_rack_may_be_lost_together) {
   for (const int lost : {2, 3})
     fs::remove_all(local(lost));
   on_ranks([](Rank& rank) {
-    ASSERT_EQ(newest(rank.copies), 3);
+    ASSERT_EQ(newest(rank), 3);
     rank.copies.copy(3, {}, {});
     rank.expect(3);
   });

@@ -4,6 +4,7 @@
 #include <map>
 #include <regex>
 
+#include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
 #include "core/file.h"
 #include "tests/end_to_end/run.h"
@@ -342,8 +343,9 @@ TEST_F(Resume, checkpoints_are_copied_from_a_local_directory_to_the_run_and_an_a
   // The files are as if the host had died before the copy.
   fs::remove_all(checkpoint("run", 25));
   fs::remove(local.path() / "step-00000025/copied");
-  expect_contains(run(tiers("30"), 0),
-                  "copied step 25 back to " + path("run/checkpoints") + " from ");
+  const auto resumed = run(tiers("30"), 0);
+  expect_contains(resumed, "loaded step 25 from " + local.path().string() + " of each host in ");
+  expect_contains(resumed, "copied step 25 to " + path("run/checkpoints") + " in ");
   // Checkpoints that a user removes do not come back from the host, but from the archive they do.
   fs::remove_all(directory_ / "run/checkpoints");
   expect_contains(run(tiers("40"), 0), "copied step 30 back to " + path("run/checkpoints") +
@@ -351,12 +353,12 @@ TEST_F(Resume, checkpoints_are_copied_from_a_local_directory_to_the_run_and_an_a
   EXPECT_EQ(losses("run"), losses("whole"));
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 
-  // If the copy of a step is damaged, the checkpoint on the host is used.
-  flip(checkpoint("run", 40) / "rank-00000.safetensors", 5000, 1);
+  // If the checkpoint on the host is damaged, the copy of the same save is used.
+  const auto file = local.path() / "step-00000040/rank-00000.safetensors";
+  flip(file, fs::file_size(file) - 100, 1);
   const auto again = run(tiers("40"), 0);
-  expect_contains(again, "copied step 40 back to " + path("run/checkpoints") + " from " +
-                             local.path().string() + " of each host");
-  expect_contains(again, "step 40 is loaded; checkpoints skipped before it: ");
+  expect_contains(again, "step 40: other copies are used, because " + local.path().string());
+  expect_contains(again, " came from other hosts and ");
   EXPECT_EQ(state("run", "step-00000040"), state("whole", "step-00000040"));
 }
 
@@ -371,7 +373,45 @@ TEST_F(Resume, a_last_checkpoint_that_is_not_copied_is_an_error) {
   expect_contains(said, "step 5 is not copied to ");
   expect_contains(said, "No space left on device");
   disk.resize(std::int64_t{10} << 20);
-  expect_contains(run(command, 0), "copied step 5 back to ");
+  const auto again = run(command, 0);
+  expect_contains(again, "loaded step 5 from ");
+  expect_contains(again, "copied step 5 to ");
+}
+
+// The run directory gets no checkpoint before the last one. The run is killed after it was saved.
+TEST_F(Resume, saves_by_time_stay_on_the_hosts_and_the_run_resumes_from_them) {
+  const auto command = [&](const std::string& name, std::int64_t steps) {
+    return with(train(name), {"train.steps=" + std::to_string(steps), "schedule.warmup_steps=4",
+                              "checkpoint.every_steps=0", "checkpoint.every_seconds=1",
+                              "checkpoint.local_directory=" + path("local")});
+  };
+  Process process = start(command("run", 1'000'000'000));
+  ASSERT_TRUE(process.says("saved step ")) << process.err();
+  process.signal(SIGKILL);
+  ASSERT_EQ(process.wait(), 128 + SIGKILL) << process.err();
+  EXPECT_TRUE(checkpoint_steps(directory_ / "run/checkpoints").empty());
+  const auto local = *fs::directory_iterator(directory_ / "local");
+  const auto saved = checkpoint_steps(local.path());
+  ASSERT_FALSE(saved.empty());
+  EXPECT_LE(saved.size(), 2U);
+  const auto last = saved.back() + 5;
+  const auto said = run(command("run", last), 0);
+  expect_contains(said, str("loaded step ", saved.back(), " from ", local.path().string()));
+  EXPECT_EQ(said.find(str("copied step ", saved.back(), " to ")), said.npos);
+  EXPECT_EQ(checkpoint_steps(directory_ / "run/checkpoints"), std::vector{last});
+  run(command("whole", last), 0);
+  EXPECT_TRUE(losses("run") == losses("whole"));
+  const auto name = checkpoint("whole", last).filename().string();
+  EXPECT_TRUE(state("run", name) == state("whole", name));
+}
+
+TEST_F(Resume, a_local_directory_without_room_for_two_checkpoints_is_an_error) {
+  const SmallDisk disk(30'000);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system needs root";
+  const auto said =
+      run(with(train("run"), {"checkpoint.local_directory=" + disk.path().string()}), 78);
+  expect_contains(said, "checkpoint.local_directory: ");
+  expect_contains(said, ": two checkpoints of ");
 }
 
 TEST_F(Resume, an_imported_run_resumes_from_the_checkpoints_on_its_hosts) {
@@ -384,7 +424,7 @@ TEST_F(Resume, an_imported_run_resumes_from_the_checkpoints_on_its_hosts) {
   for (const auto& of_run : fs::directory_iterator(directory_ / "local"))
     fs::remove(of_run.path() / "step-00000005/copied");
   const auto said = run(with(train("imported"), {"train.steps=8", local}), 0);
-  expect_contains(said, "copied step 5 back to ");
+  expect_contains(said, "loaded step 5 from ");
   expect_contains(said, "resuming from step 5 of 8");
 }
 

@@ -93,11 +93,10 @@ def start(tiny, run, hostfile, settings):
     return tiny.start([job.EXAMPLES / "mpirun.sh", tiny.hostfile], run, *settings)
 
 
-def survive_under_mpirun(tiny, run, host, silent, before, after, settings=SETTINGS,
-                         meanwhile=lambda: None):
+def survive_under_mpirun(tiny, run, host, silent, before, after):
     """Killed in a run on the hosts `before`, which goes on, and is stopped, on those `after`."""
     saved = tiny.checkpoints(run)
-    process = start(tiny, run, before, settings)
+    process = start(tiny, run, before, SETTINGS)
     wait_for_a_save(tiny, run, saved, lambda: process.poll() is not None)
     death = Death(tiny, run, host)
     death.wait_for_the_ranks(silent)
@@ -107,8 +106,7 @@ def survive_under_mpirun(tiny, run, host, silent, before, after, settings=SETTIN
                f"{run}: {host.name} is not named: {tiny.log(run)[-4000:]}")
     left = ("orted", "orterun", "cat")  # cat: what is left of the agent that called the dead host
     hosts.wait_for(lambda: not any(map(job.processes, left)), f"{run}: none of {left} runs")
-    meanwhile()
-    process = start(tiny, run, after, settings)
+    process = start(tiny, run, after, SETTINGS)
     death.wait_for_a_step()
     process.send_signal(signal.SIGUSR1)
     code = process.wait(timeout=hosts.PATIENCE)
@@ -144,24 +142,89 @@ def check_mpirun_full(tiny):
     check_memory(tiny)
 
 
+MEMORY = ["layout.tensor=1", "checkpoint.every_steps=1000000", "checkpoint.every_seconds=1",
+          "checkpoint.local_directory=/dev/shm/lockstep", "checkpoint.partner_copies=true"]
+
+
+def slots(*nodes):
+    return "".join(f"{node.name} slots=1\n" for node in nodes)
+
+
+def saved_steps(text):
+    return [int(step) for step in re.findall(pattern("train.saved", step=r"(\d+)"), text)]
+
+
+def wait_for_saves(tiny, run, count, process):
+    before = len(saved_steps(tiny.log(run)))
+    hosts.wait_for(lambda: len(saved_steps(tiny.log(run))) >= before + count or process.poll() is not None,
+                   f"{run} is saved {count} times")
+
+
+def lose(tiny, run, process, *lost):
+    """Hosts die together in a run, which ends."""
+    for host in lost:
+        host.kill()
+    hosts.wait_for(lambda: process.poll() is not None, f"{run}: mpirun.sh ends")
+    job.expect(process.returncode == 75, f"{run}: mpirun.sh ended with {process.returncode}")
+    hosts.wait_for(lambda: not any(map(job.processes, ("lockstep", "orted", "orterun", "cat"))),
+                   f"{run}: nothing of it runs")
+
+
+def resume(tiny, run, hostfile):
+    """Until its first new step: the process, and what it said."""
+    before = len(tiny.log(run))
+    process = start(tiny, run, hostfile, MEMORY)
+    step = re.compile(f"{pattern('train.goes_on')}.*^{pattern('step.of')}", re.DOTALL | re.MULTILINE)
+    hosts.wait_for(lambda: step.search(tiny.log(run)[before:]) or process.poll() is not None,
+                   f"{run}: first new step")
+    return process, tiny.log(run)[before:]
+
+
+def stop(tiny, run, process):
+    process.send_signal(signal.SIGUSR1)
+    code = process.wait(timeout=hosts.PATIENCE)
+    job.expect(code == 75, f"{run}: stopped with {code}: {tiny.log(run)[-2000:]}")
+
+
 def check_memory(tiny):
-    """Checkpoints in the memory of machines: what the first one's took with it is in the other's."""
-    nodes = [hosts.Host(number) for number in (4, 5, 6)]
-    settings = [*SETTINGS, "checkpoint.local_directory=/dev/shm/lockstep",
-                "checkpoint.partner_copies=true"]
+    """Checkpoints in the memory of hosts, by time. What lost hosts held is read from their partners."""
+    run, folder = "memory", tiny.folder / "memory" / "checkpoints"
+    nodes = [hosts.Host(number) for number in range(4, 11)]
+    process = start(tiny, run, slots(*nodes[:4]), MEMORY)
+    wait_for_saves(tiny, run, 2, process)
+    lose(tiny, run, process, nodes[2], nodes[3])  # neighbours
+    newest = saved_steps(tiny.log(run))[-1]
+    process, said = resume(tiny, run, slots(*nodes[:2], *nodes[4:6]))
+    loaded = re.search(pattern("train.loaded_from_hosts", step=r"(\d+)", remote=r"(\S+ \S+)"), said)
+    # A save that no rank could announce may be whole.
+    job.expect(loaded and int(loaded[1]) >= newest and loaded[2] != "0 B",
+               f"{run}: step {newest} is not loaded from partners: {said}")
+    job.expect(not list(folder.glob("step-*")), f"{run}: the shared directory was used: {list(folder.iterdir())}")
+    wait_for_saves(tiny, run, 1, process)
+    stop(tiny, run, process)  # the last checkpoint is due in the run's directory, too
+    stopped = saved_steps(tiny.log(run))[-1]
+    job.expect(tiny.checkpoints(run) == [stopped], f"{run}: not only step {stopped}: {tiny.checkpoints(run)}")
 
-    def forget():
-        """What was copied to the run's directory, as if it had not been."""
-        shutil.rmtree(tiny.folder / "memory" / "checkpoints")
-        hosts.sh(*nodes[1].on("sh", "-c", "rm -f /dev/shm/lockstep/memory-*/step-*/copied"))
+    damage = (f"file=$(echo /dev/shm/lockstep/*/step-*{stopped}/rank-00000.safetensors) && "
+              "printf damage | dd of=$file bs=1 seek=$(($(stat -c %s $file) - 100)) conv=notrunc")
+    hosts.sh(*nodes[0].on("sh", "-c", damage))
+    process, said = resume(tiny, run, slots(*nodes[:2], *nodes[4:6]))
+    job.expect(re.search(f"{pattern('train.other_copies', step=stopped)}.*rank-00000.safetensors", said),
+               f"{run}: the damage is not reported: {said}")
+    expect_said(tiny, run, says("train.goes_on", step=stopped))
 
-    survive_under_mpirun(tiny, "memory", nodes[0], "0", before="n4 slots=2\nn5 slots=2\n",
-                         after="n6 slots=2\nn5 slots=2\n", settings=settings, meanwhile=forget)
-    brought = re.search(pattern("train.copied_back", step=r"(\d+)", source=r"/dev/shm/lockstep/memory-\w+"),
-                        tiny.log("memory"))
-    job.expect(brought, f"memory: nothing was brought: {tiny.log('memory')[-4000:]}")
-    expect_said(tiny, "memory", says("train.goes_on", step=brought[1] if brought else "?"))
-    tiny.expect_the_bits_of_one_host("memory")
+    wait_for_saves(tiny, run, 1, process)
+    lose(tiny, run, process, nodes[0], nodes[4])  # partners of each other
+    process, said = resume(tiny, run, slots(nodes[6], nodes[1], hosts.Host(11), nodes[5]))
+    job.expect(re.search(pattern("train.files_missing"), said) and says("train.goes_on", step=stopped) in said,
+               f"{run}: step {stopped} is not loaded from disk: {said}")
+    stop(tiny, run, process)
+
+    there = tiny.numbers(run)
+    calm = start(tiny, "calm", slots(nodes[6], nodes[1], nodes[5], hosts.Host(12)), ["layout.tensor=1"])
+    tiny.wait_for_steps("calm", len(there), calm)
+    stop(tiny, "calm", calm)
+    job.expect(there == tiny.numbers("calm")[:len(there)], f"{run}: not the bits of an undisturbed run")
 
 
 # Slurm

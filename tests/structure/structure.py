@@ -71,8 +71,8 @@ STEP_METRIC = re.compile(r'^ *X\((\w+), [^"]*"[^"]*", "(\w*)"', re.MULTILINE)  #
 COMPONENTS = re.compile(r"enum class Component\b[^{]*\{([^}]*)\}")
 # These files write only messages between ranks of one program, which no file keeps.
 MESSAGES = ("checkpoint/all_ranks.cpp", "checkpoint/background_copies.cpp", "checkpoint/checkpoint_copier.cpp",
-            "checkpoint/partners.cpp", "dist/job/agent_socket.cpp", "dist/job/supervise/messages.cpp",
-            "launch/preflight/health.cpp", "train/run/replay.cpp")
+            "checkpoint/host_restore.cpp", "checkpoint/partners.cpp", "dist/job/agent_socket.cpp",
+            "dist/job/supervise/messages.cpp", "launch/preflight/health.cpp", "train/run/replay.cpp")
 MOST_BYTES = 1 << 20
 # THREAD matches starts of threads without start_thread() or start_task(), whose errors have a remedy. THREADS may
 # have such starts.

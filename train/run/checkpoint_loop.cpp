@@ -12,8 +12,19 @@
 
 namespace lockstep {
 
+void CheckpointLoop::start_clock() {
+  begun_ = std::chrono::steady_clock::now();
+  begun_step_ = run_.step();
+  set_next_save();
+}
+
+void CheckpointLoop::set_next_save() {
+  const auto seconds = run_.config.checkpoint.every_seconds;
+  if (seconds > 0) run_.position.next_save = begun_ + std::chrono::seconds(seconds);
+}
+
 double CheckpointLoop::begin(std::optional<double> validation_loss,
-                             std::optional<std::uint64_t> weight_hash) {
+                             std::optional<std::uint64_t> weight_hash, bool copies) {
   const auto begin = std::chrono::steady_clock::now();
   await();
   if (run_.host.is_first()) {
@@ -36,15 +47,22 @@ double CheckpointLoop::begin(std::optional<double> validation_loss,
   run_.compute.state.take();
   run_.compute.training.hold_update(run_.compute.state.taken());
   saving_ = true;
+  const auto& config = run_.config.checkpoint;
+  const auto interval = config.every_seconds > 0 ? run_.step() - begun_step_ : config.every_steps;
+  begun_ = begin;
+  begun_step_ = run_.step();
+  begun_copies_ = copies;
+  run_.position.next_save = std::chrono::steady_clock::time_point::max();  // until it is saved
   run_.checkpoints.begin({.step = run_.step(),
                           .copied = run_.compute.state.taken(),
                           .about = std::move(about),
                           .keep = std::move(keep),
                           // A run that resumes from here does not write the log lines of earlier
                           // steps again.
-                          .first = [&log = run_.host.log] { log.sync(); }});
+                          .first = [&log = run_.host.log] { log.sync(); }},
+                         copies);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  run_.compute.meter.spent_saving(took.count(), run_.config.checkpoint.every_steps);
+  run_.compute.meter.spent_saving(took.count(), interval);
   return took.count();
 }
 
@@ -72,6 +90,7 @@ void CheckpointLoop::finish_copies(bool copies_must_arrive) {
 void CheckpointLoop::told(const BackgroundSave::Outcome& outcome) {
   run_.host.log.count_save(outcome.step, outcome.error != nullptr);
   ended_step_ = outcome.step;
+  set_next_save();
   try {
     if (outcome.error) std::rethrow_exception(outcome.error);
     failed_in_a_row_ = 0;
@@ -138,8 +157,9 @@ double CheckpointLoop::end(std::optional<double> validation_loss,
   leaving_ = true;
   await();
   ending_ = true;
-  if (run_.position.saved_step != run_.step()) {  // else during a pause after this step
-    begin(validation_loss, weight_hash);
+  // The step may be saved already, during a pause after it.
+  if (run_.position.saved_step != run_.step() || !begun_copies_) {
+    begin(validation_loss, weight_hash, /*copies=*/true);
     await();
   }
   finish_copies(copies_must_arrive);

@@ -1,6 +1,7 @@
 // CheckpointLoop writes a run's checkpoints during training, one at a time, while later steps run.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,8 +17,15 @@ class CheckpointLoop {
   // Begins to save the last finished step. Waits while an earlier save is written.
   //   validation_loss   its validation loss, if evaluated
   //   weight_hash       the hash of its weights, if known; else it is computed
+  //   copies            it is due in the run directory, not only in local directories
   // Returns the seconds that training waited. Throws, at rank 0, as RunDirectory::check().
-  double begin(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash);
+  double begin(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash,
+               bool copies);
+
+  // Starts the clock of checkpoint.every_seconds: rank 0 requests a save when the time has passed.
+  void start_clock();
+  // Waits until a checkpoint that a finished run was resumed from is copied. Throws if it fails.
+  void finish_resumed() { finish_copies(/*copies_must_arrive=*/true); }
 
   // Each logs the result of a save that has ended. Each throws StorageError, on all ranks, after
   // checkpoint.most_failed consecutive failures.
@@ -40,6 +48,7 @@ class CheckpointLoop {
   std::string last_good() const;  // "the last good checkpoint is ...", for errors
 
  private:
+  void set_next_save();
   void told(const BackgroundSave::Outcome& outcome);
   void failed(std::int64_t step, const DataError& error);
   void count_copy(const BackgroundCopies::Outcome& copied);
@@ -51,6 +60,9 @@ class CheckpointLoop {
   bool ending_ = false;   // the save under way is the final one: no later save retries it
   std::int64_t failed_in_a_row_ = 0;
   std::int64_t ended_step_ = -1;
+  std::int64_t begun_step_ = 0;  // of the newest save
+  bool begun_copies_ = false;
+  std::chrono::steady_clock::time_point begun_{};
 };
 
 }  // namespace lockstep

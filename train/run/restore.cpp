@@ -149,7 +149,7 @@ void replay(Run& run, StepRunner& steps, const Json& newest) {
 void restore(Run& run, StepRunner& steps) {
   log_step(run.config, run.data.loader, run.host.world.size(), run.compute.meter.config());
   if (const auto imported = imported_weights(run.host.directory.checkpoints(), run.host.world);
-      imported && !run.checkpoints.has_newer_elsewhere()) {
+      imported && !run.checkpoints.has_after(0)) {
     check_same_start(imported->string(), run.config);
     amend_fresh_run(run);
     choose_matmul_algorithms(run, std::nullopt);
@@ -169,6 +169,9 @@ void restore(Run& run, StepRunner& steps) {
   }
   run.position.saved_step = run.step();
   take_loaded(run, *about);
+  const auto good = run.position.progress.good_step;
+  run.checkpoints.copy_resumed(run.step(), {good < 0 ? run.step() : good, run.step()},
+                               /*is_last=*/run.step() >= run.steps());
   if (run.step() < run.steps())
     log_info("resuming from step ", run.step(), " of ", run.steps(), " in ",
              run.host.directory.path().string());

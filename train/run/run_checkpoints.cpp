@@ -1,6 +1,7 @@
 #include "train/run/run_checkpoints.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "core/file.h"
@@ -36,6 +37,23 @@ HostRanks machine_of(const Config::Checkpoint& config, const World& world,
   return machine;
 }
 
+// Free bytes of a file system, for this user.
+std::int64_t free_bytes(const fs::path& directory) {
+  std::error_code unknown;
+  const auto space = fs::space(directory, unknown);
+  if (unknown) fail_io(directory, "cannot read the free space", unknown.value());
+  return static_cast<std::int64_t>(std::min<std::uintmax_t>(space.available, INT64_MAX / 2));
+}
+
+// Bytes of the checkpoints in a directory, which make room for newer ones.
+std::int64_t bytes_below(const fs::path& directory) {
+  std::int64_t bytes = 0;
+  for (const auto step : named_steps(directory))
+    for (const auto& file : directory_entries(checkpoint_path(directory, step)))
+      bytes += static_cast<std::int64_t>(fs::file_size(file));
+  return bytes;
+}
+
 HostRanks sharing(HostRanks machine) {
   machine.own_directory = false;
   return machine;
@@ -48,10 +66,12 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config,
                                const std::vector<StateSlice>& state, World& world,
                                const Topology* topology)
     : world_(world),
+      state_(state),
       directory_(directory.path),
       local_(below(config.local_directory, directory_)),
       archive_(below(config.archive_directory, directory_)),
       epoch_(directory.epoch),
+      copy_every_(config.every_steps),
       machine_(machine_of(config, world, topology)),
       retention_{.last = static_cast<int>(config.keep_last),
                  .every = config.keep_every_steps,
@@ -69,11 +89,13 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config,
   if (config.partner_copies && static_cast<int>(machine_.ranks.size()) == world.size())
     log_warning("checkpoint.partner_copies has no effect: all ranks are on one host");
   check_directories();
+  if (!local_.empty()) check_room(config.partner_copies);
   std::vector<BackgroundCopies::Hop> hops;
   if (!local_.empty())
     hops.push_back({.copies = CheckpointCopier(world, local_, directory, machine_.ranks),
                     .retention = retention_,
                     .milestones = config.keep_every_steps});
+  if (!local_.empty()) of_hosts_.emplace(world, local_, directory_, machine_);
   if (!archive_.empty())
     hops.push_back({.copies = CheckpointCopier(world, directory_, archive_, {}),
                     .retention = {},
@@ -82,53 +104,57 @@ RunCheckpoints::RunCheckpoints(const Config::Checkpoint& config,
   if (!hops.empty()) copies_.emplace(world, std::move(hops));
 }
 
-// Adds the checkpoints of `copies` that may be copied here and loaded.
-void RunCheckpoints::add_candidates(std::vector<Checkpointer::Candidate>& candidates,
-                                    const CheckpointCopier& copies,
-                                    std::int64_t newest_here) const {
-  const bool is_archive = copies.from() == archive_;
-  for (const auto& found : copies.found()) {
+// Checkpoints in the hosts' own directories. They are loaded from there.
+void RunCheckpoints::add_of_hosts(std::vector<Checkpointer::Candidate>& candidates) {
+  std::vector<std::int64_t> here;
+  for (const auto& candidate : candidates)
+    here.push_back(candidate.step);
+  const auto newest_here = here.empty() ? -1 : here.front();
+  std::vector<Checkpointer::Candidate> same, others;
+  for (const auto& found : of_hosts_->find(here)) {
     // A newer checkpoint that was copied here and is missing was deleted by a person.
-    const bool is_new = is_archive ? newest_here < 0 : !found.was_copied;
-    if (!is_new && found.step > newest_here) continue;
-    const auto bring = [this, copies, step = found.step, is_archive] {
-      copies.copy(step, {}, {});
-      log_info("copied step ", step, " back to ", directory_.string(), " from ",
-               copies.from().string(), is_archive ? "" : " of each host");
-    };
-    candidates.push_back({.step = found.step, .bring = bring});
+    if (found.was_copied && found.step > newest_here) continue;
+    (found.is_shared ? same : others)
+        .push_back({.step = found.step, .load = [this, found](auto accept) {
+                      return of_hosts_->load(found, state_, accept);
+                    }});
   }
+  // Memory comes before disk, unless the run directory has another save of the same step.
+  candidates.insert(candidates.begin(), same.begin(), same.end());
+  candidates.insert(candidates.end(), others.begin(), others.end());
 }
 
-std::vector<Checkpointer::Candidate> RunCheckpoints::elsewhere(std::int64_t newest_here) const {
-  std::vector<Checkpointer::Candidate> candidates;
-  if (!local_.empty())
-    add_candidates(candidates,
-                   CheckpointCopier(world_, local_, {directory_, epoch_}, machine_.ranks),
-                   newest_here);
-  if (archive_.empty()) return candidates;
+// Checkpoints in the archive. They are copied to the run directory and loaded from there.
+void RunCheckpoints::add_of_archive(std::vector<Checkpointer::Candidate>& candidates,
+                                    std::int64_t newest_here) const {
+  Json::Array listed;
+  const AllRanks ranks(&world_, "archive");
   try {
-    add_candidates(candidates, CheckpointCopier(world_, archive_, {directory_, epoch_}, {}),
-                   newest_here);
+    ranks.act_first([&] {
+      for (const auto step : checkpoint_steps(archive_))
+        if (newest_here < 0 || step <= newest_here) listed.emplace_back(step);
+    });
   } catch (const AccessError& error) {  // on all ranks
-    if (newest_here < 0 && candidates.empty()) throw;
+    if (candidates.empty()) throw;
     log_warning("checkpoint.archive_directory is ignored: ", error.what());
+    return;
   }
-  return candidates;
+  const Json agreed = Json::parse(ranks.told(Json(std::move(listed)).dump()), "rank 0");
+  for (const auto& json : agreed.as_array())
+    candidates.push_back(
+        {.step = json.as_integer(), .load = [this, step = json.as_integer()](auto accept) {
+           CheckpointCopier(world_, archive_, {directory_, epoch_}, {}).copy(step, {}, {});
+           log_info("copied step ", step, " back to ", directory_.string(), " from ",
+                    archive_.string());
+           return of_run_.load_whole(step, accept);
+         }});
 }
 
-bool RunCheckpoints::has_newer_elsewhere() const {
-  const auto here = of_run_.candidates();
-  const auto newest_here = here.empty() ? -1 : here.front().step;
-  const auto all = elsewhere(newest_here);
-  return std::any_of(all.begin(), all.end(),
-                     [&](const auto& candidate) { return candidate.step > newest_here; });
-}
-
-std::vector<Checkpointer::Candidate> RunCheckpoints::all_candidates() const {
+std::vector<Checkpointer::Candidate> RunCheckpoints::all_candidates() {
   auto candidates = of_run_.candidates();
-  const auto more = elsewhere(candidates.empty() ? -1 : candidates.front().step);
-  candidates.insert(candidates.end(), more.begin(), more.end());
+  const auto newest_here = candidates.empty() ? -1 : candidates.front().step;
+  if (of_hosts_) add_of_hosts(candidates);
+  if (!archive_.empty()) add_of_archive(candidates, newest_here);
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return a.step > b.step; });
   return candidates;
@@ -138,6 +164,13 @@ std::optional<Json> RunCheckpoints::load_newest(FunctionRef<void(const Json&)> a
   auto about = of_run_.load_first(all_candidates(), accept);
   if (about) set_aside_after(about->at("step").as_integer());
   return about;
+}
+
+Json RunCheckpoints::load(std::int64_t step) {
+  auto candidates = all_candidates();
+  std::erase_if(candidates, [&](const auto& candidate) { return candidate.step != step; });
+  LOCKSTEP_CHECK(!candidates.empty(), "the checkpoint of step ", step, " is gone");
+  return *of_run_.load_first(candidates, [](const Json&) {});
 }
 
 Json RunCheckpoints::load_from(std::int64_t step, FunctionRef<void(const Json&)> accept) {
@@ -169,7 +202,7 @@ Json RunCheckpoints::newest_about() const {
   return Json::parse(world_.exchange(mine.dump()).front(), "rank 0");
 }
 
-bool RunCheckpoints::has_after(std::int64_t step) const {
+bool RunCheckpoints::has_after(std::int64_t step) {
   const auto all = all_candidates();
   return !all.empty() && all.front().step > step;
 }
@@ -219,6 +252,40 @@ void RunCheckpoints::check_directories() const {
   }
 }
 
+// Throws ConfigError if a local directory lacks room for two checkpoints: one stays until the next
+// one is saved.
+void RunCheckpoints::check_room(bool has_partner) const {
+  std::int64_t mine = 0;
+  for (const auto& slice : state_)
+    mine += slice.owned ? slice.local.bytes() : 0;
+  const AllRanks ranks(&world_, "room");
+  std::map<int, std::int64_t> of_hosts;  // by first rank
+  for (const auto& said : ranks.exchanged(Json(Json::Array{machine_.ranks.front(), mine}).dump())) {
+    const Json json = Json::parse(said, "the bytes of a rank");
+    of_hosts[static_cast<int>(json.as_array().at(0).as_integer())] +=
+        json.as_array().at(1).as_integer();
+  }
+  const auto place = of_hosts.find(machine_.ranks.front());
+  const auto here = static_cast<std::size_t>(std::distance(of_hosts.begin(), place));
+  std::int64_t bytes = place->second;
+  if (has_partner && of_hosts.size() > 1) {
+    std::size_t host = 0;
+    for (const auto& [leader, of_host] : of_hosts)
+      if (partner_of(host++, of_hosts.size()) == here) bytes += of_host;
+  }
+  ranks.act_if(machine_.ranks.front() == world_.rank(), [&] {
+    const auto room = free_bytes(local_) + bytes_below(local_);
+    if (room < 2 * bytes)
+      throw ConfigError(str(
+          "checkpoint.local_directory: ", local_.string(), " has room for ",
+          human_bytes(static_cast<double>(room)), ", expected ",
+          human_bytes(static_cast<double>(2 * bytes)), ": two checkpoints of ",
+          human_bytes(static_cast<double>(bytes)), has_partner ? ", with those of a partner" : "",
+          ". Enlarge that file system (for memory: mount -o remount,size=SIZE /dev/shm), choose "
+          "another directory, or use more hosts"));
+  });
+}
+
 // Creates the local directories and the archive again, because they may be cleaned up or
 // unavailable for a while. A save or a copy reports a failure. The run directory is never created
 // again.
@@ -232,9 +299,22 @@ void RunCheckpoints::make_directories_beside_run() const {
   make(world_.rank() == 0, archive_);
 }
 
-void RunCheckpoints::begin(BackgroundSave::Save save) {
+void RunCheckpoints::copy_resumed(std::int64_t step, const std::vector<std::int64_t>& keep,
+                                  bool is_last) {
+  const bool is_due = is_last || (copy_every_ > 0 && step % copy_every_ == 0);
+  if (local_.empty() || !is_due) return;
+  const AllRanks ranks(&world_, "copy");
+  bool is_there = false;
+  ranks.act_first([&] { is_there = path_exists(checkpoint_path(directory_, step)); });
+  if (!ranks.told(is_there ? "there" : "").empty()) return;
+  newest_saved_ = step;
+  copies_->want(step, keep);
+}
+
+void RunCheckpoints::begin(BackgroundSave::Save save, bool copies) {
   make_directories_beside_run();
   keep_ = save.keep;
+  copies_saved_ = copies;
   if (copies_)
     for (const auto step : copies_->pending())
       save.keep.push_back(step);
@@ -243,7 +323,7 @@ void RunCheckpoints::begin(BackgroundSave::Save save) {
 
 std::optional<BackgroundSave::Outcome> RunCheckpoints::passed_on(
     std::optional<BackgroundSave::Outcome> saved) {
-  if (saved && !saved->error && copies_) {
+  if (saved && !saved->error && copies_ && copies_saved_) {
     newest_saved_ = saved->step;
     copies_->want(saved->step, keep_);
   }

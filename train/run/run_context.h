@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -97,20 +98,28 @@ struct RunPosition {
   std::int64_t request = 0;  // newest live request that all ranks agreed on, by its number
   std::int64_t taken = 0;    // the last one that was carried out
   std::atomic<std::int64_t> offered = 0;  // at rank 0: the request to carry out; 0: none
-  std::int64_t saved_step = -1;           // step of the newest complete checkpoint
-  std::int64_t applied_step = -1;         // last step of this process whose update was applied
+  bool save_agreed = false;               // all ranks agreed to save, as rank 0 requested
+  // Time at which rank 0 requests the next save of checkpoint.every_seconds.
+  std::chrono::steady_clock::time_point next_save = std::chrono::steady_clock::time_point::max();
+  std::int64_t saved_step = -1;    // step of the newest complete checkpoint
+  std::int64_t applied_step = -1;  // last step of this process whose update was applied
 
   // What this rank tells the others with a step, as one number, of which ranks find the largest:
-  // the exit code of a signal, or else the number of a request. A stop of any rank hides requests.
-  int signal(const StopSignals& signals) const {
+  // the exit code of a signal, or else, at rank 0, whether a save is due and the number of a
+  // request. A stop of any rank hides both.
+  int signal(const StopSignals& signals, bool is_save_due) const {
     const int code = signals.exit_code().value_or(0);
-    return code > 0 ? code << kRequestBits : static_cast<int>(offered);
+    if (code > 0) return code << kStopShift;
+    return (is_save_due ? kSaveBit : 0) | static_cast<int>(offered);
   }
   void agreed(int largest) {
-    stop = std::max(stop, largest >> kRequestBits);
-    if (largest >> kRequestBits == 0) request = std::max<std::int64_t>(request, largest);
+    stop = std::max(stop, largest >> kStopShift);
+    if (largest >> kStopShift != 0) return;
+    save_agreed = save_agreed || (largest & kSaveBit) != 0;
+    request = std::max<std::int64_t>(request, largest & (kSaveBit - 1));
   }
-  static constexpr int kRequestBits = 22;  // of kMostRequests; codes have at most 8
+  static constexpr int kSaveBit = 1 << 22;  // above kMostRequests
+  static constexpr int kStopShift = 23;     // codes have at most 8 bits
 
   // An applied step had a finite loss, so the weights before it are good, and so is the newest
   // checkpoint. That checkpoint may become complete only after the step.

@@ -5,6 +5,11 @@
 #include "train/step/weight_hash.h"
 
 namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
 
 Due due_after(const RunConfig& config, std::int64_t step) {
   Due due{.last = step == config.train.steps};
@@ -21,6 +26,11 @@ Due due_after(const RunConfig& config, std::int64_t step) {
   return due;
 }
 
+int StepRunner::signal() const {
+  const bool is_save_due = run_.host.is_first() && Clock::now() >= run_.position.next_save;
+  return run_.position.signal(run_.host.signals, is_save_due);
+}
+
 StepRunner::Enqueued StepRunner::enqueue(FunctionRef<void()> before_update, bool must_hash) {
   auto& training = run_.compute.training;
   auto& loader = run_.data.loader;
@@ -32,8 +42,7 @@ StepRunner::Enqueued StepRunner::enqueue(FunctionRef<void()> before_update, bool
     enqueued.due.phase_end = enqueued.due.checkpoint = enqueued.due.hash = true;
   enqueued.due.hash = enqueued.due.hash || must_hash;
   enqueued.learning_rate = learning_rate_at(config, progress.amendments, enqueued.step);
-  training.begin_step(enqueued.step, enqueued.learning_rate,
-                      run_.position.signal(run_.host.signals));
+  training.begin_step(enqueued.step, enqueued.learning_rate, signal());
   for (int m = 0; m < loader.micro_steps(); ++m) {
     const Batch batch = next_batch(m);
     loader.release(batch, training.micro_step(batch, m + 1 == loader.micro_steps()));

@@ -51,12 +51,13 @@ class StepRunner {
     double data_wait_seconds = 0;
     std::optional<std::uint64_t> weight_hash;  // if it was due
   };
-  // Waits for the oldest step that was not read. Sets RunPosition::stop and ::request to what ranks
-  // agreed on.
+  // Waits for the oldest step that was not read. Sets RunPosition::stop, ::request and
+  // ::save_agreed to what ranks agreed on.
   Result read(const Enqueued& enqueued);
 
  private:
   Enqueued enqueue(FunctionRef<void()> before_update, bool must_hash);
+  int signal() const;  // see RunPosition::signal
   Batch next_batch(int micro_step);
 
   Run& run_;

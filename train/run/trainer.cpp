@@ -51,7 +51,7 @@ class Trainer {
   void begin_timeline();
   void end_timeline();
   bool must_finish(const Due& due, bool save_due) const;
-  void begin_save();
+  void begin_save(bool copies);
   void pause();
   const char* why_it_ends() const;
   StepReport finish(const StepRunner::Enqueued& enqueued);
@@ -212,6 +212,7 @@ int Trainer::run() {
   if (run_.step() >= run_.steps()) {
     log_info("the run is at step ", run_.step(), " of ", run_.steps(),
              "; to continue, raise train.steps and pass --extend");
+    saves_.finish_resumed();
     log.stay_at(run_.step());
     log.end(0, "done", 0);
     return 0;
@@ -263,7 +264,8 @@ int Trainer::take_steps() {
   }
   begin_timeline();
   last_end_ = Clock::now();
-  bool save_due = false;
+  saves_.start_clock();
+  bool save_due = false, copy_due = false;
   std::optional<StepRunner::Enqueued> before;  // the enqueued step whose numbers are not read yet
   while (run_.step() < run_.end_step()) {
     const auto enqueued = runner_.enqueue([&] { saves_.await_before_update(); });
@@ -280,11 +282,12 @@ int Trainer::take_steps() {
     if (stop == 0) requests_.take();
     phase_ends_ = enqueued.due.phase_end && stop == 0;
     // After a skipped step a checkpoint waits for the next good step, unless the run ends.
-    save_due = save_due || enqueued.due.checkpoint || requests_.wants_save();
+    copy_due = copy_due || enqueued.due.checkpoint || requests_.wants_save();
+    save_due = copy_due || std::exchange(run_.position.save_agreed, false) || save_due;
     const auto ends = [&] { return stop != 0 || is_beginning_again() || enqueued.due.last; };
     if (!ends() && save_due && !done.skipped) {
-      begin_save();
-      save_due = false;
+      begin_save(copy_due);
+      save_due = copy_due = false;
     }
     if (!ends() && requests_.is_paused()) pause();
     if (is_beginning_again() && stop == 0) stop = TransientError("").exit_code();
@@ -306,9 +309,9 @@ int Trainer::take_steps() {
   return 0;
 }
 
-void Trainer::begin_save() {
+void Trainer::begin_save(bool copies) {
   requests_.save_begins();
-  checkpoint_seconds_ += saves_.begin(validation_loss_, weight_hash_);
+  checkpoint_seconds_ += saves_.begin(validation_loss_, weight_hash_, copies);
   between_seconds_ += checkpoint_seconds_;
 }
 
@@ -321,7 +324,7 @@ void Trainer::pause() {
     requests_.wait_paused();
     saves_.poll();
     requests_.note_saves(saves_.ended_step());
-    if (requests_.wants_save()) begin_save();
+    if (requests_.wants_save()) begin_save(/*copies=*/true);
   }
   between_seconds_ += seconds_since(begin) - (checkpoint_seconds_ - saving);
 }
@@ -351,7 +354,8 @@ void Trainer::end_timeline() {
 // the next step is enqueued (StepRunner). A CPU has finished the step already.
 bool Trainer::must_finish(const Due& due, bool save_due) const {
   return !run_.host.stream.is_cuda() || save_due || due.needs_numbers() ||
-         run_.position.stop != 0 || run_.position.request > run_.position.taken;
+         run_.position.save_agreed || run_.position.stop != 0 ||
+         run_.position.request > run_.position.taken;
 }
 
 StepReport Trainer::finish(const StepRunner::Enqueued& enqueued) {

@@ -110,6 +110,8 @@ TEST(RunCosts, each_explained_formula_gives_its_stated_value) {
     config.precision.compute = DType::bf16;
     if (kind == 1) config.precision.fp8 = Fp8Matmuls::tensor;
     config.checkpoint.every_steps = kind == 0 ? 1'000'000 : 7;
+    if (kind != 0) config.checkpoint.local_directory = "/dev/shm/local";
+    if (kind == 1) config.checkpoint.every_seconds = 30;
     auto cluster = costly();
     if (kind == 2) cluster.storage_read_bytes_per_second = 1e4;
     if (kind == 3) cluster.host_memory_bytes = 1 << 20;
@@ -129,7 +131,8 @@ TEST(RunCosts, each_explained_formula_gives_its_stated_value) {
       "hidden_seconds interval_seconds mfu device_bytes checkpoint_bytes save_copy_seconds "
       "save_write_seconds save_stall_seconds write_bytes_per_second interruption_seconds "
       "best_interval_seconds goodput best_goodput run_seconds wall_seconds cache_bytes_per_token "
-      "energy_joules price");
+      "energy_joules price local_bytes local_kept_bytes local_save_seconds local_interval_seconds "
+      "local_lost_seconds");
   for (std::string name; expected >> name;)
     EXPECT_TRUE(names.contains(name)) << name;
 }
@@ -160,6 +163,42 @@ TEST(RunCosts, costs_of_checkpoints_equal_those_computed_by_hand) {
   EXPECT_NEAR(costs.write_bytes_per_second, 74'666'666.7, 0.1);
   EXPECT_DOUBLE_EQ(costs.run_seconds, 150'000);
   EXPECT_DOUBLE_EQ(costs.wall_seconds, 150'000 / costs.goodput + 60 - 2);  // S - C
+}
+
+// 8 hosts of 8 GPUs. A host has 14 GB of a checkpoint of 112 GB. A rank hashes and writes its 1.75
+// GB at 1 GB/s, and 14 GB go to the partner at 1 GB/s, through NICs of 8 x 50 GB/s.
+TEST(RunCosts, local_checkpoints_equal_those_computed_by_hand) {
+  Config config = small_run(1);
+  Cluster cluster = h100s(8);
+  cluster.restart_seconds = 20;
+  cluster.hardware.nic_bytes_per_second = 50e9;
+  Estimate estimate;
+  estimate.ranks = 64;
+  estimate.room.ranks = 8;
+  estimate.time[Component::products] = 1.5;
+  estimate.save = {.bytes = 112'000'000'000,
+                   .nodes = 8,
+                   .copy_seconds = 0.25,
+                   .interval_steps = 1000,
+                   .interval_seconds = 1500};
+  EXPECT_EQ(run_costs(config, cluster, estimate).local.bytes, 0);
+  config.checkpoint.local_directory = "/dev/shm/local";
+  auto local = run_costs(config, cluster, estimate).local;
+  EXPECT_EQ(local.bytes, 14'000'000'000);
+  EXPECT_EQ(local.kept_bytes, 28'000'000'000);
+  EXPECT_DOUBLE_EQ(local.save_seconds, 2);
+  EXPECT_DOUBLE_EQ(local.interval_seconds, 1500);
+  EXPECT_DOUBLE_EQ(local.network_share, 0);
+  config.checkpoint.partner_copies = true;
+  config.checkpoint.every_seconds = 31;
+  local = run_costs(config, cluster, estimate).local;
+  EXPECT_EQ(local.kept_bytes, 56'000'000'000);
+  EXPECT_DOUBLE_EQ(local.save_seconds, 16);
+  EXPECT_DOUBLE_EQ(local.interval_seconds, 31.5);  // whole steps
+  EXPECT_DOUBLE_EQ(local.network_share, 14e9 / 31.5 / 400e9);
+  EXPECT_DOUBLE_EQ(local.lost_seconds, 31.5 / 2 + 16 + 20);
+  config.checkpoint.every_seconds = 1;  // saves follow one another
+  EXPECT_DOUBLE_EQ(run_costs(config, cluster, estimate).local.interval_seconds, 16.5);
 }
 
 // Simulates many starts of a run, each interrupted after a random time. A start needs R seconds,
