@@ -27,6 +27,41 @@ CLUSTER = HERE.parents[1] / "launch" / "cluster"
 HADOLINT = sys.argv.pop() if len(sys.argv) > 1 else ""
 
 
+class Agents(unittest.TestCase):
+    """Jobs whose pods are agents of a supervised run."""
+
+    def setUp(self):
+        job = yaml.safe_load((CLUSTER / "indexed_job.yaml").read_text())["spec"]
+        jobset = yaml.safe_load((CLUSTER / "jobset.yaml").read_text())["spec"]["replicatedJobs"][0]
+        self.jobs = [(job, job["completions"]), (jobset["template"]["spec"], jobset["replicas"])]
+
+    def test_each_mount_has_its_volume(self):
+        for job, _ in self.jobs:
+            pod = job["template"]["spec"]
+            self.assertEqual({mount["name"] for mount in pod["containers"][0]["volumeMounts"]},
+                             {volume["name"] for volume in pod["volumes"]})
+
+    def test_pods_have_time_to_save_and_are_created_again(self):
+        for job, _ in self.jobs:
+            self.assertGreaterEqual(job["template"]["spec"]["terminationGracePeriodSeconds"], 300)
+            self.assertEqual(job["template"]["spec"]["restartPolicy"], "Never")
+            self.assertGreaterEqual(job["backoffLimit"], 100)
+
+    def test_only_codes_of_which_a_retry_cannot_help_fail_the_job(self):
+        script = (CLUSTER / "train.sbatch").read_text()
+        codes = re.search(r"^  ([\d |]+)\)\n    tell \"exit code", script, re.MULTILINE)[1]
+        for job, _ in self.jobs:
+            rule, = job["podFailurePolicy"]["rules"]
+            self.assertEqual(rule["action"], "FailJob")
+            self.assertEqual(rule["onExitCodes"]["values"], [int(code) for code in codes.split(" | ")])
+
+    def test_there_are_spare_pods(self):
+        for job, pods in self.jobs:
+            args = job["template"]["spec"]["containers"][0]["args"]
+            need = next(int(arg.partition("=")[2]) for arg in args if arg.startswith("--need="))
+            self.assertGreater(pods, need)
+
+
 class Checks:
     """Of a Dockerfile and the job that uses its image."""
 

@@ -320,7 +320,8 @@ void LiveRequests::wait_paused() {
   constexpr auto kTurn = std::chrono::milliseconds(300);
   std::this_thread::sleep_for(kTurn);
   made_progress();  // a pause is no stall
-  run_.position.agreed(run_.host.agreed(run_.position.signal(run_.host.signals)));
+  run_.position.agreed(
+      run_.host.agreed(run_.position.signal(run_.host.signals, /*is_save_due=*/false)));
   take();
 }
 
