@@ -248,9 +248,9 @@ std::vector<Flag> ranks_flags(ModelRanksOptions& ranks) {
 }
 
 std::vector<Verb> all_verbs() {
-  return {data_verb(),       plan_verb(),   train_verb(),     supervise_verb(), generate_verb(),
-          chat_verb(),       eval_verb(),   report_verb(),    watch_verb(),     preflight_verb(),
-          checkpoint_verb(), config_verb(), completion_verb()};
+  return {data_verb(),      plan_verb(),       train_verb(),  supervise_verb(), ctl_verb(),
+          generate_verb(),  chat_verb(),       eval_verb(),   report_verb(),    watch_verb(),
+          preflight_verb(), checkpoint_verb(), config_verb(), completion_verb()};
 }
 
 int run_command_line(const std::vector<std::string>& arguments) {

@@ -41,6 +41,8 @@ const Option& option_of(const std::string& key, const std::string& origin) {
   throw ConfigError(str(origin, ": unknown key ", key, did_you_mean_key(key)));
 }
 
+}  // namespace
+
 // Parses a value from the command line or the environment. A key with string values uses the text
 // verbatim, unless it is a quoted string or an array.
 TomlValue value_of(const Setting& setting, const Option& option) {
@@ -60,6 +62,8 @@ TomlValue value_of(const Setting& setting, const Option& option) {
         str(setting.origin, ": ", setting.key, ": invalid TOML value: ", setting.value));
   return setting.value;
 }
+
+namespace {
 
 std::vector<Assignment> assignments_of_file(const TomlDocument& document, const std::string& name) {
   const auto known = tables();
@@ -482,24 +486,27 @@ ResolvedConfig resolve_one(const TomlDocument& document, const std::string& name
 }  // namespace
 
 ResolvedConfig resolve_config(std::string_view text, const std::string& name,
-                              const std::vector<Setting>& settings, int ranks, DType automatic) {
+                              const std::vector<Setting>& settings, int ranks, DType automatic,
+                              const Amendments& changes) {
   const auto document = parse_toml(text, name);
   auto resolved = resolve_one(document, name, settings, ranks, automatic);
   const auto phases = std::ranges::find(document.entries, kPhase, &TomlEntry::key);
-  if (phases == document.entries.end()) return resolved;
-  const auto* tables = std::get_if<TomlTables>(&phases->value);
-  if (tables == nullptr)
+  const bool has_phases = phases != document.entries.end();
+  if (!has_phases && changes.empty()) return resolved;
+  const auto* tables = has_phases ? std::get_if<TomlTables>(&phases->value) : nullptr;
+  if (has_phases && tables == nullptr)
     throw ConfigError(str(name, ":", phases->line, ": phase: expected tables [[phase]]"));
-  resolve_phases(*tables, name, resolved, [&](const std::vector<Setting>& more) {
-    auto with_phase = settings;
-    with_phase.insert(with_phase.end(), more.begin(), more.end());
-    return resolve_one(document, name, with_phase, ranks, automatic);
-  });
+  resolve_phases(has_phases ? *tables : TomlTables{}, changes, name, resolved,
+                 [&](const std::vector<Setting>& more) {
+                   auto with_phase = settings;
+                   with_phase.insert(with_phase.end(), more.begin(), more.end());
+                   return resolve_one(document, name, with_phase, ranks, automatic);
+                 });
   return resolved;
 }
 
-ResolvedConfig load_config(const std::filesystem::path& named,
-                           const std::vector<Setting>& command_line, int ranks, DType automatic) {
+ConfigText read_config(const std::filesystem::path& named,
+                       const std::vector<Setting>& command_line) {
   auto settings = environment_settings(environ);
   settings.insert(settings.end(), command_line.begin(), command_line.end());
   const auto file = config_file(named);
@@ -511,7 +518,13 @@ ResolvedConfig load_config(const std::filesystem::path& named,
   } catch (const DataError& e) {
     throw ConfigError(e.what());
   }
-  return resolve_config(text, file.string(), settings, ranks, automatic);
+  return {std::move(text), file.string(), std::move(settings)};
+}
+
+ResolvedConfig load_config(const std::filesystem::path& named,
+                           const std::vector<Setting>& command_line, int ranks, DType automatic) {
+  const auto config = read_config(named, command_line);
+  return resolve_config(config.text, config.name, config.settings, ranks, automatic);
 }
 
 std::string derived_axis_in_words(const ResolvedConfig& config, std::int64_t ranks_per_host) {

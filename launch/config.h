@@ -14,6 +14,7 @@
 #include "core/json.h"
 #include "core/toml.h"
 #include "train/config.h"
+#include "train/run/amendments.h"
 
 namespace lockstep {
 
@@ -30,12 +31,15 @@ Setting parse_setting(std::string_view text);
 // LOCKSTEP_TABLE_KEY if the table has no such key, and for other names close to a known one.
 std::vector<Setting> environment_settings(const char* const* environment);
 
+struct Option;
+TomlValue value_of(const Setting& setting, const Option& option);  // throws ConfigError
+
 // A table [[phase]], see launch/phases.h.
 struct Phase {
   std::int64_t from_step = 0;     // the steps after it are of the phase
   Config values;                  // of its steps
   bool restarts = false;          // it begins in the run, and changes more than the learning rate
-  std::string begin;              // "from_tokens = 2000000"
+  std::string begin;              // "from_tokens = 2000000"; "": of a live change alone
   std::vector<Setting> settings;  // as written
 };
 
@@ -48,11 +52,21 @@ struct ResolvedConfig {
 // Resolves a configuration for this number of ranks; later settings override earlier ones.
 // precision.compute = "auto" becomes `automatic` (launch/device.h). Throws ConfigError with the
 // origin of the value, the key, the expectation and, for an unknown key, the nearest known one.
+//   changes: of the live run, see changes_of(); each acts as a further [[phase]]
 ResolvedConfig resolve_config(std::string_view text, const std::string& name,
                               const std::vector<Setting>& settings, int ranks = 1,
-                              DType automatic = DType::fp32);
+                              DType automatic = DType::fp32, const Amendments& changes = {});
 
-// Resolves a file or a preset (launch/presets.h), with the environment of this process.
+// The text of a configuration, and the settings from outside that override it.
+struct ConfigText {
+  std::string text, name;
+  std::vector<Setting> settings;
+};
+// Reads a file or a preset (launch/presets.h), and the environment of this process.
+ConfigText read_config(const std::filesystem::path& named,
+                       const std::vector<Setting>& command_line);
+
+// Reads and resolves a configuration.
 ResolvedConfig load_config(const std::filesystem::path& named,
                            const std::vector<Setting>& command_line, int ranks = 1,
                            DType automatic = DType::fp32);

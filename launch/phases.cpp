@@ -28,6 +28,39 @@ bool may_change(std::string_view key) {
   return table != "precision";
 }
 
+// Whether `lockstep ctl set` may change the key. Of data.source only the weights may change.
+bool may_change_live(std::string_view key) {
+  constexpr std::array kKeys{"train.batch_tokens",     "train.weight_hash_every_steps",
+                             "train.most_skipped",     "data.source",
+                             "checkpoint.every_steps", "checkpoint.most_failed",
+                             "checkpoint.keep_last",   "checkpoint.keep_every_steps",
+                             "checkpoint.keep_best",   "log.every_steps",
+                             "log.tensorboard",        "log.sample_every_steps",
+                             "log.sample_tokens",      "plan.compare_every_steps"};
+  return key.starts_with("optimizer.") || key.starts_with("schedule.") ||
+         key.starts_with("eval.") || std::ranges::find(kKeys, key) != kKeys.end();
+}
+
+constexpr std::string_view kOfRequest = "request ";  // begins the origin of a live setting
+// A live setting has the negative number of its request as its line.
+bool is_live(const TomlEntry& entry) {
+  return entry.line < 0;
+}
+
+// Appends the settings of a live change to a table.
+void append(const Amendment& change, std::vector<TomlEntry>& table) {
+  const auto number = request_number(change.request);
+  const auto origin = str(kOfRequest, number);
+  for (const auto& text : change.settings) {
+    const auto at = text.find('=');
+    const Setting setting{text.substr(0, at), at == text.npos ? "" : text.substr(at + 1), origin};
+    const auto* option = find_option(setting.key);
+    if (option == nullptr)
+      throw ConfigError(str(origin, ": unknown key ", setting.key, did_you_mean_key(setting.key)));
+    table.push_back({setting.key, value_of(setting, *option), -static_cast<int>(number)});
+  }
+}
+
 // Reads a phase; positions are those of the phases before it.
 class Reader {
  public:
@@ -48,7 +81,7 @@ class Reader {
         continue;
       }
       check_key(entry);
-      if (is_hidden(entry.key)) {
+      if (!is_live(entry) && is_hidden(entry.key)) {
         log_info("phase ", number_, ": ", entry.key, " is ignored: --set or the environment sets ",
                  is_of_rate(entry.key) ? "the schedule" : "it", " for the whole run");
         continue;
@@ -65,9 +98,19 @@ class Reader {
       throw ConfigError(str(table.empty() ? name_ : origin(table.front()), ": phase ", number_,
                             " has neither from_step nor from_tokens"));
     phase.values = resolve(settings_).values;
+    check_sources(table, phase);
+    if (is_live(table.front())) phase.begin.clear();
     if (!of_rate.empty()) rates_.push_back(rate(of_rate, phase));
     parts_.push_back({phase.from_step, tokens_, phase.values.train.batch_tokens});
     phases_.push_back(std::move(phase));
+  }
+
+  // The step after which a table begins; 0 if it has none, which read() reports.
+  std::int64_t begin_of(const std::vector<TomlEntry>& table) const {
+    for (const auto& entry : table)
+      if (entry.key == kFromStep || entry.key == kFromTokens)
+        return entry.key == kFromStep ? count_in(entry) : step_of(count_in(entry));
+    return 0;
   }
 
   // Gives all phases the whole schedule. Warns of phases that begin after the end of the run.
@@ -116,12 +159,34 @@ class Reader {
       settings_.push_back({source ? "data.train" : "data.source", "[]", settings_.back().origin});
   }
 
-  std::string origin(const TomlEntry& entry) const { return str(name_, ":", entry.line); }
+  std::string origin(const TomlEntry& entry) const {
+    return is_live(entry) ? str(kOfRequest, -entry.line) : str(name_, ":", entry.line);
+  }
+
+  // A live change may change only the weights of the sources.
+  void check_sources(const std::vector<TomlEntry>& table, const Phase& phase) const {
+    const auto paths = [](const Config& config) {
+      std::vector<std::vector<std::string>> all;
+      for (const auto& source : config.data.sources())
+        all.push_back(source.paths);
+      return all;
+    };
+    const auto& before = phases_.empty() ? base_.values : phases_.back().values;
+    for (const auto& entry : table)
+      if (is_live(entry) && entry.key == "data.source" && paths(before) != paths(phase.values))
+        throw ConfigError(str(origin(entry),
+                              ": data.source: expected the sources that the run reads, in their "
+                              "order, with other weights"));
+  }
 
   void check_key(const TomlEntry& entry) const {
     if (find_option(entry.key) == nullptr)
       throw ConfigError(
           str(origin(entry), ": unknown key ", entry.key, did_you_mean_key(entry.key)));
+    if (is_live(entry) && !may_change_live(entry.key))
+      throw ConfigError(str(
+          origin(entry), ": ", entry.key, ": cannot change while the run trains",
+          may_change(entry.key) ? "; stop the run, and add a [[phase]] to its configuration" : ""));
     if (!may_change(entry.key))
       throw ConfigError(str(origin(entry), ": ", entry.key,
                             ": cannot change in a phase; set it in the table [",
@@ -135,7 +200,7 @@ class Reader {
     return part.from_step + divide_up(tokens - part.tokens, part.batch_tokens);
   }
 
-  void begin(const TomlEntry& entry, Phase& phase) {
+  std::int64_t count_in(const TomlEntry& entry) const {
     const auto* whole = std::get_if<std::int64_t>(&entry.value);
     const auto* real = std::get_if<double>(&entry.value);
     const auto count = whole != nullptr  ? *whole
@@ -144,6 +209,11 @@ class Reader {
     if (count < 1 || count > 1'000'000'000'000'000)
       throw ConfigError(str(origin(entry), ": ", entry.key, ": expected a positive integer, found ",
                             describe(entry.value)));
+    return count;
+  }
+
+  void begin(const TomlEntry& entry, Phase& phase) {
+    const auto count = count_in(entry);
     if (!phase.begin.empty())
       throw ConfigError(str(origin(entry), ": phase ", number_,
                             " has both from_step and from_tokens; remove one of them"));
@@ -162,6 +232,7 @@ class Reader {
     const auto kind = rates_.empty() ? phase.values.schedule.kind : rates_.back().schedule.kind;
     scratch.schedule = {.kind = kind};
     Config::RatePhase rate{.from_step = phase.from_step, .schedule = {}, .peak = {}};
+    rate.is_live = std::ranges::any_of(entries, [](const auto* entry) { return is_live(*entry); });
     std::vector<std::string_view> set;
     for (const auto* entry : entries) {
       if (const auto wrong = assign(*find_option(entry->key), scratch, entry->value);
@@ -195,20 +266,42 @@ class Reader {
 
 }  // namespace
 
-void resolve_phases(const TomlTables& tables, const std::string& name, ResolvedConfig& base,
+void resolve_phases(const TomlTables& tables, const Amendments& changes, const std::string& name,
+                    ResolvedConfig& base,
                     FunctionRef<ResolvedConfig(const std::vector<Setting>& settings)> resolve) {
   Reader reader(name, base);
-  for (const auto& table : tables.tables)
+  Amendments live = changes;
+  std::ranges::stable_sort(live, {}, &Amendment::at_step);
+  auto next = live.begin();
+  const auto append_next = [&](std::vector<TomlEntry>& table) {
+    for (const auto at = next->at_step; next != live.end() && next->at_step == at; ++next)
+      append(*next, table);
+  };
+  const auto read_live = [&] {
+    const auto number = static_cast<int>(request_number(next->request));
+    std::vector<TomlEntry> table{{std::string(kFromStep), next->at_step, -number}};
+    append_next(table);
     reader.read(table, resolve);
+  };
+  for (auto table : tables.tables) {
+    while (next != live.end() && next->at_step < reader.begin_of(table))
+      read_live();
+    if (next != live.end() && next->at_step == reader.begin_of(table)) append_next(table);
+    reader.read(table, resolve);
+  }
+  while (next != live.end())
+    read_live();
   reader.finish(base);
 }
 
 std::string to_toml(const std::vector<Phase>& phases) {
   std::string text;
   for (const auto& phase : phases) {
+    if (phase.begin.empty()) continue;
     text += str("\n[[phase]]\n", phase.begin, "\n");
     for (const auto& setting : phase.settings)
-      text += str(setting.key, " = ", setting.value, "\n");
+      if (!setting.origin.starts_with(kOfRequest))
+        text += str(setting.key, " = ", setting.value, "\n");
   }
   return text;
 }

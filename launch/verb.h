@@ -81,6 +81,7 @@ Verb chat_verb();
 Verb checkpoint_verb();
 Verb completion_verb();
 Verb config_verb();
+Verb ctl_verb();
 Verb data_verb();
 Verb eval_verb();
 Verb generate_verb();
@@ -90,6 +91,10 @@ Verb report_verb();
 Verb supervise_verb();
 Verb train_verb();
 Verb watch_verb();
+
+// The state of a run, as `watch` prints it if its output is not a terminal. Throws DataError if the
+// run has no step.
+std::vector<std::string> state_of_run(const std::filesystem::path& run);
 
 // Texts and flags that several verbs share.
 inline constexpr const char* kModelForms =

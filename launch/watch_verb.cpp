@@ -111,7 +111,7 @@ class Watched {
   WatchedRun run_;
 };
 
-int print_once(Watched& watched) {
+std::vector<std::string> lines_once(Watched& watched) {
   const WatchedRun& run = watched.look();
   while (run.share_read < 1)
     watched.look();
@@ -119,9 +119,7 @@ int print_once(Watched& watched) {
     throw DataError(str(
         run.path, run.is_there ? ": no completed step yet" : ": no metrics.jsonl yet",
         "; on a terminal, watch waits for it", run.note.empty() ? "" : "; " + printable(run.note)));
-  for (const auto& line : lines_of(run))
-    std::cout << line << "\n";
-  return 0;
+  return lines_of(run);
 }
 
 std::string variable(const char* name) {
@@ -150,7 +148,11 @@ Style style_here() {
 // yet and there is no terminal.
 int run_watch(const WatchVerbOptions& options) {
   Watched watched(options.run);
-  if (!Terminal::is_there()) return print_once(watched);
+  if (!Terminal::is_there()) {
+    for (const auto& line : lines_once(watched))
+      std::cout << line << "\n";
+    return 0;
+  }
   const auto style = style_here();
   Terminal terminal;
   for (;;) {
@@ -163,6 +165,11 @@ int run_watch(const WatchVerbOptions& options) {
 }
 
 }  // namespace
+
+std::vector<std::string> state_of_run(const std::filesystem::path& run) {
+  Watched watched(run);
+  return lines_once(watched);
+}
 
 Verb watch_verb() {
   auto o = std::make_shared<WatchVerbOptions>();

@@ -82,6 +82,7 @@ struct Config {
     std::int64_t from_step = 0;  // it begins after this step
     Schedule schedule;
     std::optional<double> peak;  // absent: the rate of from_step
+    bool is_live = false;        // of a live change (train/run/live_requests.h)
   };
   std::vector<RatePhase> rate_phases;  // in order; equal in all phases, as is `schedule`
 

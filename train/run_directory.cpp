@@ -1,11 +1,13 @@
 #include "train/run_directory.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
 #include <fstream>
 #include <sys/file.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -18,17 +20,41 @@
 namespace lockstep {
 namespace {
 
+std::string first_line(const std::filesystem::path& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
+}
+
 // The process that holds the lock has written its name into the file.
 [[noreturn]] void refuse_second(const std::filesystem::path& run,
                                 const std::filesystem::path& lock) {
-  std::string who;
-  std::getline(std::ifstream(lock), who);
+  const auto who = first_line(lock);
   throw TransientError(str("another process is training in ", run.string(),
                            who.empty() ? "" : str(" (", who, ")"),
                            "; wait for it, or choose another directory with --run"));
 }
 
+// trainer_of() and check() of other processes hold the lock for an instant.
+bool is_locked_soon(int lock) {
+  for (int tries = 0; flock(lock, LOCK_EX | LOCK_NB) != 0; ++tries) {
+    if (errno != EWOULDBLOCK || tries == 5) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    errno = EWOULDBLOCK;
+  }
+  return true;
+}
+
 }  // namespace
+
+std::optional<std::string> trainer_of(const std::filesystem::path& run) {
+  const auto name = run / "lock";
+  const Descriptor lock(open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!lock && errno == ENOENT) return std::nullopt;
+  if (!lock) fail_io(name, "cannot open", errno);
+  if (flock(lock.number(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return std::nullopt;
+  return first_line(name);
+}
 
 std::string run_name(const std::filesystem::path& run) {
   const auto whole = std::filesystem::absolute(run).lexically_normal();
@@ -50,7 +76,7 @@ RunDirectory::RunDirectory(std::filesystem::path path, bool takes_lock) : path_(
   make_directories(checkpoints());
   lock_ = Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock_) fail_io(name, "cannot open for writing", errno);
-  if (flock(lock_.number(), LOCK_EX | LOCK_NB) != 0) {
+  if (!is_locked_soon(lock_.number())) {
     // After the loss of a host, a file server may keep the lock of its process for a while. The
     // epoch then keeps that process from changing the run, if it is alive after all.
     const auto& place = place_from_agent();

@@ -8,6 +8,7 @@
 //   checkpoints/     step-00001000/, ..., epochs/ (checkpoint/epochs.h)
 //   numerics.json    algorithms of the GPU         plan.json              planned cost of a step
 //   ledger.jsonl     use of the wall time          metrics.prom           metrics for Prometheus
+//   control/         requests of `lockstep ctl` and the audit trail (train/run/requests.h)
 //   lock             held while training           trace-rank-00000.json, ...   written by --trace
 //   saved_step.txt   the newest saved step, for scripts that restart a run
 //   tokenizer/       kTokenizerFiles, if the data or the initial model have them
@@ -28,12 +29,16 @@ namespace lockstep {
 // The name of the directory. Labels and pages show it as the run's name.
 std::string run_name(const std::filesystem::path& run);
 
+// The process that trains in the directory, "pid 123 on host a"; nothing if none holds the lock.
+std::optional<std::string> trainer_of(const std::filesystem::path& run);
+
 class RunDirectory {
  public:
   // Creates the directory and takes its lock. Throws TransientError if another process holds the
-  // lock, and DataError if the directory cannot be written. One rank takes the lock; the others
-  // (takes_lock = false) open the existing directory. The destructor removes a directory that it
-  // created and that holds no checkpoint, unless keep() was called.
+  // lock for longer than a look at it takes, and DataError if the directory cannot be written. One
+  // rank takes the lock; the others (takes_lock = false) open the existing directory. The
+  // destructor removes a directory that it created and that holds no checkpoint, unless keep() was
+  // called.
   explicit RunDirectory(std::filesystem::path path, bool takes_lock = true);
   RunDirectory(RunDirectory&& other) noexcept
       : path_(std::move(other.path_)),

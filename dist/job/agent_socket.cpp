@@ -64,6 +64,15 @@ std::vector<std::string> texts_at(const Json& object, const char* key) {
   return all;
 }
 
+Json to_json(const RestartSeconds& restart) {
+  return Json::Object{{"judge", restart.judge}, {"prepare", restart.prepare}};
+}
+
+RestartSeconds restart_at(const Json& object, const char* key) {
+  const Json& restart = object.at(key);
+  return {.judge = restart.at("judge").as_double(), .prepare = restart.at("prepare").as_double()};
+}
+
 std::string AgentPlace::dump() const {
   return Json(Json::Object{{"rank", rank},
                            {"ranks", ranks},
@@ -71,7 +80,8 @@ std::string AgentPlace::dump() const {
                            {"addresses", json_list(addresses)},
                            {"port", port},
                            {"secret", secret},
-                           {"takes_over", takes_over}})
+                           {"takes_over", takes_over},
+                           {"restart", to_json(restart)}})
       .dump();
 }
 
@@ -84,7 +94,8 @@ AgentPlace AgentPlace::parse(const std::string& line) {
           .addresses = texts_at(json, "addresses"),
           .port = static_cast<std::uint16_t>(integer_at(json, "port", 0, 65535)),
           .secret = text_at(json, "secret"),
-          .takes_over = json.at("takes_over").as_bool()};
+          .takes_over = json.at("takes_over").as_bool(),
+          .restart = restart_at(json, "restart")};
 }
 
 const std::optional<AgentPlace>& place_from_agent() {

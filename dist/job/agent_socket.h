@@ -12,12 +12,20 @@
 
 namespace lockstep {
 
+// Time that a supervised restart took before its ranks were started, in seconds.
+struct RestartSeconds {
+  double judge = 0;    // from the first rank that ended to the decision
+  double prepare = 0;  // from there to the start of the ranks
+  friend bool operator==(const RestartSeconds&, const RestartSeconds&) = default;
+};
+
 struct AgentPlace {
   int rank = 0, ranks = 1, local_rank = 0;
   std::vector<std::string> addresses{};  // of rank 0's control server
   std::uint16_t port = 0;
   std::string secret{};     // 64 hexadecimal digits
   bool takes_over = false;  // an earlier start of this job ended; the lock of the run may be stale
+  RestartSeconds restart{};
 
   std::string dump() const;  // one line
   static AgentPlace parse(const std::string& line);
@@ -39,7 +47,9 @@ struct RankReport {
 };
 void report_to_agent(const RankReport& report) noexcept;
 
-// Texts as a list in JSON, and back.
+// Values in JSON, and back.
+Json to_json(const RestartSeconds& restart);
+RestartSeconds restart_at(const Json& object, const char* key);
 Json json_list(const std::vector<std::string>& texts);
 std::vector<std::string> texts_at(const Json& object, const char* key);
 

@@ -43,7 +43,7 @@ rank='
 
 # After a failure mpirun prints up to 15 lines after the error of the run. This function copies the
 # log and keeps the last error, which the script prints again at the end.
-is_error='^([0-9:]{8} (rank [0-9]+: )?error|lockstep): |^[0-9:]{8} (stopped by a signal|the next phase begins) '
+is_error='^([0-9:]{8} (rank [0-9]+: )?error|lockstep): |^[0-9:]{8} (stopped by a signal|stopped by a request|the next phase needs) '
 reason=$(mktemp)
 trap 'rm -f "$reason"' EXIT
 note_reason() {

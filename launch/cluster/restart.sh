@@ -66,6 +66,7 @@ while :; do
   wait "$job"
   code=$?
   [[ $code == 0 || -n $told ]] && exit "$code"
+  [[ $code != 130 ]] || give_up 130 "the run was stopped by \`lockstep ctl RUN stop\`"
   case $code in 64 | 65 | 77 | 78) give_up "$code" "exit code $code: a retry cannot help" ;; esac
   after=$(saved_step)
   ((without_save = ${after:--1} > ${before:--1} ? 0 : without_save + 1))

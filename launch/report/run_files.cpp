@@ -97,22 +97,29 @@ Facts amendments_of(const Json& about) {
     std::string steps{};
     void add(const std::string& at) { steps += str(count++ == 0 ? ": " : ", ", at); }
   };
-  Kind rollbacks{"rollbacks"}, ranges{"skipped ranges"}, extensions{"extensions"};
+  Kind rollbacks{"rollbacks"}, ranges{"skipped ranges"}, extensions{"extensions"},
+      changes{"live changes"};
   const Json* amendments = about.find("amendments");
   if (amendments == nullptr) return {};
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   for (const Json& amendment : amendments->as_array()) {
     const auto step = [&](const char* key) { return integer_at(amendment, key, 0, kMost); };
     const auto& request = text_at(amendment, "request");
-    if (request.starts_with("from_step "))
+    if (request.find("from_step ") != request.npos)
       rollbacks.add(str("to step ", step("at_step")));
     else if (request.starts_with("skip_steps "))
       ranges.add(str("steps ", step("first_skipped"), " to ", step("last_skipped")));
     else if (request == "extend")
       extensions.add(str("after step ", step("at_step")));
+    if (const Json* settings = amendment.find("settings")) {
+      std::string text;
+      for (const Json& setting : settings->as_array())
+        text += " " + setting.as_string();
+      changes.add(str("after step ", step("at_step"), text));
+    }
   }
   Facts facts;
-  for (const Kind& kind : {rollbacks, ranges, extensions})
+  for (const Kind& kind : {rollbacks, ranges, extensions, changes})
     if (kind.count > 0) facts.emplace_back(kind.name, str(kind.count, kind.steps));
   return facts;
 }

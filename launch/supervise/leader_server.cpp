@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sstream>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checkpoint/epochs.h"
+#include "core/file.h"
 #include "core/log.h"
 #include "core/start_thread.h"
 
@@ -37,7 +41,8 @@ LeaderServer::LeaderServer(LeaderOptions options, const SuperviseRecords& record
       records_(records),
       secret_(secret),
       on_bad_host_(std::move(on_bad_host)),
-      listener_(listen_at("", 0)) {}
+      listener_(listen_at("", 0)),
+      control_(records.run()) {}
 
 LeaderServer::~LeaderServer() {
   stopping_ = true;
@@ -148,13 +153,16 @@ void LeaderServer::carry_out(const LeaderActions& actions) {
       tell_bad_host(bad->host, bad->why);
     } else if (const auto* record = std::get_if<Record>(&action)) {
       log_line(LogLevel::info, str("supervise: ", in_words(record->line)));
-      files_.run([this, line = record->line] {
+      files_.run([this, line = record->line, status = leader_->status(Clock::now())] {
         try {
           records_.append(line);
+          records_.set_status(status);
         } catch (const Error& error) {
           log_own_warning(error.what());
         }
       });
+    } else if (const auto* drained = std::get_if<DrainAnswer>(&action)) {
+      drained_ = *drained;
     } else if (const auto* over = std::get_if<RunOver>(&action)) {
       run_over_ = true;
       files_.run([this, over = *over] {
@@ -193,10 +201,41 @@ void LeaderServer::keep_term() {
     try {
       records_.set_alive(text);
       if (records_.read().newest.number > term) mailbox_.post([this] { deposed_ = true; });
+      take_requests();
     } catch (const Error&) {  // storage does not answer: no process can claim a term either
     }
     keeping_ = false;
   });
+}
+
+// Takes requests of `lockstep ctl RUN drain HOST`. The run answers all others.
+void LeaderServer::take_requests() {
+  if (!control_lock_) {
+    make_directories(control_.path());
+    control_lock_ = Descriptor(
+        open((control_.path() / "supervisor").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    flock(control_lock_.number(), LOCK_EX | LOCK_NB);  // a leader before may hold it for a moment
+  }
+  for (const auto number : control_.unanswered()) {
+    const auto request = control_.read(number);
+    if (request.command != "drain" || !control_.is_of_this_start(number)) continue;
+    const auto newest = EpochRecord::newest(records_.run() / "checkpoints");
+    mailbox_.post([this, request, epoch = newest ? newest->number : 0] {
+      carry_out(leader_->drain(request.target, "lockstep ctl", Clock::now()));
+      const auto drained = std::exchange(drained_, std::nullopt);
+      if (!drained) return;
+      files_.run([this, request, epoch, drained = *drained] {
+        try {
+          control_.answer(request,
+                          {.state = drained.is_done ? RequestState::done : RequestState::refused,
+                           .message = drained.text},
+                          epoch);
+        } catch (const Error& error) {
+          log_own_warning(error.what());
+        }
+      });
+    });
+  }
 }
 
 void LeaderServer::read_progress() {

@@ -13,6 +13,7 @@
 #include "dist/job/supervise/leader.h"
 #include "launch/supervise/mailbox.h"
 #include "launch/supervise/records.h"
+#include "train/run/requests.h"
 
 namespace lockstep {
 
@@ -49,6 +50,7 @@ class LeaderServer {
   void send(const std::string& agent, const FromLeader& message);
   static void flush(Connection& to);
   void keep_term();
+  void take_requests();
   void read_progress();
   void tell_bad_host(const std::string& host, const std::string& why);
 
@@ -64,6 +66,9 @@ class LeaderServer {
   std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false;
   bool run_over_ = false, deposed_ = false;
   std::int64_t beats_ = 0;
+  ControlDirectory control_;
+  Descriptor control_lock_;  // tells `lockstep ctl` that a leader takes `drain`
+  std::optional<DrainAnswer> drained_;
   std::thread thread_;
 };
 

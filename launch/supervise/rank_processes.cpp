@@ -70,7 +70,7 @@ std::vector<int> KernelLog::xids() {
   return found;
 }
 
-RankProcess::RankProcess(const std::vector<std::string>& command, const AgentPlace& place)
+RankProcess::RankProcess(const std::vector<std::string>& command, const AgentPlace& place, Log log)
     : number(place.rank) {
   std::array<int, 2> pair{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0)
@@ -99,6 +99,8 @@ RankProcess::RankProcess(const std::vector<std::string>& command, const AgentPla
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (log == Log::hidden)
+    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_adddup2(&files, theirs.number(), kSocketOfRank);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -165,12 +167,14 @@ std::string check_ranks(int slots, const std::vector<std::string>& flags, Millis
   const auto deadline = Clock::now() + most;
   std::vector<RankProcess> ranks;
   for (int rank = 0; rank < slots; ++rank)
-    ranks.emplace_back(command, AgentPlace{.rank = rank,
-                                           .ranks = slots,
-                                           .local_rank = rank,
-                                           .addresses = {"127.0.0.1"},
-                                           .port = port,
-                                           .secret = secret});
+    ranks.emplace_back(command,
+                       AgentPlace{.rank = rank,
+                                  .ranks = slots,
+                                  .local_rank = rank,
+                                  .addresses = {"127.0.0.1"},
+                                  .port = port,
+                                  .secret = secret},
+                       RankProcess::Log::hidden);
   std::string fault;
   for (auto& rank : ranks) {
     while (!rank.has_ended() && Clock::now() < deadline)
@@ -246,13 +250,16 @@ void RankProcesses::start(const Start& start) {
   try {
     for (int local = 0; local < slots_; ++local)
       ranks_.emplace_back(
-          command_, AgentPlace{.rank = start.place * slots_ + local,
-                               .ranks = static_cast<int>(start.attempt.places.size()) * slots_,
-                               .local_rank = local,
-                               .addresses = start.addresses,
-                               .port = start.port,
-                               .secret = start.secret,
-                               .takes_over = start.takes_over});
+          command_,
+          AgentPlace{.rank = start.place * slots_ + local,
+                     .ranks = static_cast<int>(start.attempt.places.size()) * slots_,
+                     .local_rank = local,
+                     .addresses = start.addresses,
+                     .port = start.port,
+                     .secret = start.secret,
+                     .takes_over = start.takes_over,
+                     .restart = start.restart},
+          RankProcess::Log::shown);
     record();
   } catch (const Error&) {
     stop(/*save=*/false);

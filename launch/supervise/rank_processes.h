@@ -31,7 +31,9 @@ struct RankProcess {
   RankProcess() = default;
   // Starts it. Throws TransientError if that is not possible.
   //   command: the words after the program's name, "train", ...
-  RankProcess(const std::vector<std::string>& command, const AgentPlace& place);
+  //   log: whether its standard error is that of this process, or is not shown
+  enum class Log : std::uint8_t { shown, hidden };
+  RankProcess(const std::vector<std::string>& command, const AgentPlace& place, Log log);
 
   bool has_ended() const;
   // After it has ended: its exit code, or 128 + n after signal n. Kills the children that it left.

@@ -98,6 +98,10 @@ void SuperviseRecords::set_over(int exit_code, const std::vector<std::string>& b
   write_text(path() / "exit_code", str(exit_code, "\n"));
 }
 
+void SuperviseRecords::set_status(const Json& status) const {
+  write_text(path() / "status.json", status.dump() + "\n");
+}
+
 void SuperviseRecords::append(const Json& line) const {
   Json timed = Json::Object{{"time", seconds_since_1970()}};
   for (const auto& [key, value] : line.as_object())

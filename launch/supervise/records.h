@@ -5,6 +5,7 @@
 //   alive                term and a counter, which the leader changes twice a second; "over" after
 //                        the end of the run
 //   exit_code            of the run, after its end    bad_hosts   those that were excluded then
+//   status.json          of the leader and the hosts, after the newest event
 //   log.jsonl            what happened: hosts that joined, starts, causes, exclusions
 //   ranks-HOST.json      processes of the ranks on a host, for the next agent of that host
 //
@@ -38,6 +39,7 @@ class SuperviseRecords {
   bool claim(const Term& term) const;
   void set_alive(const std::string& text) const;
   void set_over(int exit_code, const std::vector<std::string>& bad_hosts) const;
+  void set_status(const Json& status) const;
   void append(const Json& line) const;  // to log.jsonl; adds the time
 
   struct Progress {

@@ -110,6 +110,61 @@ TEST(Phases, are_read_back_as_printed) {
     EXPECT_EQ(learning_rate_at(again.values, {}, step), learning_rate_at(first.values, {}, step));
 }
 
+// The configuration of a step is the file and the changes up to it.
+TEST(LiveChanges, act_as_phases) {
+  const auto with = [](const std::string& phases, const Amendments& changes,
+                       const std::vector<Setting>& settings = {}) {
+    return resolve_config(kBase + phases, "a.toml", settings, 1, DType::fp32, changes);
+  };
+  const std::string first = "[[phase]]\nfrom_step = 50\ntrain.batch_tokens = 256\n",
+                    last = "[[phase]]\nfrom_step = 80\neval.tokens = 9\n";
+  const Amendments changes{
+      amendment_of(3, "set", 60, {"optimizer.learning_rate=2e-3", "schedule.kind=linear"}),
+      amendment_of(4, "set", 50, {"eval.tokens=7", "train.batch_tokens=512"}),
+      amendment_of(5, "set", 20, {"optimizer.beta1=0.8"}),
+      amendment_of(6, "set", 20, {"optimizer.beta1=0.85"})};
+  const auto live = with(first + last, changes);
+  const auto written = resolve(
+      "[[phase]]\nfrom_step = 20\noptimizer.beta1 = 0.85\n"
+      "[[phase]]\nfrom_step = 50\ntrain.batch_tokens = 512\neval.tokens = 7\n"
+      "[[phase]]\nfrom_step = 60\noptimizer.learning_rate = 2e-3\nschedule.kind = 'linear'\n" +
+      last);
+  ASSERT_EQ(live.phases.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(live.phases[i].from_step, written.phases[i].from_step);
+    EXPECT_EQ(live.phases[i].restarts, written.phases[i].restarts);
+    EXPECT_EQ(to_json(live.phases[i].values).dump(), to_json(written.phases[i].values).dump());
+  }
+  for (std::int64_t step = 1; step <= 100; ++step)
+    EXPECT_EQ(learning_rate_at(live.values, {}, step), learning_rate_at(written.values, {}, step));
+  // They are not part of the configuration that the run keeps.
+  EXPECT_EQ(to_toml(live), to_toml(resolve(first + last)));
+  // They override the command line, unlike phases.
+  const auto over =
+      with("", changes,
+           {parse_setting("optimizer.learning_rate=5e-3"), parse_setting("eval.tokens=11")});
+  EXPECT_EQ(learning_rate_at(over.values, {}, 61), 2e-3);
+  EXPECT_EQ(over.phases.back().values.eval.tokens, 7);
+}
+
+TEST(LiveChanges, are_refused_with_the_reason) {
+  const auto refused = [](const std::string& setting, std::initializer_list<std::string> pins) {
+    expect_refusal<ConfigError>("launch/live_changes", setting, pins, [&] {
+      resolve_config(kBase, "a.toml", {}, 1, DType::fp32, {amendment_of(7, "set", 50, {setting})});
+    });
+  };
+  refused("model.width=128", {"request 7: model.width", "cannot change while the run trains"});
+  refused("precision.compute=bf16", {"request 7: precision.compute", "cannot change"});
+  refused("train.seed=3", {"request 7: train.seed"});
+  refused("train.sequence_length=64", {"[[phase]]"});
+  refused("layout.shard=2", {"[[phase]]"});
+  refused("optimizer.learning_rat=1", {"optimizer.learning_rate?"});
+  refused("optimizer.learning_rate=-1", {"request 7", "at least"});
+  refused("train.batch_tokens=100", {"request 7", "train.sequence_length"});
+  refused("data.source=[{path = \"y\", weight = 1}]",
+          {"request 7", "the sources that the run reads"});
+}
+
 TEST(Phases, wrong_tables_are_rejected_by_line) {
   const auto refused = [](const std::string& more, std::initializer_list<std::string> pins) {
     expect_refusal<ConfigError>("launch/phases", more, pins, [&] { resolve(more); });

@@ -22,7 +22,7 @@ CLUSTER = pathlib.Path(__file__).resolve().parents[2] / "launch" / "cluster"
 # Takes the first line of `starts`, "CODE ACT...", and ends with CODE. ACTs: save a step, remove the run.
 COMMAND = """#!/usr/bin/env bash
 trap '' USR1
-read -r code acts <starts; sed -i 1d starts; echo "start $*" >>calls
+read -r code acts <starts; sed -i 1d starts; echo "start ${*//$'\\n'/ }" >>calls
 mkdir -p run/checkpoints; touch run/lock
 for act in $acts; do
   case $act in
@@ -174,10 +174,9 @@ class Restart(unittest.TestCase):
         (self.folder / "starts").write_text("0\n")
         self.environment["LOCKSTEP_SRUN_ARGS"] = "--container-image=a.sqsh\n  --container-mounts=/data:/data,/nvme:/nvme"
         self.start(["bash", CLUSTER / "train.sbatch", "--spares=1", "lockstep", "train", "--run", "run"], 0)
-        options = self.calls("start")[0].partition(" lockstep supervise --rejoin=5 --spares=1 --ranks-per-host=2 -- train --run run")
+        options = self.calls("start")[0].partition(" run 7 lockstep supervise --rejoin=5 --spares=1 --ranks-per-host=2 -- train --run run")
         self.assertTrue(options[1], options)
-        self.assertTrue(options[0].endswith(" --container-image=a.sqsh --container-mounts=/data:/data,/nvme:/nvme"),
-                        options)
+        self.assertIn(" --container-image=a.sqsh --container-mounts=/data:/data,/nvme:/nvme bash -c ", options[0])
         self.assertIn(" --no-kill ", options[0])
 
     def test_a_task_of_an_array_has_its_number_and_requeues_itself(self):

@@ -67,7 +67,7 @@ def check_options(tiny, cluster):
     number = cluster.submit(tiny, "options", "train.steps=4", "schedule.kind=constant")
     del os.environ["LOCKSTEP_SRUN_ARGS"]
     hosts.wait_for(lambda: cluster.state(number) == "COMPLETED", "the job is complete")
-    job.expect(re.search(r"^\d: step .* 4/4", tiny.log("options"), re.MULTILINE), f"options of srun: {tiny.log('options')}")
+    job.expect(re.search(r"^\d: step +4/4", tiny.log("options"), re.MULTILINE), f"options of srun: {tiny.log('options')}")
 
 
 def check_stop(tiny, cluster):

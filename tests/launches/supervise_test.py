@@ -182,7 +182,7 @@ def check_random(tiny):
         kind = random.choices(list(kinds), list(kinds.values()))[0]
         time.sleep(random.uniform(0, 2))
         training, watching = job.supervised_ranks(), job.agents()
-        name = leader(run) if kind == "leader killed" else random.choice(sorted(training) or sorted(watching))
+        name = leader(run) if kind == "leader killed" else random.choice(sorted(training) or sorted(run.nodes))
         victims = {"rank": training, "two": training}.get(kind.split()[0], watching).get(name, [])
         print(f"{number}: {kind} on {name} at step {run.steps()}", flush=True)
         if kind == "host killed":
@@ -219,6 +219,8 @@ def main():
         print(*(path.read_text(errors="replace")[-3000:] for path in tiny.folder.glob("*.log")), sep="\n")
         print(*(path.read_text() for path in tiny.folder.glob("*/supervise/log.jsonl")), sep="\n")
         raise
+    if job.failures:
+        print(*(path.read_text() for path in tiny.folder.glob("*/supervise/log.jsonl")), sep="\n")
     return 1 if job.failures else 0
 
 

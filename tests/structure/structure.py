@@ -39,7 +39,7 @@ GRAPH = {
     "launch/preflight": ["launch/plan"],
     "launch/report": ["train/observe"],
     "launch/watch": ["launch/report", "data/tokenizer"],
-    "launch/supervise": ["dist/job/supervise"],
+    "launch/supervise": ["dist/job/supervise", "train/run"],
     "launch": ["launch/plan", "launch/preflight", "launch/watch", "launch/supervise", "train/infer", "data/pack"],
 }
 LIBRARY = {folder: "lockstep_" + folder.replace("/", "_") for folder in GRAPH}

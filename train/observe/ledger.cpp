@@ -58,6 +58,7 @@ std::optional<LedgerLine> line_of(const Json& json) {
     for (const Json& host : json.at("hosts").as_array())
       line.hosts.push_back(host.as_string());
     if (json.find("version") != nullptr) line.version = text_at(json, "version");
+    if (json.find("restart") != nullptr) line.restart = restart_at(json, "restart");
   } else if (event == "end") {
     line.kind = Kind::end;
     line.step = integer_at(json, "step", 0, kMostStep);
@@ -213,6 +214,7 @@ std::string to_json_line(const LedgerLine& line) {
         hosts.push(host);
       json.set("hosts", std::move(hosts));
       if (!line.version.empty()) json.set("version", line.version);
+      if (line.restart != RestartSeconds()) json.set("restart", to_json(line.restart));
       break;
     }
     case Kind::steps:
@@ -308,7 +310,8 @@ Ledger::Ledger(const std::filesystem::path& path, const Start& start)
                                                          .step = start.step,
                                                          .ranks = start.ranks,
                                                          .hosts = start.hosts,
-                                                         .version = start.version});
+                                                         .version = start.version,
+                                                         .restart = start.restart});
   file_.append(to_json_line(line));
   const auto account = account_of(lines);
   goodput_ = account.sum;
@@ -318,6 +321,10 @@ Ledger::Ledger(const std::filesystem::path& path, const Start& start)
         ": two consecutive lines are more than a year apart, so a clock was wrong; this gap "
         "counts as 0 s");
   goodput_.restart_seconds += starting.count();
+  if (start.restart != RestartSeconds())
+    log_info("restart: ended and judged in ", human_seconds(start.restart.judge),
+             ", hosts ready after ", human_seconds(start.restart.prepare), ", first step after ",
+             human_seconds(starting.count()));
 }
 
 double Ledger::time_of(Clock::time_point at) const {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "dist/job/agent_socket.h"
 #include "train/observe/append_only_file.h"
 #include "train/observe/step_report.h"
 
@@ -30,6 +31,7 @@ struct LedgerLine {
   std::int64_t ranks = 0;            // start: number of ranks
   std::vector<std::string> hosts{};  // start: hosts
   std::string version{};             // start: program version; empty: an older program
+  RestartSeconds restart{};          // start: by `lockstep supervise`
   std::int64_t first = 0, last = 0;  // steps: range; last = first - 1: no step, only a save
   double step_seconds = 0;           // time with data wait and the host's work between steps
   double data_seconds = 0, checkpoint_seconds = 0, evaluation_seconds = 0;
@@ -93,6 +95,7 @@ class Ledger {
     std::int64_t ranks = 1;
     std::vector<std::string> hosts{};  // hosts of the ranks, each once
     std::string version{};             // "0.1.0, commit 827b9f19baeb"
+    RestartSeconds restart{};
   };
   // Continues the file, or creates it. Make it when the first step begins. Within a start, time is
   // measured by a monotonic clock.

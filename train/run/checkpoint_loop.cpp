@@ -23,6 +23,8 @@ double CheckpointLoop::begin(std::optional<double> validation_loss,
   // The previous checkpoint may become the last good one while this one is written.
   std::vector<std::int64_t> keep{run_.position.progress.good_step, run_.position.saved_step};
   std::erase(keep, -1);
+  const auto kept = kept_steps(run_.position.progress.amendments);
+  keep.insert(keep.end(), kept.begin(), kept.end());
   Json about = describe_run(run_.position.progress, run_.facts());
   if (validation_loss && std::isfinite(*validation_loss))
     about.set("validation_loss", *validation_loss);
@@ -69,6 +71,7 @@ void CheckpointLoop::finish_copies(bool copies_must_arrive) {
 // All ranks get the result. After a failed periodic save, the next one that is due tries again.
 void CheckpointLoop::told(const BackgroundSave::Outcome& outcome) {
   run_.host.log.count_save(outcome.step, outcome.error != nullptr);
+  ended_step_ = outcome.step;
   try {
     if (outcome.error) std::rethrow_exception(outcome.error);
     failed_in_a_row_ = 0;
@@ -135,8 +138,10 @@ double CheckpointLoop::end(std::optional<double> validation_loss,
   leaving_ = true;
   await();
   ending_ = true;
-  begin(validation_loss, weight_hash);
-  await();
+  if (run_.position.saved_step != run_.step()) {  // else during a pause after this step
+    begin(validation_loss, weight_hash);
+    await();
+  }
   finish_copies(copies_must_arrive);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_time).count();
 }

@@ -23,11 +23,14 @@ class CheckpointLoop {
   // checkpoint.most_failed consecutive failures.
   void poll();
   void await();  // waits for a save under way
+  // Step of the last save that has ended, saved or not; -1: none.
+  std::int64_t ended_step() const { return ended_step_; }
   // Waits for the save if it reads the training state itself, which the update would change.
   void await_before_update();
 
-  // Writes the final checkpoint, and returns the seconds that it took. Throws if it cannot be
-  // written; if copies_must_arrive, also if it cannot be copied to its other destinations.
+  // Writes the final checkpoint unless the step is saved already, and returns the seconds that it
+  // took. Throws if it cannot be written; if copies_must_arrive, also if it cannot be copied to its
+  // other destinations.
   double end(std::optional<double> validation_loss, std::optional<std::uint64_t> weight_hash,
              bool copies_must_arrive);
 
@@ -47,6 +50,7 @@ class CheckpointLoop {
   bool leaving_ = false;  // the run ends anyway: failures of earlier saves do not end it
   bool ending_ = false;   // the save under way is the final one: no later save retries it
   std::int64_t failed_in_a_row_ = 0;
+  std::int64_t ended_step_ = -1;
 };
 
 }  // namespace lockstep

@@ -93,6 +93,7 @@ Json to_json(const std::vector<Config::RatePhase>& phases) {
     json.set("decay_fraction", phase.schedule.decay_fraction);
     json.set("final_ratio", phase.schedule.final_ratio);
     if (phase.peak) json.set("peak", *phase.peak);
+    if (phase.is_live) json.set("is_live", true);
     all.push(json);
   }
   return all;
@@ -114,6 +115,7 @@ std::vector<Config::RatePhase> rate_phases_in(const Json& json) {
     phase.schedule.decay_fraction = one.at("decay_fraction").as_double();
     phase.schedule.final_ratio = one.at("final_ratio").as_double();
     if (const Json* peak = one.find("peak")) phase.peak = peak->as_double();
+    phase.is_live = one.find("is_live") != nullptr;
   }
   return phases;
 }
@@ -121,7 +123,20 @@ std::vector<Config::RatePhase> rate_phases_in(const Json& json) {
 // The configuration with the schedule that a checkpoint planned.
 Config planned(const Json& about, Config config) {
   const Json& before = about.at("configuration");
-  if (const Json* phases = about.find("rate_phases")) config.rate_phases = rate_phases_in(*phases);
+  // Live changes are not mistakes: the plan is that with them.
+  if (const Json* json = about.find("rate_phases")) {
+    using Phase = Config::RatePhase;
+    auto phases = rate_phases_in(*json);
+    std::erase_if(phases, [&](const Phase& phase) {
+      const auto is_replaced = [&](const Phase& now) {
+        return now.is_live && now.from_step == phase.from_step;
+      };
+      return phase.is_live || std::ranges::any_of(config.rate_phases, is_replaced);
+    });
+    std::ranges::copy_if(config.rate_phases, std::back_inserter(phases), &Phase::is_live);
+    std::ranges::stable_sort(phases, {}, &Phase::from_step);
+    config.rate_phases = std::move(phases);
+  }
   const auto integer = [&](const char* key, std::int64_t& value) {
     if (const Json* was = before.find(key)) value = was->as_integer();
   };

@@ -91,9 +91,9 @@ std::string RunHost::device_name() const {
   return stream.is_cuda() ? gpu::properties(stream.device().index).name : "cpu";
 }
 
-int RunHost::agreed_stop() {
+int RunHost::agreed(int mine) {
   int most = 0;
-  for (const auto& said : world.exchange(std::to_string(signals.exit_code().value_or(0))))
+  for (const auto& said : world.exchange(std::to_string(mine)))
     most = std::max(most, std::stoi(said));
   return most;
 }

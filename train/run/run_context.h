@@ -2,6 +2,8 @@
 // all ranks together, and documents the collective steps.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,7 +36,8 @@ struct RunHost {
   bool is_first() const { return world.rank() == 0; }
   std::vector<std::string> hosts() const;  // names of the hosts, each once
   std::string device_name() const;         // a GPU name, or "cpu"
-  int agreed_stop();  // largest exit code of a signal that a rank received; 0: none
+  int agreed(int mine);                    // the largest `mine` of a rank
+  int agreed_stop() { return agreed(signals.exit_code().value_or(0)); }  // 0: none
 
   const TrainOptions& options;
   World& world;
@@ -90,9 +93,24 @@ struct RunCompute {
 // The position of a run.
 struct RunPosition {
   RunProgress progress;
-  int stop = 0;                    // exit code with which all ranks agreed to stop; 0: continue
-  std::int64_t saved_step = -1;    // step of the newest complete checkpoint
-  std::int64_t applied_step = -1;  // last step of this process whose update was applied
+  int stop = 0;              // exit code with which all ranks agreed to stop; 0: continue
+  std::int64_t request = 0;  // newest live request that all ranks agreed on, by its number
+  std::int64_t taken = 0;    // the last one that was carried out
+  std::atomic<std::int64_t> offered = 0;  // at rank 0: the request to carry out; 0: none
+  std::int64_t saved_step = -1;           // step of the newest complete checkpoint
+  std::int64_t applied_step = -1;         // last step of this process whose update was applied
+
+  // What this rank tells the others with a step, as one number, of which ranks find the largest:
+  // the exit code of a signal, or else the number of a request. A stop of any rank hides requests.
+  int signal(const StopSignals& signals) const {
+    const int code = signals.exit_code().value_or(0);
+    return code > 0 ? code << kRequestBits : static_cast<int>(offered);
+  }
+  void agreed(int largest) {
+    stop = std::max(stop, largest >> kRequestBits);
+    if (largest >> kRequestBits == 0) request = std::max<std::int64_t>(request, largest);
+  }
+  static constexpr int kRequestBits = 22;  // of kMostRequests; codes have at most 8
 
   // An applied step had a finite loss, so the weights before it are good, and so is the newest
   // checkpoint. That checkpoint may become complete only after the step.

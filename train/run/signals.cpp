@@ -22,6 +22,7 @@ std::atomic<bool> speaks{true};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
 std::array<struct sigaction, kSignals.size()> handlers_before;
+std::atomic<int> alive{0};  // number of StopSignals
 
 std::int64_t nanoseconds() {
   timespec now{};
@@ -58,6 +59,7 @@ void handle(int signal) {
 }  // namespace
 
 StopSignals::StopSignals(bool says_so) {
+  if (alive++ > 0) return;
   speaks = says_so;
   first_signal = 0;
   for (auto& nanoseconds : first_nanoseconds)
@@ -75,6 +77,7 @@ StopSignals::StopSignals(bool says_so) {
 }
 
 StopSignals::~StopSignals() {
+  if (--alive > 0) return;
   for (std::size_t i = 0; i < kSignals.size(); ++i)
     sigaction(kSignals[i], &handlers_before[i], nullptr);
 }
@@ -82,7 +85,7 @@ StopSignals::~StopSignals() {
 std::optional<int> StopSignals::exit_code() const {
   const int signal = first_signal;
   if (signal == 0) return std::nullopt;
-  return signal == SIGINT ? 130 : 75;
+  return signal == SIGINT ? kStoppedByUser : 75;
 }
 
 }  // namespace lockstep

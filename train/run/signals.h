@@ -15,12 +15,15 @@
 
 namespace lockstep {
 
+inline constexpr int kStoppedByUser = 130;  // exit code
+
 class StopSignals {
  public:
-  // Installs the handlers; only one StopSignals may exist at a time. `says_so`: print a line at the
-  // first signal. One of several ranks does, because the launcher signals all of them.
+  // Installs the handlers. If another StopSignals exists, this one shares its handlers and signals.
+  // `says_so`: print a line at the first signal. One of several ranks does, because the launcher
+  // signals all of them.
   explicit StopSignals(bool says_so = true);
-  ~StopSignals();  // restores the previous handlers
+  ~StopSignals();  // of the last one: restores the previous handlers
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 

@@ -32,11 +32,15 @@ void record(const Run& run, const AmendmentFile& file) {
   });
 }
 
+Rollback rollback_of(const TrainOptions& options) {
+  return {*options.from_step, options.skip_steps, options.request};
+}
+
 // Whether this start goes back to an earlier checkpoint, because no start before did so.
 bool goes_back(const Run& run, const std::optional<AmendmentFile>& file) {
   const auto& options = run.host.options;
   if (!options.from_step) return false;
-  const auto request = rollback_to(*options.from_step, options.skip_steps).request;
+  const auto request = rollback_of(options).request();
   Amendments before;
   if (file) {
     before = file->amendments;
@@ -62,6 +66,20 @@ void check_phase(const Run& run) {
                            ") belongs to another phase than expected; rerun the same command"));
 }
 
+// Adds the live changes that the configuration was resolved with: the loaded checkpoint may be
+// older than they are. Throws TransientError if the run has others, because only the loaded
+// checkpoint has them. The next start finds them in the recorded file.
+void check_changes(Run& run) {
+  auto& amendments = run.position.progress.amendments;
+  const auto& known = run.host.options.changes;
+  amendments = AmendmentFile{known, ""}.with(amendments);
+  if (changes_of(amendments) == known) return;
+  record(run, {amendments, ""});
+  throw TransientError(str("the checkpoint of step ", run.step(),
+                           " has live changes that were not known at this start; rerun the same "
+                           "command"));
+}
+
 // Throws ConfigError unless the steps are still to be computed, in one phase.
 void check_skip(const Run& run, const StepRange& range) {
   const auto words = str("--skip-steps ", range.first, "..", range.last);
@@ -83,7 +101,7 @@ void amend(Run& run) {
   auto& amendments = run.position.progress.amendments;
   const auto& options = run.host.options;
   if (options.from_step) {
-    const auto rollback = rollback_to(*options.from_step, options.skip_steps);
+    const auto rollback = rollback_to(rollback_of(options));
     if (find(amendments, rollback.request) == nullptr) amendments.push_back(rollback);
   }
   if (!options.skip_steps) return;
@@ -107,16 +125,18 @@ DataHistory with_skips_of(const Run& run, DataHistory history) {
 // show that there is something to abandon.
 void abandon_later_steps(Run& run, AmendmentFile file) {
   const auto& directory = run.host.directory;
-  file.unfinished = rollback_to(*run.host.options.from_step, run.host.options.skip_steps).request;
+  file.unfinished = rollback_of(run.host.options).request();
   record(run, file);
-  if (run.checkpoints.has_after(run.step())) {
+  // A live run may have gone on since its newest checkpoint.
+  const bool has_checkpoints = run.checkpoints.has_after(run.step());
+  if (has_checkpoints || run.host.options.request > 0) {
     const AllRanks ranks(&run.host.world, "rollback");
     ranks.act_first([&] {
       abandon_metrics_after(directory, run.step());
       write_text(directory.saved_step(), str(run.step(), "\n"));
     });
-    run.checkpoints.abandon_after(run.step());
   }
+  if (has_checkpoints) run.checkpoints.abandon_after(run.step());
   file.unfinished.clear();
   record(run, file);
   log_info("went back to step ", run.step(),
@@ -160,8 +180,14 @@ std::optional<Json> load_start(Run& run) {
     }
   }
   check_phase(run);
-  if (file && file->unfinished.empty() && !back)
-    progress.amendments = file->with(progress.amendments);
+  // A rollback by flags returns to the amendments of its checkpoint, except the live changes.
+  if (file) {
+    const bool is_request = request_number(file->unfinished) > 0;
+    const bool has_all = is_request || (file->unfinished.empty() && !back);
+    progress.amendments = file->with(progress.amendments, /*only_changes=*/!has_all);
+  }
+  if (back) forget_saves_after(run.step(), progress.amendments);
+  check_changes(run);
   amend(run);
   data = with_skips_of(run, std::move(data));
   const AmendmentFile now{progress.amendments, ""};
@@ -177,9 +203,11 @@ std::optional<Json> load_start(Run& run) {
 void amend_fresh_run(Run& run) {
   if (const auto& step = run.host.options.from_step)
     run.checkpoints.load_from(*step, [](const Json&) {});  // there is none
+  auto& amendments = run.position.progress.amendments;
+  if (const auto file = recorded_amendments(run)) amendments = file->with(amendments);
+  check_changes(run);
   amend(run);
-  if (!run.position.progress.amendments.empty())
-    record(run, {run.position.progress.amendments, ""});
+  if (!amendments.empty()) record(run, {amendments, ""});
   run.data.loader.go_on(with_skips_of(run, run.data.loader.sources().history()));
 }
 

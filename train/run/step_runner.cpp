@@ -33,7 +33,7 @@ StepRunner::Enqueued StepRunner::enqueue(FunctionRef<void()> before_update, bool
   enqueued.due.hash = enqueued.due.hash || must_hash;
   enqueued.learning_rate = learning_rate_at(config, progress.amendments, enqueued.step);
   training.begin_step(enqueued.step, enqueued.learning_rate,
-                      run_.host.signals.exit_code().value_or(0));
+                      run_.position.signal(run_.host.signals));
   for (int m = 0; m < loader.micro_steps(); ++m) {
     const Batch batch = next_batch(m);
     loader.release(batch, training.micro_step(batch, m + 1 == loader.micro_steps()));
@@ -72,7 +72,7 @@ StepRunner::Result StepRunner::read(const Enqueued& enqueued) {
   Result result;
   result.numbers = run_.compute.training.numbers(enqueued.step);
   result.done = std::chrono::steady_clock::now();
-  run_.position.stop = std::max(run_.position.stop, result.numbers.stop);
+  run_.position.agreed(result.numbers.signal);
   result.traced = run_.compute.training.trace().take();
   result.data_wait_seconds = data_stalls_.take();
   if (enqueued.due.hash) result.weight_hash = run_.read_weight_hash(enqueued.step);

@@ -51,8 +51,8 @@ class StepRunner {
     double data_wait_seconds = 0;
     std::optional<std::uint64_t> weight_hash;  // if it was due
   };
-  // Waits for the oldest step that was not read. Sets RunPosition::stop to the exit code with which
-  // ranks agreed to stop.
+  // Waits for the oldest step that was not read. Sets RunPosition::stop and ::request to what ranks
+  // agreed on.
   Result read(const Enqueued& enqueued);
 
  private:

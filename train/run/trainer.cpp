@@ -13,6 +13,7 @@
 #include "train/interop/model_tokenizer.h"
 #include "train/observe/step_line.h"
 #include "train/run/checkpoint_loop.h"
+#include "train/run/live_requests.h"
 #include "train/run/memory_budget.h"
 #include "train/run/peak_flops.h"
 #include "train/run/restore.h"
@@ -50,6 +51,9 @@ class Trainer {
   void begin_timeline();
   void end_timeline();
   bool must_finish(const Due& due, bool save_due) const;
+  void begin_save();
+  void pause();
+  const char* why_it_ends() const;
   StepReport finish(const StepRunner::Enqueued& enqueued);
   StepReport make_report(const StepRunner::Enqueued& enqueued);
   void show(StepReport& report, const Due& due);
@@ -58,6 +62,9 @@ class Trainer {
   void spent_evaluating(StepReport& report, double seconds);
   // A stop skips evaluation and sample, except those of the last step: no later step makes them.
   bool is_stopping() const { return run_.position.stop != 0 && run_.step() != run_.steps(); }
+  bool is_beginning_again() const {
+    return phase_ends_ || requests_.next() != LiveRequests::Next::step;
+  }
   void measure_peak(StepReport& report);
   void sample(StepReport& report);
   void check_skipped(const StepReport& report);
@@ -65,9 +72,10 @@ class Trainer {
   Run& run_;
   StepRunner& runner_;
   CheckpointLoop saves_{run_};
+  LiveRequests requests_{run_};
   std::unique_ptr<StepObserver> observer_;  // may be absent
   bool measured_peak_again_ = false, told_costs_ = false;
-  bool phase_ends_ = false;  // this start ends because another phase begins
+  bool phase_ends_ = false;  // the run begins again because another phase begins
   // Results of the last reported step, which its checkpoint stores.
   std::optional<double> validation_loss_;
   std::optional<std::uint64_t> weight_hash_;
@@ -109,12 +117,41 @@ void check_later_data(const TrainOptions& options, const RunConfig& now, const S
 
 }  // namespace
 
-// Makes the parts of the run and trains. All ranks execute each statement at the same time, because
-// most contain a collective. If one throws here, the caller's ends_all ends all ranks
-// (launch/train_verb.cpp).
+namespace {
+
+// A live request that the run cannot begin again with is dropped, so that the next start resumes
+// without it. Throws TransientError then.
+void check_unfinished(const RunHost& host, const std::exception& error) {
+  const auto code = exit_code_of(error);
+  const bool is_lasting = code == ConfigError("").exit_code() || code == DataError("").exit_code();
+  if (host.options.unfinished.empty() || !is_lasting) return;
+  if (host.is_first()) drop_unfinished_request(host.directory, error.what());
+  throw TransientError(str(host.options.unfinished, " is dropped: ", error.what(),
+                           "; rerun the same command to resume without it"));
+}
+
+int train(RunHost& host, const TrainOptions& options, bool& is_restored);
+
+}  // namespace
+
 int train(const TrainOptions& options, const RunRanks& ranks) {
   // Rank 0 makes the directory, and the others find it.
   RunHost host(options, ranks);
+  bool is_restored = false;
+  try {
+    return train(host, options, is_restored);
+  } catch (const Error& error) {
+    if (!is_restored) check_unfinished(host, error);
+    throw;
+  }
+}
+
+namespace {
+
+// Makes the parts of the run and trains. All ranks execute each statement at the same time, because
+// most contain a collective. If one throws here, the caller's ends_all ends all ranks
+// (launch/train_verb.cpp).
+int train(RunHost& host, const TrainOptions& options, bool& is_restored) {
   // The first rank of each host opens the data files for the ranks of that host.
   RunShards files(options.config.data, host.world);
   RunSources sources(options.config, files);
@@ -144,15 +181,15 @@ int train(const TrainOptions& options, const RunRanks& ranks) {
   return host.world.ends_all([&] {
     try {
       restore(run, runner);  // loads the newest checkpoint, the same on all ranks
+      is_restored = true;
       return trainer.run();
     } catch (const std::exception& error) {
       host.log.end(exit_code_of(error), error.what(), 0);
+      if (!is_restored) check_unfinished(host, error);
       throw;
     }
   });
 }
-
-namespace {
 
 // The part of a step that no component accounts for. It is NaN if the components were not timed. A
 // host sees the end of a GPU's step a little late, so the components may sum to more than
@@ -182,12 +219,18 @@ int Trainer::run() {
   if (run_.host.is_first()) open_logs();
   const int code = take_steps();
   if (run_.host.is_first() && observer_) observer_->end();
-  log.end(code,
-          code == 0     ? "done"
-          : phase_ends_ ? "the next phase begins"
-                        : "stopped by a signal",
-          checkpoint_seconds_);
-  return code;
+  const bool begins_again = is_beginning_again();
+  requests_.close(begins_again);
+  log.end(code, code == 0 ? "done" : why_it_ends(), checkpoint_seconds_);
+  return begins_again ? kTrainAgain : code;
+}
+
+const char* Trainer::why_it_ends() const {
+  if (phase_ends_) return "the next phase begins";
+  if (is_beginning_again()) return "a request changes the run";
+  const bool is_request = !run_.host.signals.exit_code() && run_.position.taken > 0 &&
+                          run_.position.stop == kStoppedByUser;
+  return is_request ? "stopped by a request" : "stopped by a signal";
 }
 
 void Trainer::open_logs() {
@@ -197,14 +240,19 @@ void Trainer::open_logs() {
   keep_tokenizer(run_.data.tokenizer.what, run_.host.directory.tokenizer(),
                  run_.config.train.init_from);
   if (observer_) observer_->open();
-  run_.host.log.open(run_.config.log, {.began = run_.host.options.began,
-                                       .step = run_.step(),
-                                       .ranks = run_.host.world.size(),
-                                       .hosts = run_.host.hosts(),
-                                       .version = run_.host.options.version});
+  const auto& place = place_from_agent();
+  run_.host.log.open(
+      run_.config.log,
+      {.began = run_.host.options.began,
+       .step = run_.step(),
+       .ranks = run_.host.world.size(),
+       .hosts = run_.host.hosts(),
+       .version = run_.host.options.version,
+       .restart = place && !run_.host.options.continues ? place->restart : RestartSeconds()});
   Json data;  // which samples the steps after this checkpoint read
   data.set("stretches", to_json(run_.data.loader.sources().history()));
   write_text(run_.host.directory.data(), data.dump(2) + "\n");
+  requests_.open();
 }
 
 int Trainer::take_steps() {
@@ -223,35 +271,59 @@ int Trainer::take_steps() {
     if (timeline_ && run_.step() == timeline_end_) end_timeline();
     before = enqueued;
     saves_.poll();
+    requests_.note_saves(saves_.ended_step());
     if (!must_finish(enqueued.due, save_due)) continue;
     before.reset();
     const StepReport done = finish(enqueued);
     // Several ranks agree on a stop on the device, and read() returns it. A single rank asks here.
     if (run_.host.world.size() == 1) stop = run_.host.signals.exit_code().value_or(stop);
+    if (stop == 0) requests_.take();
     phase_ends_ = enqueued.due.phase_end && stop == 0;
-    if (phase_ends_) stop = TransientError("").exit_code();
     // After a skipped step a checkpoint waits for the next good step, unless the run ends.
-    save_due = save_due || enqueued.due.checkpoint;
-    if (stop != 0 || enqueued.due.last) {
-      checkpoint_seconds_ =
-          saves_.end(validation_loss_, weight_hash_, /*copies_must_arrive=*/!is_stopping());
-    } else if (save_due && !done.skipped) {
-      checkpoint_seconds_ = saves_.begin(validation_loss_, weight_hash_);
-      between_seconds_ += checkpoint_seconds_;
+    save_due = save_due || enqueued.due.checkpoint || requests_.wants_save();
+    const auto ends = [&] { return stop != 0 || is_beginning_again() || enqueued.due.last; };
+    if (!ends() && save_due && !done.skipped) {
+      begin_save();
       save_due = false;
     }
-    if (is_stopping()) {
+    if (!ends() && requests_.is_paused()) pause();
+    if (is_beginning_again() && stop == 0) stop = TransientError("").exit_code();
+    if (requests_.next() == LiveRequests::Next::rollback) {
+      saves_.give_up();
+    } else if (ends()) {
+      requests_.save_begins();
+      checkpoint_seconds_ =
+          saves_.end(validation_loss_, weight_hash_, /*copies_must_arrive=*/!is_stopping());
+      requests_.note_saves(saves_.ended_step());
+    }
+    if (is_stopping() || is_beginning_again()) {
       if (timeline_) end_timeline();
-      if (phase_ends_)
-        log_info("the next phase begins after step ", run_.step(),
-                 ": everything is saved; rerun the same command to continue");
-      else
-        log_info("stopped by a signal after step ", run_.step(),
-                 "; rerun the same command to resume");
+      log_info(why_it_ends(), " after step ", run_.step(),
+               is_beginning_again() ? "" : "; rerun the same command to resume");
       return stop;
     }
   }
   return 0;
+}
+
+void Trainer::begin_save() {
+  requests_.save_begins();
+  checkpoint_seconds_ += saves_.begin(validation_loss_, weight_hash_);
+  between_seconds_ += checkpoint_seconds_;
+}
+
+// Waits after a step until a request or a signal ends the pause.
+void Trainer::pause() {
+  log_info("paused after step ", run_.step());
+  const auto begin = Clock::now();
+  const double saving = checkpoint_seconds_;
+  while (requests_.is_paused() && run_.position.stop == 0 && !is_beginning_again()) {
+    requests_.wait_paused();
+    saves_.poll();
+    requests_.note_saves(saves_.ended_step());
+    if (requests_.wants_save()) begin_save();
+  }
+  between_seconds_ += seconds_since(begin) - (checkpoint_seconds_ - saving);
 }
 
 void Trainer::begin_timeline() {
@@ -278,7 +350,8 @@ void Trainer::end_timeline() {
 // Whether the numbers of the enqueued step are needed now. On a GPU they are otherwise read after
 // the next step is enqueued (StepRunner). A CPU has finished the step already.
 bool Trainer::must_finish(const Due& due, bool save_due) const {
-  return !run_.host.stream.is_cuda() || save_due || due.needs_numbers() || run_.position.stop != 0;
+  return !run_.host.stream.is_cuda() || save_due || due.needs_numbers() ||
+         run_.position.stop != 0 || run_.position.request > run_.position.taken;
 }
 
 StepReport Trainer::finish(const StepRunner::Enqueued& enqueued) {

@@ -67,7 +67,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
   step_ = arena.allocate("step", DType::int32, {1});
   loss_sum_ = arena.allocate("loss_sum", DType::fp32, {1});
   valid_tokens_ = arena.allocate("valid_tokens", DType::int32, {1});
-  stop_ = arena.allocate("stop", DType::int32, {1});
+  signal_ = arena.allocate("signal", DType::int32, {1});
   const auto mirror = [&](const char* name, Tensor t) { return Mirror(name, t, arenas.pinned); };
   evaluated_ = LossReader(loss_sum_, valid_tokens_, arenas.pinned);
   weight_hash_.emplace(params_, arena, arenas.pinned);
@@ -76,7 +76,7 @@ Training::Training(const TrainingConfig& config, Stream& compute, Arenas& arenas
     outcome.loss_sum = mirror("loss_sum", loss_sum_);
     outcome.valid_tokens = mirror("valid_tokens", valid_tokens_);
     outcome.control = mirror("adamw_control", optimizer_.control());
-    outcome.stop = mirror("stop", stop_);
+    outcome.signal = mirror("signal", signal_);
   }
   batch_ = DeviceBatch(config.micro_batch_sequences, config.sequence_length, arena);
 }
@@ -145,7 +145,7 @@ Targets Training::targets(const Batch& batch) const {
           .gradient_scale = 1.0f / static_cast<float>(config_.step_tokens())};
 }
 
-void Training::begin_step(std::int64_t step, double learning_rate, int stop) {
+void Training::begin_step(std::int64_t step, double learning_rate, int signal) {
   is_timed_ = !compute_.is_cuda() || step_number_ == 0 || step % kTimedSteps == 0 || held_by_;
   step_number_ = step;
   is_first_ = true;
@@ -154,7 +154,7 @@ void Training::begin_step(std::int64_t step, double learning_rate, int stop) {
   // The inputs that change with every step, except its batches, are not in a graph.
   fill(compute_, learning_rate_, static_cast<float>(learning_rate));
   fill_integer(compute_, step_, static_cast<std::int32_t>(step));
-  fill_integer(compute_, stop_, stop);
+  fill_integer(compute_, signal_, signal);
   repeat(begin_, [&] {
     fill(compute_, loss_sum_, 0.0f);
     fill(compute_, valid_tokens_, 0.0f);
@@ -197,7 +197,7 @@ void Training::finish_step() {
   repeat(finish_, [&] {
     params_.finish_backward(compute_);
     sum_over_ranks(compute_, comms_, loss_sum_, valid_tokens_);
-    comms_.all->all_reduce(stop_, ReduceOp::max, compute_);
+    comms_.all->all_reduce(signal_, ReduceOp::max, compute_);
     const Trace::Span span(compute_, Component::optimizer);
     optimizer_.step(compute_, arenas_.device,
                     {.learning_rate = learning_rate_,
@@ -209,7 +209,7 @@ void Training::finish_step() {
   Outcome& outcome = outcome_of(step_number_);
   outcome.step = step_number_;
   for (const Mirror* m :
-       {&outcome.loss_sum, &outcome.valid_tokens, &outcome.control, &outcome.stop})
+       {&outcome.loss_sum, &outcome.valid_tokens, &outcome.control, &outcome.signal})
     m->fetch(compute_);
   outcome.done = compute_.record();
 }
@@ -238,7 +238,7 @@ Training::Numbers Training::numbers(std::int64_t step) {
   n.loss = unsigned_nan(LossSum{*outcome.loss_sum.host().as<float>(), n.valid_tokens}.mean());
   n.grad_norm = unsigned_nan(decision.grad_norm);
   n.applied = decision.applied;
-  n.stop = *outcome.stop.host().as<std::int32_t>();
+  n.signal = *outcome.signal.host().as<std::int32_t>();
   return n;
 }
 

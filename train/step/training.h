@@ -73,8 +73,8 @@ class Training {
 
   // A step is begin_step(), one or more micro_step(), and finish_step(). Masked sequences (targets
   // -1) do not count.
-  //   step: counted from 1      stop: 0, or the exit code with which this rank should stop
-  void begin_step(std::int64_t step, double learning_rate, int stop = 0);
+  //   step: counted from 1      signal: a number for the other ranks, see Numbers
+  void begin_step(std::int64_t step, double learning_rate, int signal = 0);
   // Runs forward and backward of a micro-batch, and adds to the gradients. The batch may be
   // released after the returned event.
   //   last: of the step; then gradients are summed over several ranks
@@ -94,7 +94,7 @@ class Training {
     std::int64_t valid_tokens = 0;
     double grad_norm = 0;  // of the step, before clipping
     bool applied = false;  // false: no valid token, or loss or norm not finite; nothing changed
-    int stop = 0;          // largest `stop` of a rank at begin_step(); the same on all ranks
+    int signal = 0;        // largest `signal` of a rank at begin_step(); the same on all ranks
   };
   Numbers numbers(std::int64_t step);
 
@@ -119,7 +119,7 @@ class Training {
  private:
   struct Outcome {  // results of a step, on the host
     std::int64_t step = 0;
-    Mirror loss_sum, valid_tokens, control, stop;
+    Mirror loss_sum, valid_tokens, control, signal;
     Event done;
   };
 
@@ -140,7 +140,7 @@ class Training {
   Transformer transformer_;
   Optimizer optimizer_;
   Tensor learning_rate_, step_;
-  Tensor loss_sum_, valid_tokens_, stop_;
+  Tensor loss_sum_, valid_tokens_, signal_;
   LossReader evaluated_;
   std::optional<WeightHash> weight_hash_;
   std::optional<RankTimes> rank_times_;

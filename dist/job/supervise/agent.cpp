@@ -6,6 +6,7 @@ namespace lockstep {
 
 Agent::Agent(AgentOptions options, Deadline now)
     : options_(std::move(options)),
+      running_(options_.join.running),
       changed_(now),
       reached_(now),
       next_look_(now),

@@ -177,7 +177,9 @@ Cause classify(const Evidence& evidence) {
       return cause_of(CauseKind::hang, end.lost,
                       end.error.empty() ? "a rank made no progress" : end.error);
   if (!ends.empty() && std::ranges::all_of(ends, [](auto& end) { return end.error.empty(); }))
-    return {.kind = CauseKind::asked, .text = "the ranks were asked to stop"};
+    return {.kind = CauseKind::asked,
+            .exit_code = ends.front().exit_code,
+            .text = "the ranks were asked to stop"};
   for (const auto& end : ends)
     if (!end.error.empty())
       return {

@@ -121,17 +121,31 @@ LeaderActions Leader::stop(const std::string& why, Deadline now) {
 }
 
 LeaderActions Leader::drain(const std::string& host, const std::string& why, Deadline now) {
+  const auto answer = [&](bool is_done, const std::string& text) {
+    actions_.emplace_back(DrainAnswer{is_done, text});
+    return std::exchange(actions_, {});
+  };
+  if (at(host) == nullptr) return answer(false, str("no agent runs on host ", host));
+  if (!asked_.empty() || phase_ == Phase::over) return answer(false, "the run ends");
+  const auto others = std::ranges::count_if(agents_, [&](auto& one) {
+    const auto& [id, agent] = one;
+    return agent.join.host != host && is_heard(agent, now) &&
+           !policy_.is_excluded(agent.join.host, now);
+  });
+  if (others < options_.least)
+    return answer(false, str("only ", others, " other hosts are there, but the run needs ",
+                             options_.least, "; add a spare host first"));
   policy_.exclude(host, false, now);
   record("drained", {{"host", host}, {"why", why}});
   const bool is_used = std::ranges::find(attempt_.places, host) != attempt_.places.end();
-  if (phase_ == Phase::run && is_used && asked_.empty()) {
+  if (phase_ == Phase::run && is_used) {
     draining_ = host;
     stop_ranks(true, now);
     until_ = now + options_.save;
-  } else if (phase_ == Phase::prepare && is_used) {
-    gather_in(Milliseconds(0), now);
+    return answer(true, str("the ranks save and restart without host ", host));
   }
-  return std::exchange(actions_, {});
+  if (phase_ == Phase::prepare && is_used) gather_in(Milliseconds(0), now);
+  return answer(true, str("host ", host, " is not used for an hour"));
 }
 
 LeaderActions Leader::time(Deadline now) {
@@ -194,7 +208,8 @@ void Leader::adopt(Deadline now) {
 void Leader::gather_in(Milliseconds pause, Deadline now) {
   phase_ = Phase::gather;
   earliest_ = now + pause;
-  until_ = earliest_ + (attempt_.number == 0 ? options_.gather : options_.rejoin);
+  const bool is_first = attempt_.number == 0 && !options_.takes_over;
+  until_ = earliest_ + (is_first ? options_.gather : options_.rejoin);
 }
 
 bool Leader::is_usable(const Agent& agent, Deadline now) const {
@@ -212,12 +227,12 @@ void Leader::gather(Deadline now) {
   std::ranges::sort(usable);
   const auto need = static_cast<std::size_t>(options_.need);
   const auto least = static_cast<std::size_t>(options_.least);
-  while (usable.size() < least && usable.size() + excluded.size() >= least) {
-    const auto host = policy_.readmit(excluded, now);
-    if (host.empty()) break;
-    record("readmitted", {{"host", host}, {"why", "there are too few other hosts"}});
-    std::erase(excluded, host);
-    usable.push_back(host);
+  if (usable.size() < least && usable.size() + excluded.size() >= least) {
+    if (const auto host = policy_.readmit(excluded, now); !host.empty()) {
+      record("readmitted", {{"host", host}, {"why", "there are too few other hosts"}});
+      earliest_ = now + options_.readmit;  // it may fail again at once
+      return;
+    }
   }
   if (usable.size() < need && now < until_) return;
   if (usable.size() < least) {
@@ -282,6 +297,12 @@ LeaderActions Leader::start(const std::string& secret, Deadline now) {
     gather_in(Milliseconds(0), now);
     return std::exchange(actions_, {});
   }
+  using Seconds = std::chrono::duration<double>;
+  RestartSeconds restart;
+  if (ended_ && judged_)
+    restart = {.judge = Seconds(*judged_ - *ended_).count(),
+               .prepare = Seconds(now - *judged_).count()};
+  ended_.reset();
   for (std::size_t place = 0; place < attempt_.places.size(); ++place) {
     auto* agent = at(attempt_.places[place]);
     agent->has_ended = false;
@@ -290,7 +311,8 @@ LeaderActions Leader::start(const std::string& secret, Deadline now) {
                                .takes_over = options_.takes_over || attempts_ > 1,
                                .addresses = root_->addresses,
                                .port = root_->port,
-                               .secret = secret});
+                               .secret = secret,
+                               .restart = restart});
   }
   phase_ = Phase::run;
   seen_ = now;
@@ -347,6 +369,7 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
     judging_ = Judging::evidence;
     until_ = now + options_.evidence;
     if (!asked_.empty() || !draining_.empty()) until_ = now + options_.save;
+    ended_ = now;
     record("ended", {{"attempt", attempt_.number}});
   }
   if (phase_ == Phase::judge) judge(now);
@@ -425,6 +448,7 @@ LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, 
 }
 
 void Leader::decide(Deadline now) {
+  judged_ = now;
   if (!draining_.empty() && asked_.empty()) {
     record("restarting", {{"why", str("host ", draining_, " is drained")}});
     return gather_in(Milliseconds(0), now);

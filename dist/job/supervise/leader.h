@@ -32,6 +32,7 @@ struct LeaderOptions {
   Milliseconds adopt{1'000};        // for running agents to join a new leader
   Milliseconds gather{300'000};     // for hosts to join; then the run ends
   Milliseconds rejoin{300'000};     // the same after an attempt has ended
+  Milliseconds readmit{5'000};      // before a host is used that was readmitted
   Milliseconds silence{3'000};      // after which an agent does not count as present
   Milliseconds check{30'000};       // for an answer to Prepare
   Milliseconds recheck{3'600'000};  // a check of a host counts for this time
@@ -63,7 +64,12 @@ struct RunOver {
   std::string why;
   std::vector<std::string> excluded;  // hosts
 };
-using LeaderAction = std::variant<SendTo, ReadProgress, DrawSecret, BadHost, Record, RunOver>;
+struct DrainAnswer {  // of drain()
+  bool is_done;
+  std::string text;
+};
+using LeaderAction =
+    std::variant<SendTo, ReadProgress, DrawSecret, BadHost, Record, RunOver, DrainAnswer>;
 using LeaderActions = std::vector<LeaderAction>;
 
 class Leader {
@@ -143,8 +149,9 @@ class Leader {
   std::int64_t attempts_ = 0;
   std::int64_t seen_step_ = -1;  // of orphaned ranks, and when it changed
   Deadline seen_;
-  Deadline read_{};  // when the progress of the run was read last
-  Deadline turned_;  // the last call of time()
+  Deadline read_{};                         // when the progress of the run was read last
+  Deadline turned_;                         // the last call of time()
+  std::optional<Deadline> ended_, judged_;  // of the attempt before, if there was one
   LeaderActions actions_;
 };
 

@@ -35,12 +35,12 @@ struct RankEnd {
 
 // From an agent.
 struct Join {
-  std::string id;  // random, of this process
-  std::string host;
-  std::string boot;   // boot id of the host
-  std::string job;    // of the launcher; all agents of a run have the same
-  int slots = 1;      // ranks of each host
-  Attempt running{};  // attempt whose ranks run here
+  std::string id{};  // random, of this process
+  std::string host{};
+  std::string boot{};  // boot id of the host
+  std::string job{};   // of the launcher; all agents of a run have the same
+  int slots = 1;       // ranks of each host
+  Attempt running{};   // attempt whose ranks run here
   friend bool operator==(const Join&, const Join&) = default;
 };
 struct AgentBeat {
@@ -86,6 +86,7 @@ struct Start {
   std::vector<std::string> addresses{};  // of the control server of rank 0
   std::uint16_t port = 0;
   std::string secret{};  // of the attempt, 64 hexadecimal digits
+  RestartSeconds restart{};
   friend bool operator==(const Start&, const Start&) = default;
 };
 struct Stop {

@@ -128,7 +128,7 @@ TEST_F(Branches, rollbacks_skipped_ranges_and_extensions_are_facts_of_the_newest
     return all;
   };
   EXPECT_EQ(facts({}), std::vector<std::string>{});
-  EXPECT_EQ(facts({rollback_to(20), skip_of({23, 27}), rollback_to(10),
+  EXPECT_EQ(facts({rollback_to({20}), skip_of({23, 27}), rollback_to({10}),
                    extension_at(40, 1e-3, 1e-3, 40)}),
             (std::vector<std::string>{"rollbacks 2: to step 20, to step 10",
                                       "skipped ranges 1: steps 23 to 27",

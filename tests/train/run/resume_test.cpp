@@ -53,7 +53,7 @@ TEST_F(Resume, progress_is_restored_bit_for_bit) {
                        .tokens_seen = 99,
                        .good_step = 5,
                        .statistics = {},
-                       .amendments = {rollback_to(3)},
+                       .amendments = {rollback_to({3})},
                        .started_from = "/models/a"};
   for (int i = 0; i < 200; ++i) {
     progress.statistics.loss.add(1.0 / (3 + i));

@@ -98,6 +98,17 @@ TEST(SuperviseAgent, keeps_its_ranks_when_the_leader_is_gone_and_tells_the_next_
   EXPECT_EQ(sent<Ended>(actions)->ranks.front().exit_code, 9);
 }
 
+TEST(SuperviseAgent, joins_with_the_ranks_that_an_earlier_agent_left) {
+  const Deadline now = Deadline() + std::chrono::hours(1000);
+  Agent agent({.join = {.id = "b", .host = "n1", .running = {.number = 7, .places = {"n1"}}}}, now);
+  agent.time(now);
+  agent.looked({.newest = {.number = 1}, .alive = "1 1"}, now);
+  const auto actions = agent.connected(now);
+  ASSERT_TRUE(sent<Join>(actions));
+  EXPECT_EQ(sent<Join>(actions)->running.number, 7);
+  EXPECT_TRUE(find<StopRanks>(agent.message(Stop{.attempt = 7}, now)));
+}
+
 TEST(SuperviseAgent, starts_ranks_only_if_it_was_prepared_for_them) {
   Host host;
   host.join();

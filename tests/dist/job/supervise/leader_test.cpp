@@ -17,9 +17,9 @@ class Job {
     ++options_.term;
     leader.emplace(options_, now);
   }
-  void join(const std::string& host, Attempt running = {}) {
+  void join(const std::string& host, Attempt attempt = {}) {
     present.insert(host);
-    take(leader->message(host, Join{.id = host, .host = host, .running = std::move(running)}, now));
+    take(leader->message(host, Join{.id = host, .host = host, .running = std::move(attempt)}, now));
   }
   void run_for(Milliseconds time) {
     for (const auto end = now + time; now < end;) {
@@ -51,6 +51,8 @@ class Job {
         take(leader->start("secret", now));
       } else if (const auto* bad = std::get_if<BadHost>(&action)) {
         bad_hosts.push_back(bad->host);
+      } else if (const auto* drained = std::get_if<DrainAnswer>(&action)) {
+        answer = *drained;
       } else if (const auto* over = std::get_if<RunOver>(&action)) {
         exit_code = over->exit_code;
       }
@@ -90,6 +92,7 @@ class Job {
   std::int64_t saved_step = 10, last_step = 12;
   int starts = 0, checked = 0;
   std::optional<int> exit_code;
+  DrainAnswer answer{};
   std::optional<Leader> leader;
 
  private:
@@ -216,7 +219,7 @@ TEST(Leader, excludes_a_host_that_does_not_answer_its_check) {
   job.mute.insert("n1");
   for (const char* host : {"n1", "n2", "n3"})
     job.join(host);
-  job.run_for(Milliseconds(8'000));
+  job.run_for(Milliseconds(35'000));
   EXPECT_EQ(job.leader->phase(), Phase::run);
   EXPECT_EQ(job.bad_hosts, Hosts{"n1"});
 }
@@ -237,6 +240,8 @@ TEST(Leader, readmits_an_excluded_host_rather_than_stop) {
     job.join(host);
   job.run_for(Milliseconds(1'200));
   EXPECT_EQ(job.bad_hosts, Hosts{"n1"});
+  job.run_for(Milliseconds(4'000));
+  EXPECT_EQ(job.bad_hosts, Hosts{"n1"}) << "it is tried again after five seconds";
   job.faulty.clear();
   job.run_for(Milliseconds(2'000));
   EXPECT_EQ(job.leader->phase(), Phase::run);
@@ -249,6 +254,24 @@ TEST(Leader, ends_the_run_if_too_few_hosts_join) {
   job.run_for(Milliseconds(35'000));
   EXPECT_EQ(job.exit_code, 75);
   EXPECT_EQ(job.told.at("n1"), 75);
+}
+
+TEST(Leader, waits_less_for_hosts_after_a_failure) {
+  for (const bool takes_over : {false, true}) {
+    Job job({.need = 2, .least = 2, .takes_over = takes_over, .rejoin = Milliseconds(5'000)});
+    job.join("n1");
+    job.run_for(Milliseconds(8'000));
+    EXPECT_EQ(job.exit_code.has_value(), takes_over);
+  }
+  Job job({.need = 2, .least = 2, .rejoin = Milliseconds(5'000)});
+  job.join("n1");
+  job.join("n2");
+  job.run_for(Milliseconds(1'500));
+  job.silent.insert("n2");
+  job.run_for(Milliseconds(4'000));
+  job.end("n1", {lost(0, "n2")});
+  job.run_for(Milliseconds(7'000));
+  EXPECT_EQ(job.exit_code, 75);
 }
 
 TEST(Leader, starts_with_fewer_hosts_if_that_is_allowed) {
@@ -280,9 +303,22 @@ TEST(Leader, saves_and_ends_when_it_is_asked) {
 TEST(Leader, restarts_without_a_drained_host) {
   auto job = started();
   job.take(job.leader->drain("n2", "a fan is loud", job.now));
+  EXPECT_TRUE(job.answer.is_done) << job.answer.text;
   job.run_for(Milliseconds(1'000));
   EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
   EXPECT_EQ(job.exit_code, std::nullopt);
+}
+
+TEST(Leader, refuses_to_drain_a_host_that_it_needs_or_does_not_know) {
+  auto job = started();
+  job.take(job.leader->drain("n9", "", job.now));
+  EXPECT_FALSE(job.answer.is_done);
+  job.close("n3");
+  job.take(job.leader->drain("n2", "", job.now));
+  EXPECT_FALSE(job.answer.is_done);
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n2"}));
+  EXPECT_EQ(job.starts, 2);
 }
 
 TEST(Leader, refuses_agents_of_another_job_or_with_other_slots) {

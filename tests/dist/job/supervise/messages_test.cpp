@@ -26,7 +26,8 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
             .takes_over = true,
             .addresses = {"10.0.0.1"},
             .port = 4711,
-            .secret = "00"},
+            .secret = "00",
+            .restart = {.judge = 0.5, .prepare = 1.25}},
       Stop{.attempt = 7, .save = true}, Over{.exit_code = 75, .why = "asked"}};
   for (const auto& message : from_leader)
     EXPECT_EQ(decode_from_leader(encode(message)), message) << encode(message);
