@@ -302,12 +302,13 @@ void Fleet::start_ranks(int number, const Start& start) {
   });
   if (all) {
     kernel_.after(options_.load, [this, id = attempt.number] { begin_training(id); });
-  } else if (start.place == 0) {  // ranks that do not come are reported after a minute
+  } else {  // ranks that do not come are reported after a minute
     kernel_.after(60 * kSecond, [this, id = attempt.number] {
       const auto& started = attempts_.at(id);
+      if (training_ == id || failing_.contains(id)) return;
       for (const auto& place : started.places)
         if (const int missing = std::stoi(place.substr(1)); at(missing).ranks != id)
-          return break_attempt(started, missing, "ranks did not connect", 0);
+          return break_attempt(started, missing, "did not connect", 0);
     });
   }
 }
@@ -480,6 +481,11 @@ int Fleet::host_of_rank_0() const {
 
 bool Fleet::trains_on(int host) const {
   return training_ != 0 && at(host).ranks == training_;
+}
+
+void Fleet::load_longer(Micros time) {
+  jump(time);
+  began_ += time;
 }
 
 // All agents beat at the end of the time. Hosts that have power again meanwhile start then.

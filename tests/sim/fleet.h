@@ -66,6 +66,7 @@ class Fleet {
 
   // Nothing happens for so long, except that time passes: the agents stay joined.
   void jump(Micros time);
+  void load_longer(Micros time);  // the same, before the first step of a start
 
   static std::string name(int host) { return str("h", host); }
 

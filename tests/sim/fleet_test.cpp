@@ -189,9 +189,9 @@ double run_days(Kernel& kernel, int hosts, double days, double failures) {
   FleetOptions options{.hosts = hosts + hosts / 64};
   options.leader.need = options.leader.least = hosts;
   options.leader.slots = 8;
-  options.load = 45 * kSecond;
+  options.load = kSecond;
   options.save_every = 60 * kSecond;
-  options.tick = 250 * kMillisecond;
+  options.tick = 500 * kMillisecond;
   Fleet fleet(kernel, options);
   fleet.start_agents();
   const auto end = static_cast<Micros>(days * 24 * static_cast<double>(kHour));
@@ -200,7 +200,8 @@ double run_days(Kernel& kernel, int hosts, double days, double failures) {
   std::size_t faults = 0;
   while (kernel.now() < end) {
     if (!await_training(kernel, fleet, 900 * kSecond)) return 0;
-    kernel.run(kernel.now() + 3 * kSecond);
+    fleet.load_longer(44 * kSecond);
+    kernel.run(kernel.now() + 2 * kSecond);
     if (next > kernel.now()) fleet.jump(std::min(next, end) - kernel.now());
     if (kernel.now() >= end || !fleet.trains()) continue;
     int host = 0;

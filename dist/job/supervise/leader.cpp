@@ -78,6 +78,12 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
   send(id, Welcome{options_.term});
   record("joined", {{"host", join.host}});
   const auto running = join.running.number;
+  // This leader has started no ranks yet, so it adopts those that run, however late their agents
+  // join: storage may have kept them from finding it.
+  if (phase_ == Phase::gather && attempts_ == 0 && running != 0) {
+    phase_ = Phase::adopt;
+    until_ = now + options_.adopt;
+  }
   if (phase_ == Phase::adopt || running == 0) {
     agent.has_ended = running == 0;
   } else if (running == attempt_.number && phase_ != Phase::prepare && phase_ != Phase::gather) {

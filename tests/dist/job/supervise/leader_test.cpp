@@ -340,6 +340,17 @@ TEST(Leader, counts_no_stop_of_its_own_process_as_silence) {
   EXPECT_EQ(job.leader->phase(), Phase::run);
 }
 
+TEST(Leader, adopts_ranks_whose_agents_join_late) {
+  Job job({.need = 2, .least = 2});
+  job.run_for(Milliseconds(5'000));
+  const Attempt running{.number = 7, .places = {"n1", "n2"}};
+  job.join("n1", running);
+  job.join("n2", running);
+  job.run_for(Milliseconds(5'000));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  EXPECT_EQ(job.leader->attempt(), running);
+}
+
 TEST(Leader, restarts_no_ranks_while_their_progress_cannot_be_read) {
   Job job = started();
   job.saved_step = job.last_step = kUnknown;
