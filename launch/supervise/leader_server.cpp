@@ -88,8 +88,10 @@ void LeaderServer::run() {
       if ((!connection.session.authenticated() && now >= connection.deadline) ||
           connection.out.size() > kMostOutBytes)
         connection.closed = true;
-      if (connection.closed && !connection.agent.empty())
-        carry_out(leader_->closed(connection.agent, now));
+      const auto found = by_agent_.find(connection.agent);
+      if (!connection.closed || found == by_agent_.end() || found->second != &connection) continue;
+      by_agent_.erase(found);  // the agent may have joined again by another connection
+      carry_out(leader_->closed(connection.agent, now));
     }
     connections_.remove_if([](auto& connection) { return connection.closed; });
     if (run_over_ && end == Deadline::max()) end = now + kEndTime;
@@ -100,6 +102,7 @@ void LeaderServer::run() {
       break;
   }
   if (deposed_) log_own_warning("supervise: another agent leads this run now");
+  by_agent_.clear();
   connections_.clear();
   if (run_over_) {
     alive_.run([this] {
@@ -136,7 +139,10 @@ void LeaderServer::serve(Connection& from) {
 
 void LeaderServer::take(Connection& from, const std::string& text) {
   const auto message = decode_from_agent(text);
-  if (const auto* join = std::get_if<Join>(&message)) from.agent = join->id;
+  if (const auto* join = std::get_if<Join>(&message)) {
+    from.agent = join->id;
+    by_agent_[from.agent] = &from;
+  }
   if (from.agent.empty()) throw DataError("it has not joined");
   carry_out(leader_->message(from.agent, message, Clock::now()));
 }
@@ -177,11 +183,8 @@ void LeaderServer::carry_out(const LeaderActions& actions) {
 }
 
 void LeaderServer::send(const std::string& agent, const FromLeader& message) {
-  for (auto& connection : connections_)
-    if (connection.agent == agent && !connection.closed) {
-      append(connection.out, {.kind = FrameKind::message, .body = as_bytes(encode(message))});
-      return;
-    }
+  if (const auto found = by_agent_.find(agent); found != by_agent_.end())
+    append(found->second->out, {.kind = FrameKind::message, .body = as_bytes(encode(message))});
 }
 
 void LeaderServer::flush(Connection& to) {

@@ -63,6 +63,7 @@ class LeaderServer {
   Background files_, alive_;  // separate, because a slow save must not delay the second
   std::optional<Leader> leader_;
   std::list<Connection> connections_;
+  std::map<std::string, Connection*> by_agent_;  // ids of those that have joined
   std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false;
   bool run_over_ = false, deposed_ = false;
   std::int64_t beats_ = 0;

@@ -7,6 +7,8 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <map>
+#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +31,7 @@ struct Files::Node {
   struct Name {                      // a change of a directory
     std::string from = {}, to = {};  // "": none
     int node = 0;
+    int move = 0;  // number of a rename between two directories; 0: none
     void apply(std::map<std::string, int>& names) const {
       if (!from.empty()) names.erase(from);
       if (!to.empty()) names[to] = node;
@@ -79,6 +82,8 @@ class Files::Disk {
   }
   void sync(int node) {
     auto& n = at(node);
+    for (const auto& change : n.unsynced_names)
+      moved.insert(change.move);
     n.synced_bytes = n.bytes;
     n.synced_names = n.names;
     n.unsynced.clear();
@@ -87,19 +92,26 @@ class Files::Disk {
   // host: -1: all unsynced changes may be lost; else the bytes that this host wrote.
   void lose(Random& random, int host) {
     const double share = 1.4 * random.share() - 0.2;
+    // A rename between two directories is kept or lost as a whole.
+    std::map<int, bool> kept;
+    const auto is_kept = [&](const Node::Name& change) {
+      if (change.move == 0) return random.share() < share;
+      if (moved.contains(change.move)) return true;
+      return kept.try_emplace(change.move, random.share() < share).first->second;
+    };
     for (auto& n : nodes) {
       if (host < 0) {
         for (const auto& change : n.unsynced_names)
-          if (random.share() < share) change.apply(n.synced_names);
+          if (is_kept(change)) change.apply(n.synced_names);
         n.names = n.synced_names;
         n.unsynced_names.clear();
         n.removed = false;
       }
       if (n.unsynced.empty()) continue;
       for (auto change : n.unsynced) {
-        const bool is_kept = (host >= 0 && change.host != host) || random.share() < share;
-        if (!is_kept && random.chance(0.5)) change.bytes.resize(change.bytes.size() / 2);
-        if (is_kept || !change.bytes.empty()) change.apply(n.synced_bytes);
+        const bool stays = (host >= 0 && change.host != host) || random.share() < share;
+        if (!stays && random.chance(0.5)) change.bytes.resize(change.bytes.size() / 2);
+        if (stays || !change.bytes.empty()) change.apply(n.synced_bytes);
       }
       n.bytes = n.synced_bytes;
       n.unsynced.clear();
@@ -109,6 +121,8 @@ class Files::Disk {
   std::string root;
   bool is_shared;
   std::vector<Node> nodes;
+  int moves = 0;        // renames between two directories
+  std::set<int> moved;  // those that a sync of one of the directories made durable
 };
 
 struct Files::Open {
@@ -351,8 +365,9 @@ int rename_simulated(const std::string& from, const std::string& to) {
     if (a.parent == b.parent) {
       disk.name(a.parent, {.from = a.name, .to = b.name, .node = node});
     } else {
-      disk.name(b.parent, {.to = b.name, .node = node});
-      disk.name(a.parent, {.from = a.name});
+      const int move = ++disk.moves;
+      disk.name(b.parent, {.to = b.name, .node = node, .move = move});
+      disk.name(a.parent, {.from = a.name, .move = move});
     }
     return 0;
   });

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <gtest/gtest.h>
+#include <tuple>
 
 #include "tests/files.h"
 #include "train/run/run_context.h"
@@ -78,23 +79,27 @@ TEST_F(Requests, of_this_start_are_newer_than_its_lock) {
   EXPECT_FALSE(directory_.is_of_this_start(2));
 }
 
-// The stop of any rank wins; otherwise ranks agree on the newest request.
-TEST(RunSignal, is_a_stop_or_else_a_request) {
+// The stop of any rank wins; otherwise ranks agree on the newest request, and on a save that is
+// due.
+TEST(RunSignal, is_a_stop_or_else_a_save_and_a_request) {
   const StopSignals none;
   RunPosition first, other;
   first.offered = kMostRequests;
   const auto agree = [](int a, int b) {
     RunPosition position;
     position.agreed(std::max(a, b));
-    return std::pair(position.stop, position.request);
+    return std::tuple(position.stop, position.request, position.save_agreed);
   };
-  using Agreed = std::pair<int, std::int64_t>;
-  EXPECT_EQ(agree(first.signal(none), other.signal(none)), Agreed(0, kMostRequests));
-  EXPECT_EQ(agree(0, 0), Agreed(0, 0));
-  EXPECT_EQ(agree(first.signal(none), 75 << RunPosition::kRequestBits), Agreed(75, 0));
-  EXPECT_EQ(agree(130 << RunPosition::kRequestBits, 0), Agreed(130, 0));
+  using Agreed = std::tuple<int, std::int64_t, bool>;
+  EXPECT_EQ(agree(first.signal(none, false), other.signal(none, false)),
+            Agreed(0, kMostRequests, false));
+  EXPECT_EQ(agree(first.signal(none, true), 0), Agreed(0, kMostRequests, true));
+  EXPECT_EQ(agree(other.signal(none, true), 0), Agreed(0, 0, true));
+  EXPECT_EQ(agree(0, 0), Agreed(0, 0, false));
+  EXPECT_EQ(agree(first.signal(none, true), 75 << RunPosition::kStopShift), Agreed(75, 0, false));
+  EXPECT_EQ(agree(255 << RunPosition::kStopShift, 0), Agreed(255, 0, false));
   std::raise(SIGTERM);
-  EXPECT_EQ(agree(first.signal(none), 0), Agreed(75, 0));
+  EXPECT_EQ(agree(first.signal(none, true), 0), Agreed(75, 0, false));
 }
 
 }  // namespace lockstep::testing::requests_test
