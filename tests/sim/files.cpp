@@ -83,11 +83,16 @@ class Files::Disk {
   void sync(int node) {
     auto& n = at(node);
     for (const auto& change : n.unsynced_names)
-      moved.insert(change.move);
+      if (!change.to.empty()) moved.insert(change.move);
     n.synced_bytes = n.bytes;
     n.synced_names = n.names;
     n.unsynced.clear();
-    n.unsynced_names.clear();
+    // A rename to another directory is durable only after a sync of that one.
+    std::erase_if(n.unsynced_names, [&](const auto& change) {
+      if (change.move == 0 || moved.contains(change.move)) return true;
+      n.synced_names[change.from] = change.node;
+      return false;
+    });
   }
   // host: -1: all unsynced changes may be lost; else the bytes that this host wrote.
   void lose(Random& random, int host) {
@@ -122,7 +127,7 @@ class Files::Disk {
   bool is_shared;
   std::vector<Node> nodes;
   int moves = 0;        // renames between two directories
-  std::set<int> moved;  // those that a sync of one of the directories made durable
+  std::set<int> moved;  // those that a sync of the second directory made durable
 };
 
 struct Files::Open {
@@ -367,7 +372,7 @@ int rename_simulated(const std::string& from, const std::string& to) {
     } else {
       const int move = ++disk.moves;
       disk.name(b.parent, {.to = b.name, .node = node, .move = move});
-      disk.name(a.parent, {.from = a.name, .move = move});
+      disk.name(a.parent, {.from = a.name, .node = node, .move = move});
     }
     return 0;
   });

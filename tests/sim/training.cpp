@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "checkpoint/host_restore.h"
 #include "core/file.h"
 
 namespace lockstep::sim {
@@ -190,15 +191,20 @@ void Training::train(Attempt& attempt, int rank, Process& process, World& world)
     copier.emplace(world, local, CheckpointDirectory(kCheckpoints, &*epoch), machine.ranks);
   }
 
-  // Resume, as RunCheckpoints does.
+  // Resume, as RunCheckpoints does. HostRestore loads by sockets; here a copy stands for that.
   const auto must_find = announced_;
   auto candidates = of_run.candidates();
   const auto newest_here = candidates.empty() ? -1 : candidates.front().step;
+  std::vector<std::int64_t> shared_steps;
+  for (const auto& candidate : candidates)
+    shared_steps.push_back(candidate.step);
   if (copier)
-    for (const auto& found : copier->found())
-      if (!found.was_copied || found.step <= newest_here)
-        candidates.push_back(
-            {.step = found.step, .bring = [&, step = found.step] { copier->copy(step, {}, {}); }});
+    for (const auto& found : HostRestore(world, local, kCheckpoints, machine).find(shared_steps))
+      if (!found.is_shared && (!found.was_copied || found.step <= newest_here))
+        candidates.push_back({.step = found.step, .load = [&, step = found.step](auto accept) {
+                                copier->copy(step, {}, {});
+                                return of_run.load_whole(step, accept);
+                              }});
   std::ranges::stable_sort(candidates,
                            [](const auto& a, const auto& b) { return a.step > b.step; });
   const auto about = of_run.load_first(candidates, [](const Json&) {});
