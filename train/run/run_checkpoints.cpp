@@ -303,7 +303,7 @@ void RunCheckpoints::copy_resumed(std::int64_t step, const std::vector<std::int6
                                   bool is_last) {
   const bool is_due = is_last || (copy_every_ > 0 && step % copy_every_ == 0);
   if (local_.empty() || !is_due) return;
-  const AllRanks ranks(&world_, "copy");
+  const AllRanks ranks(&world_, "resumed");
   bool is_there = false;
   ranks.act_first([&] { is_there = path_exists(checkpoint_path(directory_, step)); });
   if (!ranks.told(is_there ? "there" : "").empty()) return;
