@@ -107,7 +107,8 @@ Verb supervise_verb() {
         "ranks of each host (default: slots of --hosts, else one per GPU, or 1 on CPUs)",
         kRule.within(1, kMost)},
        {"--wait", &o->wait, "Hosts", "SECONDS",
-        "time for hosts to join; then the run ends with exit code 75",
+        "longest wait for hosts to join; if fewer than --least have joined then, the run ends with "
+        "exit code 75",
         kWithDefault.within(0, kMost)},
        {"--rejoin", &o->rejoin, "Hosts", "SECONDS",
         "time for hosts to join again after a failure (default: --wait)", kRule.within(0, kMost)},
@@ -117,7 +118,7 @@ Verb supervise_verb() {
        {"--job", &o->job, "Hosts", "NAME",
         "agents of another job are refused (default: SLURM_JOB_ID)"},
        {"--on-bad-host", &o->on_bad_host, "Hosts", "COMMAND",
-        "run this command for a faulty host; %h is its name, %r the reason"}},
+        "run this command once for each excluded host; %h is its name, %r the reason"}},
       [o] { return run_supervise(*o); },
       {},
       &o->command};

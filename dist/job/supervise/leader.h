@@ -1,13 +1,13 @@
 // Leader supervises a run: it gathers agents, starts the ranks on `need` of their hosts, finds out
 // why they ended, and starts them again, on a spare host if one is faulty. It is pure: callers pass
-// events with the time and carry out the actions. One agent of a run has a leader. A new one learns
+// events with the time and carry out the actions. One agent of a run contains the leader. A new one learns
 // from the agents what runs, so the ranks never notice that the leader changed.
 //
 //   adopt -> gather -> prepare -> run -> judge -> gather (restart)
 //                        |          '-> over      '-> over (done, asked, or a retry cannot help)
 //                        '-> gather (a host failed its check)
 //
-// A silent agent never ends an attempt: only its ranks do, which detect the failures of each other
+// A silent agent never ends an attempt. Only ranks end it: they detect failures of other ranks
 // (dist/job/failure_detector.h). So an agent may die or be stopped without any effect on the run.
 #pragma once
 

@@ -81,7 +81,7 @@ struct Prepare {
 struct Start {
   Attempt attempt;
   int place = 0;
-  // An earlier attempt ended. If a file server still holds the lock of the run for it, ignore that.
+  // An earlier attempt has ended. Rank 0 ignores a lock of the run that a file server still holds.
   bool takes_over = false;
   std::vector<std::string> addresses{};  // of the control server of rank 0
   std::uint16_t port = 0;
