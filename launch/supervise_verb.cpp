@@ -68,7 +68,8 @@ int run_supervise(SuperviseVerbOptions o) {
   const auto run = run_of(o.command);
   if (!o.hosts.empty()) return run_starter(o);
   complete(o, slurm_number("SLURM_STEP_NUM_NODES") > 0 ? slurm_number("SLURM_STEP_NUM_NODES") : 0);
-  if (const char* job = std::getenv("SLURM_JOB_ID"); o.job.empty() && job != nullptr) o.job = job;
+  if (const char* job = std::getenv("SLURM_JOB_ID"); o.job.empty() && job != nullptr)
+    o.job = str(job, ".", slurm_number("SLURM_RESTART_COUNT"));
   if (o.slots == 0)
     o.slots = device_of("best").kind == Device::Kind::cuda ? gpu::devices().count : 1;
   SuperviseOptions options{.run = run,

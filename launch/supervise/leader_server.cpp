@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -50,14 +51,30 @@ LeaderServer::~LeaderServer() {
   if (thread_.joinable()) thread_.join();
 }
 
-void LeaderServer::lead(std::int64_t term, bool takes_over) {
+void LeaderServer::lead(std::int64_t term, bool takes_over, bool is_same_start,
+                        std::vector<Json> before) {
+  before_ = std::move(before);
   options_.term = term;
   options_.takes_over = takes_over;
+  options_.is_same_start = is_same_start;
   thread_ = start_thread([this] { run(); });
 }
 
 void LeaderServer::run() {
+  try {
+    lead_until_over();
+  } catch (const std::exception& error) {  // another agent leads then
+    log_own_warning("supervise: this agent stops leading: ", error.what());
+    by_agent_.clear();
+    connections_.clear();
+  }
+  over_ = true;
+}
+
+void LeaderServer::lead_until_over() {
+  allow_open_files(kMostConnections);
   leader_.emplace(options_, Clock::now());
+  leader_->remember(before_, Clock::now());
   auto next_keep = Clock::now();
   auto end = Deadline::max();
   while (!stopping_ && !deposed_) {
@@ -115,7 +132,6 @@ void LeaderServer::run() {
     alive_.finish(Clock::now() + kEndTime);
     files_.finish(Clock::now() + kEndTime);
   }
-  over_ = true;
 }
 
 void LeaderServer::serve(Connection& from) {
@@ -217,11 +233,13 @@ void LeaderServer::take_requests() {
     make_directories(control_.path());
     control_lock_ = Descriptor(
         open((control_.path() / "supervisor").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    flock(control_lock_.number(), LOCK_EX | LOCK_NB);  // a leader before may hold it for a moment
   }
+  flock(control_lock_.number(), LOCK_EX | LOCK_NB);  // a leader before may hold it for a moment
   for (const auto number : control_.unanswered()) {
+    if (taken_.contains(number)) continue;
     const auto request = control_.read(number);
     if (request.command != "drain" || !control_.is_of_this_start(number)) continue;
+    taken_.insert(number);
     const auto newest = EpochRecord::newest(records_.run() / "checkpoints");
     mailbox_.post([this, request, epoch = newest ? newest->number : 0] {
       carry_out(leader_->drain(request.target, "lockstep ctl", Clock::now()));
@@ -255,10 +273,10 @@ void LeaderServer::read_progress() {
   });
 }
 
-// Starts the operator's command without a shell, and does not wait for it.
+// Runs the operator's command without a shell.
 void LeaderServer::tell_bad_host(const std::string& host, const std::string& why) {
   if (on_bad_host_.empty()) return;
-  files_.run([command = on_bad_host_, host, why] {
+  commands_.run([command = on_bad_host_, host, why] {
     std::vector<std::string> words;
     std::istringstream parts(command);
     for (std::string word; parts >> word;) {
@@ -270,9 +288,18 @@ void LeaderServer::tell_bad_host(const std::string& host, const std::string& why
     for (auto& word : words)
       pointers.push_back(word.data());
     pointers.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     pid_t pid = 0;
     if (const int error =
-            posix_spawnp(&pid, pointers[0], nullptr, nullptr, pointers.data(), environ);
+            posix_spawnp(&pid, pointers[0], &files, &attributes, pointers.data(), environ);
         error != 0)
       return log_own_warning("supervise: ", command, ": ", reason(error));
     int status = 0;

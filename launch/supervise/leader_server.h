@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -28,8 +29,12 @@ class LeaderServer {
   ~LeaderServer();
 
   std::uint16_t port() const { return listener_.port(); }
-  void lead(std::int64_t term, bool takes_over);  // starts the thread; the term was claimed
-  bool is_over() const { return over_; }          // the thread has ended
+  // Starts the thread after the term was claimed.
+  //   takes_over, is_same_start: see LeaderOptions      before: of Leader::remember
+  void lead(std::int64_t term, bool takes_over, bool is_same_start, std::vector<Json> before);
+  static bool is_leading(const std::unique_ptr<LeaderServer>& leader) {
+    return leader->thread_.joinable() && !leader->over_;
+  }
 
  private:
   struct Connection {
@@ -44,6 +49,7 @@ class LeaderServer {
   };
 
   void run();
+  void lead_until_over();
   void serve(Connection& from);
   void take(Connection& from, const std::string& text);
   void carry_out(const LeaderActions& actions);
@@ -60,16 +66,19 @@ class LeaderServer {
   std::string on_bad_host_;
   Socket listener_;
   Mailbox mailbox_;
-  Background files_, alive_;  // separate, because a slow save must not delay the second
+  // Separate threads, so that neither a slow file nor an operator's command delays the others.
+  Background files_, alive_, commands_;
   std::optional<Leader> leader_;
   std::list<Connection> connections_;
   std::map<std::string, Connection*> by_agent_;  // ids of those that have joined
   std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false;
   bool run_over_ = false, deposed_ = false;
   std::int64_t beats_ = 0;
+  std::vector<Json> before_;
   ControlDirectory control_;
   Descriptor control_lock_;  // tells `lockstep ctl` that a leader takes `drain`
   std::optional<DrainAnswer> drained_;
+  std::set<std::int64_t> taken_;  // requests, by number
   std::thread thread_;
 };
 

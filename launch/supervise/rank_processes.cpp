@@ -8,13 +8,18 @@
 #include <fstream>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include "core/file.h"
+#include "core/hash.h"
 #include "core/log.h"
 #include "core/system/machine.h"
+#include "dist/job/frame.h"
 #include "dist/job/supervise/causes.h"
 
 namespace lockstep {
@@ -40,6 +45,18 @@ std::string start_time(pid_t pid) {
   for (int field = 3; field <= 22; ++field)
     rest >> word;
   return word;
+}
+
+// In memory of this host, because a shared file system may hang, and a host that boots has no
+// ranks.
+std::filesystem::path file_of_ranks(const std::filesystem::path& run) {
+  const auto name = std::filesystem::absolute(run).lexically_normal().string();
+  return str("/dev/shm/lockstep-", getuid(), "-", hash_hex(as_bytes(name)), ".json");
+}
+
+bool is_own_file(const std::filesystem::path& file) {
+  struct stat status {};
+  return lstat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == getuid();
 }
 
 // Processes of this host that the kernel killed because memory was short.
@@ -122,6 +139,12 @@ RankProcess::RankProcess(const std::vector<std::string>& command, const AgentPla
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) throw TransientError(str("cannot start rank ", number, ": ", reason(error)));
   process = open_process(pid);
+  if (!process) {
+    const int failure = errno;
+    kill(-pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    throw TransientError(str("cannot watch rank ", number, ": ", reason(failure)));
+  }
   socket = std::move(ours);
 }
 
@@ -166,6 +189,13 @@ std::string check_ranks(int slots, const std::vector<std::string>& flags, Millis
   const auto secret = Secret::draw().hex();
   const auto deadline = Clock::now() + most;
   std::vector<RankProcess> ranks;
+  struct KillAll {
+    ~KillAll() {
+      for (auto& rank : ranks)
+        if (!rank.has_ended()) kill(-rank.pid, SIGKILL);
+    }
+    std::vector<RankProcess>& ranks;
+  } const kill_all{ranks};
   for (int rank = 0; rank < slots; ++rank)
     ranks.emplace_back(command,
                        AgentPlace{.rank = rank,
@@ -195,14 +225,13 @@ std::string check_ranks(int slots, const std::vector<std::string>& flags, Millis
 }
 
 RankProcesses::RankProcesses(std::vector<std::string> command, int slots,
-                             const SuperviseRecords& records, std::string host)
-    : command_(std::move(command)), slots_(slots), records_(records), host_(std::move(host)) {}
+                             const std::filesystem::path& run)
+    : command_(std::move(command)), slots_(slots), file_(file_of_ranks(run)) {}
 
 Attempt RankProcesses::adopt() {
-  const auto file = records_.ranks(host_);
-  if (!path_exists(file)) return {};
   try {
-    const Json json = Json::parse(read_text(file, kMostRanksBytes), file.string());
+    if (!is_own_file(file_)) return {};
+    const Json json = Json::parse(read_text(file_, kMostRanksBytes), file_.string());
     if (text_at(json, "boot") != machine_id()) return {};
     Attempt attempt{.number = json.at("attempt").as_integer()};
     for (const auto& place : json.at("places").as_array())
@@ -235,16 +264,18 @@ void RankProcesses::record() const {
         {"rank", rank.number}, {"pid", std::int64_t{rank.pid}}, {"started", start_time(rank.pid)}});
   for (const auto& place : attempt_.places)
     places.emplace_back(place);
-  write_text(records_.ranks(host_), Json(Json::Object{{"boot", machine_id()},
-                                                      {"attempt", attempt_.number},
-                                                      {"places", std::move(places)},
-                                                      {"ranks", std::move(ranks)}})
-                                        .dump());
+  if (path_exists(file_) && !is_own_file(file_))
+    throw ConfigError(str(file_.string(), ": the file belongs to another user; remove it"));
+  write_text(file_, Json(Json::Object{{"boot", machine_id()},
+                                      {"attempt", attempt_.number},
+                                      {"places", std::move(places)},
+                                      {"ranks", std::move(ranks)}})
+                        .dump());
 }
 
 void RankProcesses::start(const Start& start) {
   attempt_ = start.attempt;
-  killed_ = false;
+  killed_ = saves_ = false;
   oom_kills_ = oom_kills();
   kernel_log_.xids();  // earlier errors belong to earlier attempts
   try {
@@ -268,6 +299,7 @@ void RankProcesses::start(const Start& start) {
 }
 
 void RankProcesses::stop(bool save) {
+  if (save && std::exchange(saves_, true)) return;  // a second signal would end them at once
   killed_ = killed_ || !save;
   for (const auto& rank : ranks_) {
     if (save)
@@ -306,7 +338,7 @@ std::optional<Ended> RankProcesses::ended() {
   ended.all = ranks_.empty();
   if (ended.all) {
     std::error_code unknown;
-    std::filesystem::remove(records_.ranks(host_), unknown);
+    std::filesystem::remove(file_, unknown);
   }
   return ended;
 }

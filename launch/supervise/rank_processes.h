@@ -58,8 +58,8 @@ std::string check_ranks(int slots, const std::vector<std::string>& flags, Millis
 class RankProcesses {
  public:
   //   command: the words after the program's name, "train", ...
-  RankProcesses(std::vector<std::string> command, int slots, const SuperviseRecords& records,
-                std::string host);
+  //   run: its directory
+  RankProcesses(std::vector<std::string> command, int slots, const std::filesystem::path& run);
 
   // Finds ranks that an earlier agent of this host left. They cannot report how they end.
   Attempt adopt();
@@ -77,11 +77,10 @@ class RankProcesses {
 
   std::vector<std::string> command_;
   int slots_;
-  const SuperviseRecords& records_;
-  std::string host_;
+  std::filesystem::path file_;  // names the ranks, for the next agent of this host
   Attempt attempt_;
   std::vector<RankProcess> ranks_;
-  bool killed_ = false;
+  bool killed_ = false, saves_ = false;
   std::int64_t oom_kills_ = 0;
   KernelLog kernel_log_;
 };

@@ -46,9 +46,9 @@ bool create(const fs::path& path, const std::string& text, mode_t mode) {
 }  // namespace
 
 Secret SuperviseRecords::secret() const {
+  make_directories(path());
   if (const char* given = std::getenv("LOCKSTEP_SECRET"); given != nullptr && *given != '\0')
     return Secret::from_hex(given);
-  make_directories(path());
   const auto file = path() / "secret";
   if (!path_exists(file)) create(file, Secret::draw().hex(), 0600);
   return Secret::from_hex(read_text(file, kMostRecordBytes));
@@ -110,6 +110,20 @@ void SuperviseRecords::append(const Json& line) const {
   const Descriptor out(open(log().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!out || write(out.number(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     fail_io(log(), "cannot write", errno);
+}
+
+std::vector<Json> SuperviseRecords::events() const {
+  std::vector<Json> events;
+  if (!path_exists(log())) return events;
+  for_each_line(ReadFile(log()), [&](std::string_view line) {
+    try {
+      events.push_back(Json::parse(line, log().string()));
+      if (text_at(events.back(), "event") == "over") events.clear();
+    } catch (const DataError&) {  // the disk was full
+    }
+    return true;
+  });
+  return events;
 }
 
 SuperviseRecords::Progress SuperviseRecords::progress() const {

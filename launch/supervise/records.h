@@ -7,7 +7,6 @@
 //   exit_code            of the run, after its end    bad_hosts   those that were excluded then
 //   status.json          of the leader and the hosts, after the newest event
 //   log.jsonl            what happened: hosts that joined, starts, causes, exclusions
-//   ranks-HOST.json      processes of the ranks on a host, for the next agent of that host
 //
 // All calls may hang if the file system does.
 #pragma once
@@ -27,9 +26,6 @@ class SuperviseRecords {
   const std::filesystem::path& run() const { return run_; }
   std::filesystem::path path() const { return run_ / "supervise"; }
   std::filesystem::path log() const { return path() / "log.jsonl"; }
-  std::filesystem::path ranks(const std::string& host) const {
-    return path() / ("ranks-" + host + ".json");
-  }
 
   // The secret of the run's agents: LOCKSTEP_SECRET if it is set, else the file, which the first
   // agent creates.
@@ -40,6 +36,8 @@ class SuperviseRecords {
   void set_alive(const std::string& text) const;
   void set_over(int exit_code, const std::vector<std::string>& bad_hosts) const;
   void set_status(const Json& status) const;
+  // The lines of log.jsonl after the last `over`, without those that cannot be read.
+  std::vector<Json> events() const;
   void append(const Json& line) const;  // to log.jsonl; adds the time
 
   struct Progress {

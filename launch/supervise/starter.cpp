@@ -36,7 +36,8 @@ std::string quoted(const std::string& word) {
 
 // The command line of a shell on another host.
 std::string shell_line(const std::vector<std::string>& command) {
-  auto line = str("cd ", quoted(std::filesystem::current_path().string()), " && exec env");
+  // A killed agent is started again there: its ranks keep the connection of ssh open.
+  auto line = str("cd ", quoted(std::filesystem::current_path().string()), " && while :; do env");
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const auto starts = [&](const char* name) { return text.starts_with(name); };
@@ -47,7 +48,7 @@ std::string shell_line(const std::vector<std::string>& command) {
   line += " " + quoted(std::filesystem::read_symlink("/proc/self/exe").string());
   for (const auto& word : command)
     line += " " + quoted(word);
-  return line;
+  return line + "; code=$?; [ $code = 137 ] || exit $code; sleep 1; done";
 }
 
 std::vector<std::string> ssh() {
@@ -129,7 +130,8 @@ class Remote {
 
 // ssh, or the shell that it starts, ends with such a code if the agent or its host died.
 bool is_death(int exit_code) {
-  return exit_code == 255 || exit_code >= 128 || exit_code == 126 || exit_code == 127;
+  constexpr int kStopped = 130;  // by `lockstep ctl RUN stop`
+  return exit_code >= 126 && exit_code != kStopped;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "launch/supervise/supervise.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -27,6 +28,7 @@ constexpr Milliseconds kAgentTick{50}, kConnectTime{1'000}, kAgentEndTime{8'000}
 class Signals {
  public:
   Signals() {
+    std::signal(SIGPIPE, SIG_IGN);  // a closed log does not end the agent
     sigset_t set;
     sigemptyset(&set);
     for (const int one : {SIGTERM, SIGINT, SIGUSR1, SIGHUP})
@@ -49,7 +51,7 @@ class Signals {
 
 bool is_pipe(int descriptor) {
   struct stat status {};
-  return fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
+  return fstat(descriptor, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
 }
 
 class AgentProcess {
@@ -58,7 +60,7 @@ class AgentProcess {
       : options_(options),
         records_(options.run),
         secret_(records_.secret()),
-        ranks_(options.command, options.leader.slots, records_, host_name()),
+        ranks_(options.command, options.leader.slots, options.run),
         reads_input_(is_pipe(STDIN_FILENO)) {
     Join join{.id = Secret::draw().hex().substr(0, 16),
               .host = host_name(),
@@ -83,11 +85,14 @@ class AgentProcess {
     // Ranks have been killed; the leader tells the other agents.
     const auto deadline = Clock::now() + kAgentEndTime;
     while (Clock::now() < deadline &&
-           (ranks_.running() || (leader_ && leads_ && !leader_->is_over()))) {
+           (ranks_.running() || std::ranges::any_of(leaders_, &LeaderServer::is_leading))) {
       leader_socket_ = {};
       ranks_.ended();
       std::this_thread::sleep_for(kAgentTick);
     }
+    // Work of a thread that hangs uses this object.
+    if (!files_.finish(Clock::now() + kAgentTick) || !checks_.finish(Clock::now() + kAgentTick))
+      _exit(exit_code_);
     return exit_code_;
   }
 
@@ -111,7 +116,7 @@ class AgentProcess {
     const auto count = read(STDIN_FILENO, bytes.data(), bytes.size());
     if (count <= 0)
       reads_input_ = false;
-    else
+    else if (std::string_view(bytes.data(), static_cast<std::size_t>(count)).starts_with("stop\n"))
       act(agent_->stop("the starter of the agents was told to stop", Clock::now()));
   }
 
@@ -160,31 +165,42 @@ class AgentProcess {
   }
 
   void carry_out(const ClaimTerm& claim) {
-    leader_ =
-        std::make_unique<LeaderServer>(options_.leader, records_, secret_, options_.on_bad_host);
-    leads_ = false;
-    const Term term{.number = claim.number,
+    try {
+      claim_term(claim.number);
+    } catch (const std::exception& error) {
+      log_own_warning("supervise: cannot lead: ", error.what());
+      mailbox_.post([this] { act(agent_->claimed(false, Clock::now())); });
+    }
+  }
+
+  void claim_term(std::int64_t number) {
+    auto* leader = leaders_
+                       .emplace_back(std::make_unique<LeaderServer>(options_.leader, records_,
+                                                                    secret_, options_.on_bad_host))
+                       .get();
+    const Term term{.number = number,
                     .id = Secret::draw().hex().substr(0, 16),
+                    .job = options_.leader.job,
                     .host = host_name(),
                     .addresses = local_addresses(options_.interfaces),
-                    .port = leader_->port()};
-    files_.run([this, term] {
-      bool won = false, takes_over = false;
+                    .port = leader->port()};
+    files_.run([this, leader, term] {
+      bool won = false, takes_over = false, is_same_start = false;
+      std::vector<Json> before_it;
       try {
-        takes_over = term.number > 1 && records_.read().alive != "over";
+        const auto before = records_.read();
+        takes_over = term.number > 1 && before.alive != "over";
+        is_same_start = takes_over && before.newest.job == term.job;
+        if (is_same_start) before_it = records_.events();
         won = records_.claim(term);
       } catch (const Error& error) {
         log_own_warning("supervise: ", error.what());
       }
-      mailbox_.post([this, won, takes_over, number = term.number] {
-        if (won) {
-          leads_ = true;
-          leader_->lead(number, takes_over);
-        } else {
-          leader_.reset();
-        }
-        act(agent_->claimed(won, Clock::now()));
-      });
+      mailbox_.post(
+          [this, leader, won, takes_over, is_same_start, before_it, number = term.number] {
+            if (won) leader->lead(number, takes_over, is_same_start, before_it);
+            act(agent_->claimed(won, Clock::now()));
+          });
     });
   }
 
@@ -214,12 +230,10 @@ class AgentProcess {
   }
 
   void carry_out(const CheckHost& check) {
-    Ready ready{.attempt = check.prepare.attempt,
-                .fault = "",
-                .addresses = local_addresses(options_.interfaces),
-                .port = 0};
+    Ready ready{.attempt = check.prepare.attempt};
     checks_.run([this, ready, prepare = check.prepare]() mutable {
       try {
+        ready.addresses = local_addresses(options_.interfaces);
         if (prepare.check) check_host();
         if (prepare.leads) ready.port = listen_at("", 0).port();
       } catch (const Error& error) {
@@ -231,10 +245,6 @@ class AgentProcess {
 
   // Finds out whether ranks can start on this host. Throws an error if they cannot.
   void check_host() const {
-    const auto probe = records_.path() / str("check-", host_name());
-    write_text(probe, host_name());
-    std::error_code unknown;
-    std::filesystem::remove(probe, unknown);
     std::vector<std::string> flags;
     for (std::size_t i = 0; i + 1 < options_.command.size(); ++i)
       if (options_.command[i] == "--device") flags = {"--device", options_.command[i + 1]};
@@ -260,7 +270,7 @@ class AgentProcess {
   void carry_out(const EndAgent& end) {
     is_over_ = true;
     exit_code_ = end.exit_code;
-    if (!leads_ || exit_code_ != 0)
+    if (std::ranges::none_of(leaders_, &LeaderServer::is_leading) || exit_code_ != 0)
       log_line(exit_code_ == 0 ? LogLevel::info : LogLevel::error,
                str("supervise: the run ends: ", end.why));
   }
@@ -275,8 +285,8 @@ class AgentProcess {
   std::optional<Agent> agent_;
   Socket leader_socket_;
   FrameReader reader_;
-  std::unique_ptr<LeaderServer> leader_;
-  bool leads_ = false, is_over_ = false, reads_input_;
+  std::vector<std::unique_ptr<LeaderServer>> leaders_;  // all stay: their threads may hang
+  bool is_over_ = false, reads_input_;
   int exit_code_ = 0;
 };
 

@@ -168,6 +168,34 @@ def check_full(tiny):
     job.expect_nothing_runs("lockstep")
 
 
+def check_requests(tiny):
+    """Requests of lockstep ctl: a drained host is left out, and a stopped run stays so."""
+    run = Supervised(tiny, "asked", (1, 2, 3))
+    run.wait_for_steps(4)
+
+    def ctl(*words):
+        done = subprocess.run([tiny.lockstep, "ctl", tiny.folder / "asked", *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=hosts.PATIENCE)
+        return done.returncode, done.stdout
+
+    name = run.places()[1]
+    code, said = ctl("drain", name)
+    job.expect(code == 0, f"drain: {code} {said}")
+    hosts.wait_for(lambda: name not in run.places(), "the run restarts without the drained host")
+    run.wait_for_steps(4)
+    job.expect(len([event for event in run.events() if event["event"] == "drained"]) == 1, f"drained: {run.events()}")
+    code, said = ctl("drain", run.places()[0])
+    job.expect(code == 1 and "needs" in said, f"drain of a host that is needed: {code} {said}")
+    code, said = ctl("status")
+    job.expect(f"{name} (excluded)" in said, f"status: {code} {said}")
+    code, said = ctl("stop")
+    job.expect(code == 0, f"stop: {code} {said}")
+    code = run.process.wait(timeout=hosts.PATIENCE)
+    job.expect(code == 130, f"a stopped run ends with {code}: {tiny.log('asked')[-3000:]}")
+    tiny.expect_the_bits_of_one_host("asked")
+    job.expect_nothing_runs("lockstep")
+
+
 FAULTS = 100
 
 

@@ -68,7 +68,7 @@ AgentActions Agent::message(const FromLeader& message, Deadline now) {
     if (running_.number != 0) {
       send(Ready{.attempt = prepare->attempt, .fault = "ranks of an earlier attempt still run"});
     } else {
-      prepared_ = prepare->attempt;
+      if (prepare->attempt != 0) prepared_ = prepare->attempt;  // 0: a spare
       actions_.emplace_back(CheckHost{*prepare});
     }
   } else if (const auto* start = std::get_if<Start>(&message)) {
@@ -83,15 +83,16 @@ AgentActions Agent::message(const FromLeader& message, Deadline now) {
     else
       send(Ended{.attempt = stop->attempt, .all = true});
   } else if (const auto* over = std::get_if<Over>(&message)) {
-    if (running_.number != 0) actions_.emplace_back(StopRanks{false});
+    if (running_.number != 0 && !over->keeps_ranks) actions_.emplace_back(StopRanks{false});
     actions_.emplace_back(EndAgent{over->exit_code, over->why});
   }
   return std::exchange(actions_, {});
 }
 
 AgentActions Agent::checked(const Ready& ready, Deadline) {
-  if (ready.attempt == prepared_ && link_ == Link::joined) send(ready);
-  if (!ready.fault.empty()) prepared_ = 0;
+  const bool is_asked = ready.attempt == 0 || ready.attempt == prepared_;
+  if (is_asked && link_ == Link::joined) send(ready);
+  if (ready.attempt == prepared_ && !ready.fault.empty()) prepared_ = 0;
   return std::exchange(actions_, {});
 }
 

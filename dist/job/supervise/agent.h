@@ -2,9 +2,9 @@
 // the ranks of its host as the leader says, and reports how they ended. It is pure, as Leader is.
 //
 // The leader is whoever claimed the newest term, by a file in RUN/supervise that only one process
-// can create. It changes another file there twice a second. An agent claims the next term if it cannot
-// reach the leader for `patience`, and that file did not change for as long. So a leader that is
-// alive keeps its term, whoever cannot reach it. The ranks never depend on the leader.
+// can create. It changes another file there twice a second. An agent claims the next term if it
+// cannot reach the leader for `patience`, and that file did not change for as long. So a leader
+// that is alive keeps its term, whoever cannot reach it. The ranks never depend on the leader.
 #pragma once
 
 #include <string>

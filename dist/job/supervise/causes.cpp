@@ -133,6 +133,8 @@ Cause classify(const Evidence& evidence) {
   if (!ends.empty() && std::ranges::all_of(ends, [](auto& end) { return end.exit_code == 0; }))
     return {.kind = CauseKind::done, .exit_code = 0, .text = "the run is complete"};
   if (!evidence.asked.empty()) return {.kind = CauseKind::asked, .text = evidence.asked};
+  if (std::ranges::any_of(ends, [](auto& end) { return end.exit_code == kInterrupted; }))
+    return {.kind = CauseKind::asked, .exit_code = kInterrupted, .text = "a user stopped the run"};
 
   for (const auto& end : ends)
     if (!end.faulty.empty()) return cause_of(CauseKind::corruption, end.faulty, how(end));
@@ -177,9 +179,7 @@ Cause classify(const Evidence& evidence) {
       return cause_of(CauseKind::hang, end.lost,
                       end.error.empty() ? "a rank made no progress" : end.error);
   if (!ends.empty() && std::ranges::all_of(ends, [](auto& end) { return end.error.empty(); }))
-    return {.kind = CauseKind::asked,
-            .exit_code = ends.front().exit_code,
-            .text = "the ranks were asked to stop"};
+    return {.kind = CauseKind::asked, .text = "the ranks were asked to stop"};
   for (const auto& end : ends)
     if (!end.error.empty())
       return {

@@ -33,6 +33,14 @@ Leader::Leader(LeaderOptions options, Deadline now)
       seen_(now),
       turned_(now) {}
 
+void Leader::remember(const std::vector<Json>& records, Deadline now) {
+  for (const auto& line : records)
+    if (const auto& event = text_at(line, "event"); event == "excluded" || event == "drained") {
+      const Json* broken = line.find("broken");
+      policy_.exclude(text_at(line, "host"), broken != nullptr && broken->as_bool(), now);
+    }
+}
+
 LeaderActions Leader::message(const std::string& agent, const FromAgent& message, Deadline now) {
   if (const auto* join = std::get_if<Join>(&message)) {
     joined(agent, *join, now);
@@ -69,7 +77,9 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
                                       "each host"));
   if (const auto other = id_of_.find(join.host); other != id_of_.end() && other->second != id) {
     if (is_heard(agents_.at(other->second), now))
-      send(other->second, Over{kTemporary, "another agent started on this host"});
+      send(other->second, Over{.exit_code = kTemporary,
+                               .why = "another agent started on this host",
+                               .keeps_ranks = true});
     agents_.erase(other->second);
   }
   id_of_[join.host] = id;
@@ -80,7 +90,7 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
   const auto running = join.running.number;
   // This leader has started no ranks yet, so it adopts those that run, however late their agents
   // join: storage may have kept them from finding it.
-  if (phase_ == Phase::gather && attempts_ == 0 && running != 0) {
+  if (phase_ == Phase::gather && attempts_ == 0 && running > attempt_.number) {
     phase_ = Phase::adopt;
     until_ = now + options_.adopt;
   }
@@ -114,7 +124,7 @@ LeaderActions Leader::stop(const std::string& why, Deadline now) {
     evidence_.asked = why;
     stop_ranks(true, now);
     until_ = now + options_.save;
-  } else if (phase_ != Phase::judge) {
+  } else if (phase_ != Phase::judge && phase_ != Phase::adopt) {
     over(kTemporary, why, now);
   }
   return std::exchange(actions_, {});
@@ -165,13 +175,16 @@ LeaderActions Leader::time(Deadline now) {
       if (attended(now).size() != attempt_.places.size()) {
         gather_in(Milliseconds(0), now);
       } else if (now >= until_) {
-        for (const auto& host : attempt_.places)
+        // If no host answers, the hosts are not to blame.
+        const auto agents = attended(now);
+        const bool any = std::ranges::any_of(agents, [](auto* one) { return one->is_prepared; });
+        for (const auto& host : any ? attempt_.places : std::vector<std::string>())
           if (const auto* agent = at(host); agent == nullptr || !agent->is_prepared) {
             policy_.exclude(host, false, now);
             record("excluded", {{"host", host}, {"why", "it did not answer in time"}});
             actions_.emplace_back(BadHost{host, "it did not answer in time"});
           }
-        gather_in(Milliseconds(0), now);
+        gather_in(any ? Milliseconds(0) : options_.readmit, now);
       }
       break;
     case Phase::run:
@@ -199,16 +212,21 @@ void Leader::adopt(Deadline now) {
   for (const auto& [id, agent] : agents_)
     if (agent.join.running.number != 0 && agent.join.running.number != attempt_.number)
       send(id, Stop{agent.join.running.number, false});
+  if (attempt_.number == 0 && !asked_.empty()) return over(kTemporary, asked_, now);
   if (attempt_.number == 0) return gather_in(Milliseconds(0), now);
   record("adopted", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
   phase_ = Phase::run;
   seen_ = now;
+  if (asked_.empty()) return;
+  evidence_.asked = asked_;
+  stop_ranks(true, now);
+  until_ = now + options_.save;
 }
 
 void Leader::gather_in(Milliseconds pause, Deadline now) {
   phase_ = Phase::gather;
   earliest_ = now + pause;
-  const bool is_first = attempt_.number == 0 && !options_.takes_over;
+  const bool is_first = attempt_.number == 0 && !options_.is_same_start;
   until_ = earliest_ + (is_first ? options_.gather : options_.rejoin);
 }
 
@@ -466,7 +484,8 @@ void Leader::decide(Deadline now) {
                     {"last_step", evidence_.last_step},
                     {"restarts", decision.restarts}});
   for (const auto& host : decision.exclude) {
-    record("excluded", {{"host", host}, {"why", cause.text}});
+    record("excluded",
+           {{"host", host}, {"why", cause.text}, {"broken", cause.kind == CauseKind::corruption}});
     actions_.emplace_back(BadHost{host, cause.text});
   }
   if (!decision.restarts) return over(decision.exit_code, decision.why, now);

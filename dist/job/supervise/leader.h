@@ -1,7 +1,7 @@
 // Leader supervises a run: it gathers agents, starts the ranks on `need` of their hosts, finds out
 // why they ended, and starts them again, on a spare host if one is faulty. It is pure: callers pass
-// events with the time and carry out the actions. One agent of a run contains the leader. A new one learns
-// from the agents what runs, so the ranks never notice that the leader changed.
+// events with the time and carry out the actions. One agent of a run contains the leader. A new one
+// learns from the agents what runs, so the ranks never notice that the leader changed.
 //
 //   adopt -> gather -> prepare -> run -> judge -> gather (restart)
 //                        |          '-> over      '-> over (done, asked, or a retry cannot help)
@@ -29,6 +29,7 @@ struct LeaderOptions {
   int slots = 1;
   std::int64_t term = 1;
   bool takes_over = false;          // the leader of the term before did not end the run
+  bool is_same_start = false;       // and it was of the same job
   Milliseconds adopt{1'000};        // for running agents to join a new leader
   Milliseconds gather{300'000};     // for hosts to join; then the run ends
   Milliseconds rejoin{300'000};     // the same after an attempt has ended
@@ -75,6 +76,9 @@ using LeaderActions = std::vector<LeaderAction>;
 class Leader {
  public:
   Leader(LeaderOptions options, Deadline now);
+
+  // Excludes the hosts that an earlier leader of this start excluded, by its records.
+  void remember(const std::vector<Json>& records, Deadline now);
 
   // Events. Each returns the actions to take, in their order.
   LeaderActions message(const std::string& agent, const FromAgent& message, Deadline now);

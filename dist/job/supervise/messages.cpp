@@ -158,8 +158,10 @@ std::string encode(const FromLeader& message) {
                        {"kind", "stop"}, {"attempt", stop.attempt}, {"save", stop.save}});
                  },
                  [](const Over& over) {
-                   return Json(Json::Object{
-                       {"kind", "over"}, {"exit_code", over.exit_code}, {"why", over.why}});
+                   return Json(Json::Object{{"kind", "over"},
+                                            {"exit_code", over.exit_code},
+                                            {"why", over.why},
+                                            {"keeps_ranks", over.keeps_ranks}});
                  }},
       message);
   return json.dump();
@@ -188,13 +190,16 @@ FromLeader decode_from_leader(const std::string& text) {
   if (kind == "stop")
     return Stop{.attempt = number_at(json, "attempt"), .save = json.at("save").as_bool()};
   if (kind == "over")
-    return Over{.exit_code = int_at(json, "exit_code"), .why = text_at(json, "why")};
+    return Over{.exit_code = int_at(json, "exit_code"),
+                .why = text_at(json, "why"),
+                .keeps_ranks = json.at("keeps_ranks").as_bool()};
   throw DataError(str(kWhat, ": unknown kind ", kind));
 }
 
 std::string Term::dump() const {
   return Json(Json::Object{{"number", number},
                            {"id", id},
+                           {"job", job},
                            {"host", host},
                            {"addresses", json_list(addresses)},
                            {"port", port}})
@@ -205,6 +210,7 @@ Term Term::parse(const std::string& text, const std::string& what) {
   const Json json = Json::parse(text, what);
   return {.number = number_at(json, "number"),
           .id = text_at(json, "id"),
+          .job = text_at(json, "job"),
           .host = text_at(json, "host"),
           .addresses = texts_at(json, "addresses"),
           .port = port_at(json)};

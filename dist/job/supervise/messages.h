@@ -98,6 +98,7 @@ struct Stop {
 struct Over {
   int exit_code = 0;
   std::string why{};
+  bool keeps_ranks = false;  // another agent of this host watches them
   friend bool operator==(const Over&, const Over&) = default;
 };
 
@@ -114,6 +115,7 @@ FromLeader decode_from_leader(const std::string& text);
 struct Term {
   std::int64_t number = 0;  // 0: no agent has led this run yet
   std::string id{};         // of the leader's agent
+  std::string job{};        // as Join::job
   std::string host{};
   std::vector<std::string> addresses{};
   std::uint16_t port = 0;

@@ -109,6 +109,24 @@ TEST(SuperviseAgent, joins_with_the_ranks_that_an_earlier_agent_left) {
   EXPECT_TRUE(find<StopRanks>(agent.message(Stop{.attempt = 7}, now)));
 }
 
+TEST(SuperviseAgent, leaves_its_ranks_to_another_agent_of_the_host) {
+  Host host;
+  host.run();
+  const auto actions = host.agent.message(Over{.exit_code = 75, .keeps_ranks = true}, host.now);
+  EXPECT_FALSE(find<StopRanks>(actions));
+  EXPECT_TRUE(find<EndAgent>(actions));
+  EXPECT_TRUE(find<StopRanks>(host.agent.message(Over{.exit_code = 75}, host.now)));
+}
+
+TEST(SuperviseAgent, prepares_an_attempt_while_it_is_checked_as_a_spare) {
+  Host host;
+  host.join();
+  EXPECT_TRUE(find<CheckHost>(host.agent.message(Prepare{.attempt = 0, .check = true}, host.now)));
+  host.agent.message(Prepare{.attempt = 7}, host.now);
+  EXPECT_TRUE(sent<Ready>(host.agent.checked({.attempt = 0, .fault = "slow"}, host.now)));
+  EXPECT_TRUE(sent<Ready>(host.agent.checked({.attempt = 7}, host.now)));
+}
+
 TEST(SuperviseAgent, starts_ranks_only_if_it_was_prepared_for_them) {
   Host host;
   host.join();

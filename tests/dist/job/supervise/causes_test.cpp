@@ -72,6 +72,8 @@ std::vector<Row> rows() {
   auto wrong = failed({end(0, 75, "weights differ"), end(2, 75, "weights differ")});
   wrong.ends[1].faulty = {"n2"};
   add("weights differ", wrong, corruption, {"n2"});
+  add("a user stops the run by a request",
+      failed({end(0, 130), end(2, 75, "it ended while no agent watched it")}), asked);
   add("the configuration is wrong", failed({end(3, 78, "unknown key"), verdict(0)}), configuration,
       {"n2"});
   add("the disk is full", failed({end(0, 74, "no space"), verdict(2)}), storage);

@@ -197,6 +197,45 @@ TEST(Leader, keeps_the_newest_of_two_agents_of_a_host) {
   EXPECT_FALSE(job.told.contains("another"));
 }
 
+TEST(Leader, lets_ranks_save_if_it_is_asked_to_stop_before_it_has_adopted_them) {
+  auto job = started();
+  const auto attempt = job.leader->attempt();
+  job.lead();
+  job.join("n1", attempt);
+  job.join("n2", attempt);
+  job.take(job.leader->message("n2", AskStop{"SIGTERM"}, job.now));
+  EXPECT_TRUE(job.told.empty()) << "the ranks would be killed";
+  job.run_for(Milliseconds(1'500));
+  EXPECT_TRUE(job.running.empty());
+  EXPECT_EQ(job.exit_code, 75);
+}
+
+TEST(Leader, does_not_adopt_again_what_it_has_judged) {
+  auto job = started();
+  const auto attempt = job.leader->attempt();
+  job.lead();
+  job.join("n1", attempt);
+  job.run_for(Milliseconds(1'500));
+  job.end("n1", {lost(0, "n2")});
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.leader->phase(), Phase::gather);
+  job.join("n2", attempt);
+  EXPECT_FALSE(job.running.contains("n2")) << "it must not run beside the next attempt";
+  EXPECT_EQ(job.leader->phase(), Phase::gather);
+}
+
+TEST(Leader, excludes_no_host_if_none_answers) {
+  Job job({.need = 2, .least = 2});
+  job.mute = {"n1", "n2"};
+  for (const char* host : {"n1", "n2"})
+    job.join(host);
+  job.run_for(Milliseconds(35'000));
+  EXPECT_TRUE(job.bad_hosts.empty());
+  job.mute.clear();
+  job.run_for(Milliseconds(35'000));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+}
+
 TEST(Leader, stops_ranks_of_an_older_attempt) {
   auto job = started();
   job.join("n3", {.number = 1, .places = {"n3"}});
@@ -233,6 +272,18 @@ TEST(Leader, excludes_a_host_whose_ranks_cannot_be_killed) {
   EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
 }
 
+TEST(Leader, remembers_hosts_that_an_earlier_leader_excluded) {
+  Job job({.need = 2, .least = 2});
+  const auto event = [](const char* what, const char* host, bool broken) {
+    return Json(Json::Object{{"event", what}, {"host", host}, {"broken", broken}});
+  };
+  job.leader->remember({event("joined", "n2", false), event("excluded", "n1", true)}, job.now);
+  for (const char* host : {"n1", "n2", "n3"})
+    job.join(host);
+  job.run_for(Milliseconds(1'500));
+  EXPECT_EQ(job.places(), (Hosts{"n2", "n3"}));
+}
+
 TEST(Leader, readmits_an_excluded_host_rather_than_stop) {
   Job job({.need = 2, .least = 2});
   job.faulty.insert("n1");
@@ -258,7 +309,11 @@ TEST(Leader, ends_the_run_if_too_few_hosts_join) {
 
 TEST(Leader, waits_less_for_hosts_after_a_failure) {
   for (const bool takes_over : {false, true}) {
-    Job job({.need = 2, .least = 2, .takes_over = takes_over, .rejoin = Milliseconds(5'000)});
+    Job job({.need = 2,
+             .least = 2,
+             .takes_over = takes_over,
+             .is_same_start = takes_over,
+             .rejoin = Milliseconds(5'000)});
     job.join("n1");
     job.run_for(Milliseconds(8'000));
     EXPECT_EQ(job.exit_code.has_value(), takes_over);

@@ -28,7 +28,7 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
             .port = 4711,
             .secret = "00",
             .restart = {.judge = 0.5, .prepare = 1.25}},
-      Stop{.attempt = 7, .save = true}, Over{.exit_code = 75, .why = "asked"}};
+      Stop{.attempt = 7, .save = true}, Over{.exit_code = 75, .why = "asked", .keeps_ranks = true}};
   for (const auto& message : from_leader)
     EXPECT_EQ(decode_from_leader(encode(message)), message) << encode(message);
 }
@@ -46,10 +46,12 @@ TEST(SuperviseMessages, that_are_wrong_are_errors) {
 }
 
 TEST(SuperviseMessages, keep_the_record_of_a_term) {
-  const Term term{.number = 12, .id = "x", .host = "n1", .addresses = {"10.0.0.1"}, .port = 4711};
+  const Term term{
+      .number = 12, .id = "x", .job = "7.0", .host = "n1", .addresses = {"10.0.0.1"}, .port = 4711};
   const auto read = Term::parse(term.dump(), "a file");
   EXPECT_EQ(read.number, 12);
   EXPECT_EQ(read.host, "n1");
+  EXPECT_EQ(read.job, "7.0");
   EXPECT_EQ(read.addresses, term.addresses);
   EXPECT_EQ(read.port, 4711);
 }
