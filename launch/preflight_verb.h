@@ -18,7 +18,7 @@ struct PreflightVerbOptions {
   std::string scratch = ".";  // directory
   std::string device = "best";
   bool quick = false;  // only the checks of a few seconds; no file is written
-  int threads = 0;  // 0: every CPU core that a rank may run on
+  int threads = 0;     // 0: every CPU core that a rank may run on
 };
 
 // Checks all ranks that a launcher started, or this rank alone. If nothing is wrong, rank 0 writes

@@ -32,8 +32,8 @@ struct Beat {
 // Verdict: the reason to abort the job, in one sentence, and the exit code.
 struct Verdict {
   std::string text{};
-  int exit_code = 75;          // a failed rank's code, otherwise 75 (start again)
-  bool is_own = false;         // concluded by this rank, because rank 0 stopped answering
+  int exit_code = 75;   // a failed rank's code, otherwise 75 (start again)
+  bool is_own = false;  // concluded by this rank, because rank 0 stopped answering
   // Ranks that died, stopped answering or stalled; at the server, and if is_own.
   std::vector<int> lost = {};
 
