@@ -20,8 +20,8 @@
 namespace lockstep {
 
 // Purpose of a connection. The first two lead to rank 0's control server, the last to the leader of
-// a supervised run. After the handshake of `tensors`, transfers of dist/job/link.h follow instead of
-// frames.
+// a supervised run. After the handshake of `tensors`, transfers of dist/job/link.h follow instead
+// of frames.
 enum class Channel : std::uint32_t {
   control = 1,
   heartbeat = 2,
