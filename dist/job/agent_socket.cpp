@@ -110,7 +110,8 @@ const std::optional<AgentPlace>& place_from_agent() {
 std::string RankReport::dump() const {
   return Json(Json::Object{{"error", error.substr(0, kMostErrorBytes)},
                            {"lost", json_list(lost)},
-                           {"faulty", json_list(faulty)}})
+                           {"faulty", json_list(faulty)},
+                           {"slow", json_list(slow)}})
       .dump();
 }
 
@@ -118,7 +119,8 @@ RankReport RankReport::parse(const std::string& line) {
   const Json json = Json::parse(line, "the report of a rank");
   return {.error = text_at(json, "error"),
           .lost = texts_at(json, "lost"),
-          .faulty = texts_at(json, "faulty")};
+          .faulty = texts_at(json, "faulty"),
+          .slow = texts_at(json, "slow")};
 }
 
 void report_to_agent(const RankReport& report) noexcept {

@@ -35,12 +35,13 @@ struct AgentPlace {
 // Throws ConfigError if LOCKSTEP_AGENT is no such socket.
 const std::optional<AgentPlace>& place_from_agent();
 
-// A rank's last words. Reports add up: the last error counts, and all hosts. Without an agent, a
+// A report of a rank. Reports add up: the last error counts, and all hosts. Without an agent, a
 // report does nothing.
 struct RankReport {
   std::string error{};
   std::vector<std::string> lost{};    // hosts whose ranks died or stalled
   std::vector<std::string> faulty{};  // hosts whose weights or products are wrong
+  std::vector<std::string> slow{};    // stragglers, while the rank trains
 
   std::string dump() const;
   static RankReport parse(const std::string& line);

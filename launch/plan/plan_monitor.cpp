@@ -1,10 +1,12 @@
 #include "launch/plan/plan_monitor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/gpu.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "dist/job/agent_socket.h"
 #include "dist/job/rank_consistency.h"
 #include "launch/plan/plan_errors.h"
 #include "launch/plan/run_plan.h"
@@ -13,6 +15,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kFewestSteps = 10;  // timed steps needed to record plan errors
+// Stragglers of which an agent learns: a restart without them costs less than they do.
+constexpr std::int64_t kReportsToAgent = 10;
+constexpr double kRatioToAgent = 1.5;
 
 std::filesystem::path residuals_of(const Config::Plan& config) {
   return config.cluster.empty() ? std::filesystem::path() : PlanErrors::file_beside(config.cluster);
@@ -139,6 +144,15 @@ void PlanMonitor::say_who_is_slow(const SlowRanks& slow) {
   const auto where = host_.topology == nullptr
                          ? std::string()
                          : str(" on ", hosts_in_words(*host_.topology, slow.ranks));
+  if (host_.is_first() && host_.topology != nullptr && slow.reports >= kReportsToAgent &&
+      slow.ratio() >= kRatioToAgent) {
+    RankReport report;
+    for (const int rank : slow.ranks)
+      if (const auto& host = host_.topology->places[static_cast<std::size_t>(rank)].host;
+          std::ranges::find(report.slow, host) == report.slow.end())
+        report.slow.push_back(host);
+    report_to_agent(report);
+  }
   const auto needs = str(human_seconds(slow.seconds), " per step ");
   log_warning(rank_list(slow.ranks), where,
               slow.ranks.size() == 1 ? str(" needs ", needs, "itself, ")

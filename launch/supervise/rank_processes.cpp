@@ -175,6 +175,7 @@ void RankProcess::read_reports() {
       if (!said.error.empty()) report.error = said.error;
       if (!said.lost.empty()) report.lost = said.lost;
       if (!said.faulty.empty()) report.faulty = said.faulty;
+      if (!said.slow.empty()) report.slow = said.slow;
     } catch (const DataError& error) {
       log_own_warning(error.what());
     }
@@ -312,6 +313,16 @@ void RankProcesses::stop(bool save) {
 void RankProcesses::add_to(std::vector<pollfd>& polled) const {
   for (const auto& rank : ranks_)
     polled.push_back({.fd = rank.process.number(), .events = POLLIN, .revents = 0});
+}
+
+std::vector<std::string> RankProcesses::slow() {
+  std::vector<std::string> hosts;
+  for (auto& rank : ranks_) {
+    rank.read_reports();
+    hosts.insert(hosts.end(), rank.report.slow.begin(), rank.report.slow.end());
+    rank.report.slow.clear();
+  }
+  return hosts;
 }
 
 std::optional<Ended> RankProcesses::ended() {

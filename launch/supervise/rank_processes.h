@@ -69,6 +69,8 @@ class RankProcesses {
   bool running() const { return !ranks_.empty(); }
 
   void add_to(std::vector<pollfd>& polled) const;
+  // Hosts of stragglers that ranks reported since the last call.
+  std::vector<std::string> slow();
   // What ended since the last call; nullopt: nothing.
   std::optional<Ended> ended();
 

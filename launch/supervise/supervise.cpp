@@ -79,6 +79,8 @@ class AgentProcess {
         act(agent_->stop(str("signal ", signal, " (", strsignal(signal), ")"), Clock::now()));
       read_input();
       read_leader();
+      if (auto slow = ranks_.slow(); !slow.empty())
+        act(agent_->slow({std::move(slow)}, Clock::now()));
       if (const auto ended = ranks_.ended()) act(agent_->ended(*ended, Clock::now()));
       act(agent_->time(Clock::now()));
     }

@@ -108,6 +108,11 @@ AgentActions Agent::ended(const Ended& ended, Deadline) {
   return std::exchange(actions_, {});
 }
 
+AgentActions Agent::slow(const Slow& slow, Deadline /*now*/) {
+  if (link_ == Link::joined) send(slow);
+  return std::exchange(actions_, {});
+}
+
 AgentActions Agent::stop(const std::string& why, Deadline) {
   asked_ = why;
   if (link_ == Link::joined) {

@@ -71,6 +71,8 @@ class Agent {
   AgentActions checked(const Ready& ready, Deadline now);
   // Ranks of this host ended; `all`: none is left.
   AgentActions ended(const Ended& ended, Deadline now);
+  // A rank of this host reported stragglers.
+  AgentActions slow(const Slow& slow, Deadline now);
   // A user or a scheduler asks to save and stop.
   AgentActions stop(const std::string& why, Deadline now);
   AgentActions time(Deadline now);

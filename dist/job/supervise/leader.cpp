@@ -55,6 +55,8 @@ LeaderActions Leader::message(const std::string& agent, const FromAgent& message
     ready(agent, *ready_now, now);
   else if (const auto* end = std::get_if<Ended>(&message))
     ended(agent, *end, now);
+  else if (const auto* stragglers = std::get_if<Slow>(&message))
+    slow(*stragglers, now);
   else if (const auto* ask = std::get_if<AskStop>(&message))
     return stop(ask->why, now);
   return std::exchange(actions_, {});
@@ -145,17 +147,37 @@ LeaderActions Leader::drain(const std::string& host, const std::string& why, Dea
   if (others < options_.least)
     return answer(false, str("only ", others, " other hosts are there, but the run needs ",
                              options_.least, "; add a spare host first"));
+  leave_out(host, "drained", why, now);
+  return answer(true, draining_ == host ? str("the ranks save and restart without host ", host)
+                                        : str("host ", host, " is not used for an hour"));
+}
+
+// Excludes a host. If it trains, the ranks save and restart without it.
+void Leader::leave_out(const std::string& host, const char* event, const std::string& why,
+                       Deadline now) {
   policy_.exclude(host, false, now);
-  record("drained", {{"host", host}, {"why", why}});
+  record(event, {{"host", host}, {"why", why}});
   const bool is_used = std::ranges::find(attempt_.places, host) != attempt_.places.end();
   if (phase_ == Phase::run && is_used) {
     draining_ = host;
     stop_ranks(true, now);
     until_ = now + options_.save;
-    return answer(true, str("the ranks save and restart without host ", host));
   }
   if (phase_ == Phase::prepare && is_used) gather_in(Milliseconds(0), now);
-  return answer(true, str("host ", host, " is not used for an hour"));
+}
+
+// A straggler delays all ranks. If a spare is ready, it takes the place of its host.
+void Leader::slow(const Slow& slow, Deadline now) {
+  if (phase_ != Phase::run || !asked_.empty() || !draining_.empty() || slow.hosts.size() != 1)
+    return;
+  const auto& host = slow.hosts.front();
+  if (std::ranges::find(attempt_.places, host) == attempt_.places.end()) return;
+  const bool has_spare = std::ranges::any_of(agents_, [&](auto& one) {
+    return is_usable(one.second, now) && is_checked(one.second, now);
+  });
+  if (!has_spare) return;
+  leave_out(host, "excluded", "it is a straggler", now);
+  actions_.emplace_back(BadHost{host, "it is a straggler"});
 }
 
 LeaderActions Leader::time(Deadline now) {

@@ -127,6 +127,8 @@ class Leader {
   void prepare(std::vector<std::string> places, Deadline now);
   void watch_orphans(Deadline now);
   void check_spares(Deadline now);
+  void slow(const Slow& slow, Deadline now);
+  void leave_out(const std::string& host, const char* event, const std::string& why, Deadline now);
   void judge(Deadline now);
   void stop_ranks(bool save, Deadline now);
   void decide(Deadline now);

@@ -67,40 +67,43 @@ Json parsed(const std::string& text) {
 }  // namespace
 
 std::string encode(const FromAgent& message) {
-  const Json json =
-      std::visit(Overloaded{[](const Join& join) {
-                              return Json(Json::Object{{"kind", "join"},
-                                                       {"id", join.id},
-                                                       {"host", join.host},
-                                                       {"boot", join.boot},
-                                                       {"job", join.job},
-                                                       {"slots", join.slots},
-                                                       {"running", to_json(join.running)}});
-                            },
-                            [](const AgentBeat&) {
-                              return Json(Json::Object{{"kind", "beat"}});
-                            },
-                            [](const Ready& ready) {
-                              return Json(Json::Object{{"kind", "ready"},
-                                                       {"attempt", ready.attempt},
-                                                       {"fault", ready.fault},
-                                                       {"addresses", json_list(ready.addresses)},
-                                                       {"port", ready.port}});
-                            },
-                            [](const Ended& ended) {
-                              Json::Array ranks;
-                              for (const auto& rank : ended.ranks)
-                                ranks.push_back(to_json(rank));
-                              return Json(Json::Object{{"kind", "ended"},
-                                                       {"attempt", ended.attempt},
-                                                       {"ranks", std::move(ranks)},
-                                                       {"xids", number_list(ended.xids)},
-                                                       {"all", ended.all}});
-                            },
-                            [](const AskStop& ask) {
-                              return Json(Json::Object{{"kind", "ask_stop"}, {"why", ask.why}});
-                            }},
-                 message);
+  const Json json = std::visit(
+      Overloaded{[](const Join& join) {
+                   return Json(Json::Object{{"kind", "join"},
+                                            {"id", join.id},
+                                            {"host", join.host},
+                                            {"boot", join.boot},
+                                            {"job", join.job},
+                                            {"slots", join.slots},
+                                            {"running", to_json(join.running)}});
+                 },
+                 [](const AgentBeat&) {
+                   return Json(Json::Object{{"kind", "beat"}});
+                 },
+                 [](const Ready& ready) {
+                   return Json(Json::Object{{"kind", "ready"},
+                                            {"attempt", ready.attempt},
+                                            {"fault", ready.fault},
+                                            {"addresses", json_list(ready.addresses)},
+                                            {"port", ready.port}});
+                 },
+                 [](const Ended& ended) {
+                   Json::Array ranks;
+                   for (const auto& rank : ended.ranks)
+                     ranks.push_back(to_json(rank));
+                   return Json(Json::Object{{"kind", "ended"},
+                                            {"attempt", ended.attempt},
+                                            {"ranks", std::move(ranks)},
+                                            {"xids", number_list(ended.xids)},
+                                            {"all", ended.all}});
+                 },
+                 [](const Slow& slow) {
+                   return Json(Json::Object{{"kind", "slow"}, {"hosts", json_list(slow.hosts)}});
+                 },
+                 [](const AskStop& ask) {
+                   return Json(Json::Object{{"kind", "ask_stop"}, {"why", ask.why}});
+                 }},
+      message);
   return json.dump();
 }
 
@@ -120,6 +123,7 @@ FromAgent decode_from_agent(const std::string& text) {
                  .fault = text_at(json, "fault"),
                  .addresses = texts_at(json, "addresses"),
                  .port = port_at(json)};
+  if (kind == "slow") return Slow{.hosts = texts_at(json, "hosts")};
   if (kind == "ask_stop") return AskStop{.why = text_at(json, "why")};
   if (kind == "ended") {
     Ended ended{.attempt = number_at(json, "attempt"),

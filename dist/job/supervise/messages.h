@@ -61,6 +61,11 @@ struct Ended {
   friend bool operator==(const Ended&, const Ended&) = default;
 };
 
+// Hosts of stragglers, as a rank of this host reported them.
+struct Slow {
+  std::vector<std::string> hosts{};
+  friend bool operator==(const Slow&, const Slow&) = default;
+};
 // A user or a scheduler asks this host to end the run.
 struct AskStop {
   std::string why{};
@@ -102,7 +107,7 @@ struct Over {
   friend bool operator==(const Over&, const Over&) = default;
 };
 
-using FromAgent = std::variant<Join, AgentBeat, Ready, Ended, AskStop>;
+using FromAgent = std::variant<Join, AgentBeat, Ready, Ended, AskStop, Slow>;
 using FromLeader = std::variant<Welcome, Prepare, Start, Stop, Over>;
 
 std::string encode(const FromAgent& message);

@@ -364,6 +364,18 @@ TEST(Leader, restarts_without_a_drained_host) {
   EXPECT_EQ(job.exit_code, std::nullopt);
 }
 
+TEST(Leader, replaces_the_host_of_a_straggler_if_a_spare_is_ready) {
+  auto job = started();
+  job.run_for(Milliseconds(500));  // the spare is checked
+  job.take(job.leader->message("n1", Slow{{"n2"}}, job.now));
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+  EXPECT_EQ(job.bad_hosts, Hosts{"n2"});
+  job.take(job.leader->message("n1", Slow{{"n3"}}, job.now));
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.starts, 4) << "there is no other spare";
+}
+
 TEST(Leader, refuses_to_drain_a_host_that_it_needs_or_does_not_know) {
   auto job = started();
   job.take(job.leader->drain("n9", "", job.now));
