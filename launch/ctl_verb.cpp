@@ -88,12 +88,10 @@ bool is_paused(const ControlDirectory& control, std::int64_t epoch) {
     const auto& command = text_at(line.at("request"), "command");
     const bool is_done =
         text_at(line, "outcome") == "done" && !line.at("request").at("dry_run").as_bool();
-    if (line.at("epoch").as_integer() != epoch)
+    if (line.at("epoch").as_integer() != epoch || (is_done && command == "resume"))
       paused = false;
     else if (is_done && command == "pause")
       paused = true;
-    else if (is_done && command == "resume")
-      paused = false;
   });
   return paused;
 }

@@ -191,7 +191,7 @@ int start_agents(const std::vector<std::string>& hosts, const std::vector<std::s
       if (!code && !is_stopping && remote.is_due(now)) remote.start();
       if (const auto ended = remote.ended(now)) {
         if (!is_death(*ended) && !code) {
-          code = *ended;
+          code = ended;
           end = now + kStarterEndTime;
         } else if (is_death(*ended) && !code) {
           log_line(LogLevel::warning,

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dist/job/socket.h"
@@ -84,7 +85,7 @@ struct Decision {
 
 class RestartPolicy {
  public:
-  explicit RestartPolicy(PolicyOptions options = {}) : options_(options) {}
+  explicit RestartPolicy(PolicyOptions options = {}) : options_(std::move(options)) {}
   Decision decide(const Cause& cause, const Evidence& evidence, Deadline now);
 
   // Whether the host is excluded now.
