@@ -530,10 +530,10 @@ void Leader::send(const std::string& agent, FromLeader message) {
   actions_.emplace_back(SendTo{agent, std::move(message)});
 }
 
-void Leader::record(const char* event, std::vector<std::pair<std::string, Json>> fields) {
+void Leader::record(const char* event, const std::vector<std::pair<std::string, Json>>& fields) {
   Json line = Json::Object{{"event", event}, {"term", options_.term}};
-  for (auto& [key, value] : fields)
-    line.set(key, std::move(value));
+  for (const auto& [key, value] : fields)
+    line.set(key, value);
   actions_.emplace_back(Record{std::move(line)});
 }
 

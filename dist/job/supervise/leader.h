@@ -134,7 +134,7 @@ class Leader {
   void decide(Deadline now);
   void over(int exit_code, const std::string& why, Deadline now);
   void send(const std::string& agent, FromLeader message);
-  void record(const char* event, std::vector<std::pair<std::string, Json>> fields);
+  void record(const char* event, const std::vector<std::pair<std::string, Json>>& fields);
 
   LeaderOptions options_;
   Phase phase_ = Phase::adopt;
