@@ -54,7 +54,7 @@ class ControlProtocol {
   void ready(int id);   // more can be sent
   void reject(int id, const std::string& why, Deadline now);  // closes a client that just connected
 
-  // To be called after each turn of events, and at due(). Sends what is queued.
+  // Sends the queued bytes. Call it after each turn of events, and at due().
   void time(Deadline now);
   Deadline due() const;
 
@@ -66,7 +66,7 @@ class ControlProtocol {
   int oldest_client() const;  // if it is crowded
   void make_room(int id, Deadline now);
 
-  // Of messages to all ranks and of those that wait. It looks at all connections.
+  // Bytes of messages to all ranks and of messages that wait. It looks at all connections.
   std::size_t queued_bytes() const;
 
   static constexpr std::size_t kMostQueuedBytes = std::size_t{64}

@@ -156,7 +156,7 @@ void describe(Cluster& cluster, const PreflightOptions& options, const World& wo
                      cluster.ranks_per_node, " x ", cluster.hardware.name);
 }
 
-// What all checks of a rank use.
+// Resources that all checks of a rank share.
 struct RankChecks {
   RankChecks(const PreflightOptions& options, World& watched, const Topology& topology)
       : world(watched),

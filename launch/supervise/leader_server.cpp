@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sstream>
 #include <sys/file.h>
 #include <sys/wait.h>
@@ -16,6 +14,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/start_thread.h"
+#include "launch/supervise/spawn.h"
 
 namespace lockstep {
 namespace {
@@ -284,27 +283,13 @@ void LeaderServer::tell_bad_host(const std::string& host, const std::string& why
         if (const auto at = word.find(mark); at != std::string::npos) word.replace(at, 2, value);
       words.push_back(word);
     }
-    std::vector<char*> pointers;
-    for (auto& word : words)
-      pointers.push_back(word.data());
-    pointers.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    pid_t pid = 0;
-    if (const int error =
-            posix_spawnp(&pid, pointers[0], &files, &attributes, pointers.data(), environ);
-        error != 0)
-      return log_own_warning("supervise: ", command, ": ", reason(error));
-    int status = 0;
-    waitpid(pid, &status, 0);
-    if (status != 0) log_own_warning("supervise: ", command, ": failed for host ", host);
+    try {
+      int status = 0;
+      waitpid(spawn(words, {}), &status, 0);
+      if (status != 0) log_own_warning("supervise: ", command, ": failed for host ", host);
+    } catch (const Error& error) {
+      log_own_warning("supervise: ", error.what());
+    }
   });
 }
 

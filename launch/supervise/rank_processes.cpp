@@ -6,7 +6,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,6 +20,7 @@
 #include "core/system/machine.h"
 #include "dist/job/frame.h"
 #include "dist/job/supervise/causes.h"
+#include "launch/supervise/spawn.h"
 
 namespace lockstep {
 namespace {
@@ -99,45 +99,11 @@ RankProcess::RankProcess(const std::vector<std::string>& command, const AgentPla
       static_cast<ssize_t>(line.size()))
     throw TransientError(str("cannot write to a socket: ", reason(errno)));
 
-  std::vector<std::string> words{"lockstep"}, variables;
+  std::vector<std::string> words{"/proc/self/exe"};
   words.insert(words.end(), command.begin(), command.end());
-  for (char** entry = environ; *entry != nullptr; ++entry)
-    if (const std::string_view text(*entry); !text.starts_with("LOCKSTEP_SECRET="))
-      variables.emplace_back(text);
-  variables.push_back(str("LOCKSTEP_AGENT=", kSocketOfRank));
-  const auto pointers = [](std::vector<std::string>& texts) {
-    std::vector<char*> all;
-    for (auto& text : texts)
-      all.push_back(text.data());
-    all.push_back(nullptr);
-    return all;
-  };
-
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  if (log == Log::hidden)
-    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, theirs.number(), kSocketOfRank);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none, defaults;
-  sigemptyset(&none);
-  sigemptyset(&defaults);
-  for (const int one : {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGPIPE})
-    sigaddset(&defaults, one);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  // A group of its own: Ctrl-C reaches the agent only.
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(
-      &attributes,
-      static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
-  const int error = posix_spawn(&pid, "/proc/self/exe", &files, &attributes, pointers(words).data(),
-                                pointers(variables).data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  if (error != 0) throw TransientError(str("cannot start rank ", number, ": ", reason(error)));
+  pid = spawn(words, {.variables = {str("LOCKSTEP_AGENT=", kSocketOfRank)},
+                      .passed = {theirs.number(), kSocketOfRank},
+                      .hides_errors = log == Log::hidden});
   process = open_process(pid);
   if (!process) {
     const int failure = errno;

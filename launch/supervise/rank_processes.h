@@ -71,7 +71,7 @@ class RankProcesses {
   void add_to(std::vector<pollfd>& polled) const;
   // Hosts of stragglers that ranks reported since the last call.
   std::vector<std::string> slow();
-  // What ended since the last call; nullopt: nothing.
+  // Ranks that ended since the last call; nullopt: none.
   std::optional<Ended> ended();
 
  private:

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <optional>
 #include <poll.h>
-#include <spawn.h>
 #include <sstream>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -19,6 +18,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "dist/job/socket.h"
+#include "launch/supervise/spawn.h"
 
 namespace lockstep {
 namespace {
@@ -72,29 +72,11 @@ class Remote {
     auto words = ssh();
     words.push_back(host_);
     words.push_back(line_);
-    std::vector<char*> pointers;
-    for (auto& word : words)
-      pointers.push_back(word.data());
-    pointers.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, read_end.number(), STDIN_FILENO);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setpgroup(&attributes, 0);  // Ctrl-C reaches the starter only
-    posix_spawnattr_setflags(&attributes,
-                             static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK));
-    const int error =
-        posix_spawnp(&pid_, pointers[0], &files, &attributes, pointers.data(), environ);
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-    if (error != 0) {
-      pid_ = 0;
-      throw ConfigError(str("cannot run ", words.front(), ": ", reason(error),
-                            "; install an ssh client, or name another program in LOCKSTEP_SSH"));
+    try {
+      pid_ = spawn(words, {.input = read_end.number()});
+    } catch (const TransientError& error) {
+      throw ConfigError(
+          str(error.what(), "; install an ssh client, or name another program in LOCKSTEP_SSH"));
     }
   }
 

@@ -64,7 +64,6 @@ class AgentProcess {
         reads_input_(is_pipe(STDIN_FILENO)) {
     Join join{.id = Secret::draw().hex().substr(0, 16),
               .host = host_name(),
-              .boot = machine_id(),
               .job = options.leader.job,
               .slots = options.leader.slots,
               .running = ranks_.adopt()};
@@ -200,7 +199,10 @@ class AgentProcess {
       }
       mailbox_.post(
           [this, leader, won, takes_over, is_same_start, before_it, number = term.number] {
-            if (won) leader->lead(number, takes_over, is_same_start, before_it);
+            if (won)
+              leader->lead(number, takes_over, is_same_start, before_it);
+            else
+              std::erase_if(leaders_, [&](const auto& one) { return one.get() == leader; });
             act(agent_->claimed(won, Clock::now()));
           });
     });

@@ -135,7 +135,7 @@ struct Files::Open {
   int node = 0;
   std::string path{};
   int flags = 0;
-  // Of a directory that is listed.
+  // While a directory is listed:
   bool is_listed = false;
   std::vector<std::pair<std::string, bool>> entries{};  // name, is a directory
   std::size_t next = 0;
@@ -252,7 +252,7 @@ int Files::carry_out(Operation operation, bool is_shared, std::function<int()> a
   const auto under_way = late.empty() ? time / 2 : late.mapped();
   kernel_.after(under_way, [this, process, operation, is_shared, result, act = std::move(act),
                             ticket = fibers_.ticket(), rest = time - time / 2] {
-    // What a killed process sent may still arrive at a remote file system.
+    // Calls of a killed process may still arrive at a remote file system.
     if (process->dead && (!is_shared || kernel_.random.chance(0.5))) return;
     errno = 0;
     result->value = act();

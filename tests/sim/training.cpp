@@ -251,7 +251,7 @@ void Training::train(Attempt& attempt, int rank, Process& process, World& world)
   if (rank == 0 && !process.dead && newest_epoch_ == number) done_ = true;
 }
 
-// What Partners does by sockets: each host gets the files of the host whose partner it is.
+// Partners does this by sockets: each host gets the files of the host whose partner it is.
 void Training::copy_to_partner(const std::vector<int>& hosts, World& world, std::int64_t step,
                                const fs::path& local) const {
   const AllRanks ranks(&world, "partners");

@@ -68,7 +68,7 @@ struct Rollback {
   std::int64_t number = 0;  // of the live request; 0: of the flags
 
   std::string request() const;
-  // Of a live request, from the text of request(); nothing if the text is of another request.
+  // The rollback of a live request, from the text of request(); nullopt for other texts.
   static std::optional<Rollback> parse(const std::string& request);
 };
 

@@ -2,7 +2,8 @@
 //
 // A thread of rank 0 looks for requests each second and checks them, so that a slow file system
 // delays no step. The number of the accepted one travels with the stop signal of a step
-// (StepRunner). So all ranks know it after the same step, and rank 0 broadcasts the request.
+// (StepRunner). All ranks therefore learn it after the same step, and rank 0 broadcasts the
+// request.
 //
 // A change and a rollback become entries of RUN/amendments.json before anything else happens. The
 // run then begins again in the same process, and the next start would do the same.
@@ -78,7 +79,7 @@ class LiveRequests {
   std::int64_t save_step_ = -1;
   std::atomic<bool> is_paused_ = false;
 
-  // Of rank 0. current_ belongs to the thread while RunPosition::offered is 0, then to training.
+  // At rank 0. current_ belongs to the thread while RunPosition::offered is 0, then to training.
   Request current_;
   std::atomic<std::int64_t> step_ = 0;  // of the run
   std::int64_t last_ = 0;               // number of the last request that was looked at

@@ -148,7 +148,7 @@ std::uint64_t Run::read_weight_hash(std::int64_t step) {
   if (result.unequal.empty()) return result.hash;
   std::string groups;
   RankReport report;
-  // Of two groups of one size, either may be wrong.
+  // If two groups have one size, either may be wrong.
   const bool has_majority =
       result.unequal.size() > 1 && result.unequal[0].size() > result.unequal[1].size();
   for (const auto& ranks : result.unequal) {

@@ -104,8 +104,8 @@ struct RunPosition {
   std::int64_t saved_step = -1;    // step of the newest complete checkpoint
   std::int64_t applied_step = -1;  // last step of this process whose update was applied
 
-  // What this rank tells the others with a step, as one number, of which ranks find the largest:
-  // the exit code of a signal, or else, at rank 0, whether a save is due and the number of a
+  // The number that this rank gives with a step. Ranks agree on the largest: the exit code of a
+  // signal, or else, at rank 0, whether a save is due and the number of a
   // request. A stop of any rank hides both.
   int signal(const StopSignals& signals, bool is_save_due) const {
     const int code = signals.exit_code().value_or(0);

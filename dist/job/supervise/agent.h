@@ -23,7 +23,7 @@ struct AgentOptions {
   Milliseconds patience{2'000};
 };
 
-// What an agent reads in RUN/supervise.
+// The records in RUN/supervise, as an agent reads them.
 struct Records {
   Term newest{};
   std::string alive{};   // changes while the leader lives; "over": it ended the run

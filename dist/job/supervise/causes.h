@@ -19,7 +19,7 @@ inline constexpr int kUsage = 64, kDamaged = 65, kStorage = 74, kTemporary = 75,
 // Steps of Evidence: the run has none yet; storage did not answer.
 inline constexpr std::int64_t kNone = -1, kUnknown = -2;
 
-// What is known when all ranks of an attempt have ended.
+// The facts that are known after all ranks of an attempt have ended.
 struct Evidence {
   Attempt attempt;
   int slots = 1;

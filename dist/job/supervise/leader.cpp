@@ -147,23 +147,28 @@ LeaderActions Leader::drain(const std::string& host, const std::string& why, Dea
   if (others < options_.least)
     return answer(false, str("only ", others, " other hosts are there, but the run needs ",
                              options_.least, "; add a spare host first"));
-  leave_out(host, "drained", why, now);
+  policy_.exclude(host, false, now);
+  record("drained", {{"host", host}, {"why", why}});
+  leave(host, now);
   return answer(true, draining_ == host ? str("the ranks save and restart without host ", host)
                                         : str("host ", host, " is not used for an hour"));
 }
 
-// Excludes a host. If it trains, the ranks save and restart without it.
-void Leader::leave_out(const std::string& host, const char* event, const std::string& why,
-                       Deadline now) {
+void Leader::exclude(const std::string& host, const std::string& why, Deadline now) {
   policy_.exclude(host, false, now);
-  record(event, {{"host", host}, {"why", why}});
-  const bool is_used = std::ranges::find(attempt_.places, host) != attempt_.places.end();
-  if (phase_ == Phase::run && is_used) {
+  record("excluded", {{"host", host}, {"why", why}});
+  actions_.emplace_back(BadHost{host, why});
+}
+
+// If the excluded host trains, the ranks save and restart without it.
+void Leader::leave(const std::string& host, Deadline now) {
+  if (std::ranges::find(attempt_.places, host) == attempt_.places.end()) return;
+  if (phase_ == Phase::run) {
     draining_ = host;
     stop_ranks(true, now);
     until_ = now + options_.save;
   }
-  if (phase_ == Phase::prepare && is_used) gather_in(Milliseconds(0), now);
+  if (phase_ == Phase::prepare) gather_in(Milliseconds(0), now);
 }
 
 // A straggler delays all ranks. If a spare is ready, it takes the place of its host.
@@ -176,8 +181,8 @@ void Leader::slow(const Slow& slow, Deadline now) {
     return is_usable(one.second, now) && is_checked(one.second, now);
   });
   if (!has_spare) return;
-  leave_out(host, "excluded", "it is a straggler", now);
-  actions_.emplace_back(BadHost{host, "it is a straggler"});
+  exclude(host, "it is a straggler", now);
+  leave(host, now);
 }
 
 LeaderActions Leader::time(Deadline now) {
@@ -201,11 +206,8 @@ LeaderActions Leader::time(Deadline now) {
         const auto agents = attended(now);
         const bool any = std::ranges::any_of(agents, [](auto* one) { return one->is_prepared; });
         for (const auto& host : any ? attempt_.places : std::vector<std::string>())
-          if (const auto* agent = at(host); agent == nullptr || !agent->is_prepared) {
-            policy_.exclude(host, false, now);
-            record("excluded", {{"host", host}, {"why", "it did not answer in time"}});
-            actions_.emplace_back(BadHost{host, "it did not answer in time"});
-          }
+          if (const auto* agent = at(host); agent == nullptr || !agent->is_prepared)
+            exclude(host, "it did not answer in time", now);
         gather_in(any ? Milliseconds(0) : options_.readmit, now);
       }
       break;
@@ -229,7 +231,6 @@ LeaderActions Leader::time(Deadline now) {
 void Leader::adopt(Deadline now) {
   for (const auto& [id, agent] : agents_)
     if (agent.join.running.number > attempt_.number) attempt_ = agent.join.running;
-  places_ = attempt_.places;
   evidence_ = {.attempt = attempt_, .slots = options_.slots};
   for (const auto& [id, agent] : agents_)
     if (agent.join.running.number != 0 && agent.join.running.number != attempt_.number)
@@ -277,16 +278,15 @@ void Leader::gather(Deadline now) {
   if (usable.size() < need && now < until_) return;
   if (usable.size() < least) {
     return over(kTemporary,
-                str("the run needs ", least, " hosts, but ", usable.size(), " joined within ",
-                    seconds_text(options_.gather)),
+                str("the run needs ", least, " hosts, but only ", usable.size(), " can be used"),
                 now);
   }
 
   // Hosts keep their places, and spares take the others.
   std::vector<std::string> places(std::min(need, usable.size()));
   std::set<std::string> free(usable.begin(), usable.end());
-  for (std::size_t place = 0; place < std::min(places.size(), places_.size()); ++place)
-    if (free.erase(places_[place]) > 0) places[place] = places_[place];
+  for (std::size_t place = 0; place < std::min(places.size(), attempt_.places.size()); ++place)
+    if (free.erase(attempt_.places[place]) > 0) places[place] = attempt_.places[place];
   for (auto& place : places)
     if (place.empty()) place = free.extract(free.begin()).value();
   prepare(std::move(places), now);
@@ -298,7 +298,6 @@ void Leader::prepare(std::vector<std::string> places, Deadline now) {
   root_.reset();
   attempt_ = {.number = options_.term * kAttemptsPerTerm + ++attempts_,
               .places = std::move(places)};
-  places_ = attempt_.places;
   evidence_ = {.attempt = attempt_, .slots = options_.slots};
   record("preparing", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
   for (auto* agent : attended(now)) {
@@ -315,9 +314,7 @@ void Leader::ready(const std::string& id, const Ready& ready, Deadline now) {
   if (!is_spare && (phase_ != Phase::prepare || ready.attempt != attempt_.number)) return;
   if (is_spare) agent.is_checking = false;
   if (!ready.fault.empty()) {
-    policy_.exclude(agent.join.host, false, now);
-    record("excluded", {{"host", agent.join.host}, {"why", ready.fault}});
-    actions_.emplace_back(BadHost{agent.join.host, ready.fault});
+    exclude(agent.join.host, ready.fault, now);
     if (!is_spare) gather_in(Milliseconds(0), now);
     return;
   }
@@ -328,7 +325,7 @@ void Leader::ready(const std::string& id, const Ready& ready, Deadline now) {
   const bool waits = any_waits([&](const Agent* one) {
     return one == nullptr || !is_heard(*one, now) || !one->is_prepared;
   });
-  if (!waits) actions_.emplace_back(DrawSecret{attempt_.number});
+  if (!waits) actions_.emplace_back(DrawSecret());
 }
 
 LeaderActions Leader::start(const std::string& secret, Deadline now) {
@@ -462,7 +459,7 @@ void Leader::judge(Deadline now) {
       return stop_ranks(false, now);
     }
     for (const auto* agent : attended(now))
-      if (!agent->has_ended && is_heard(*agent, now)) evidence_.stuck.push_back(agent->join.host);
+      if (!agent->has_ended) evidence_.stuck.push_back(agent->join.host);
   }
   for (const auto& host : attempt_.places) {
     const auto* agent = at(host);

@@ -51,10 +51,8 @@ struct SendTo {
   FromLeader message;
 };
 struct ReadProgress {};  // answer with Leader::progress()
-struct DrawSecret {      // answer with Leader::start()
-  std::int64_t attempt;
-};
-struct BadHost {  // tell the operator's command
+struct DrawSecret {};    // of an attempt; answer with Leader::start()
+struct BadHost {         // tell the operator's command
   std::string host, why;
 };
 struct Record {  // a line of RUN/supervise/log.jsonl
@@ -128,7 +126,8 @@ class Leader {
   void watch_orphans(Deadline now);
   void check_spares(Deadline now);
   void slow(const Slow& slow, Deadline now);
-  void leave_out(const std::string& host, const char* event, const std::string& why, Deadline now);
+  void exclude(const std::string& host, const std::string& why, Deadline now);
+  void leave(const std::string& host, Deadline now);
   void judge(Deadline now);
   void stop_ranks(bool save, Deadline now);
   void decide(Deadline now);
@@ -141,8 +140,7 @@ class Leader {
   std::map<std::string, Agent> agents_;       // by id
   std::map<std::string, std::string> id_of_;  // of the agent of a host
   std::size_t waits_for_ = 0;                 // a place, see any_waits()
-  Attempt attempt_;                           // newest
-  std::vector<std::string> places_;           // of the newest attempt; hosts keep their places
+  Attempt attempt_;                           // newest; hosts keep their places in the next one
   Evidence evidence_;
   RestartPolicy policy_;
   Deadline until_;     // of the phase

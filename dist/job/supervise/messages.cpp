@@ -74,7 +74,6 @@ std::string encode(const FromAgent& message) {
                    return Json(Json::Object{{"kind", "join"},
                                             {"id", join.id},
                                             {"host", join.host},
-                                            {"boot", join.boot},
                                             {"job", join.job},
                                             {"slots", join.slots},
                                             {"running", to_json(join.running)}});
@@ -116,7 +115,6 @@ FromAgent decode_from_agent(const std::string& text) {
   if (kind == "join")
     return Join{.id = text_at(json, "id"),
                 .host = text_at(json, "host"),
-                .boot = text_at(json, "boot"),
                 .job = text_at(json, "job"),
                 .slots = int_at(json, "slots", 1),
                 .running = attempt_at(json, "running")};

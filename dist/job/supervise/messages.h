@@ -37,10 +37,9 @@ struct RankEnd {
 struct Join {
   std::string id{};  // random, of this process
   std::string host{};
-  std::string boot{};  // boot id of the host
-  std::string job{};   // of the launcher; all agents of a run have the same
-  int slots = 1;       // ranks of each host
-  Attempt running{};   // attempt whose ranks run here
+  std::string job{};  // of the launcher; all agents of a run have the same
+  int slots = 1;      // ranks of each host
+  Attempt running{};  // attempt whose ranks run here
   friend bool operator==(const Join&, const Join&) = default;
 };
 struct AgentBeat {

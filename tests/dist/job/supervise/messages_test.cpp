@@ -13,7 +13,7 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
                     .faulty = {"n2", "n3"}};
   const Attempt attempt{.number = 1'048'577, .places = {"n1", "n2"}};
   const std::vector<FromAgent> from_agent{
-      Join{.id = "a", .host = "n1", .boot = "b", .job = "j", .slots = 8, .running = attempt},
+      Join{.id = "a", .host = "n1", .job = "j", .slots = 8, .running = attempt},
       AgentBeat(),
       Ready{.attempt = 7, .fault = "no", .addresses = {"10.0.0.1", "fe80::1"}, .port = 4711},
       Ended{.attempt = 7, .ranks = {end, {}}, .xids = {79}, .all = true},
