@@ -168,8 +168,6 @@ void LeaderServer::carry_out(const LeaderActions& actions) {
       send(message->agent, message->message);
     } else if (std::holds_alternative<ReadProgress>(action)) {
       read_progress();
-    } else if (std::holds_alternative<DrawSecret>(action)) {
-      carry_out(leader_->start(Secret::draw().hex(), Clock::now()));
     } else if (const auto* bad = std::get_if<BadHost>(&action)) {
       tell_bad_host(bad->host, bad->why);
     } else if (const auto* record = std::get_if<Record>(&action)) {

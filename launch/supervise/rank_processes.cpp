@@ -240,7 +240,7 @@ void RankProcesses::record() const {
                         .dump());
 }
 
-void RankProcesses::start(const Start& start) {
+void RankProcesses::start(const Start& start, const Secret& secret) {
   attempt_ = start.attempt;
   killed_ = saves_ = false;
   oom_kills_ = oom_kills();
@@ -254,7 +254,7 @@ void RankProcesses::start(const Start& start) {
                      .local_rank = local,
                      .addresses = start.addresses,
                      .port = start.port,
-                     .secret = start.secret,
+                     .secret = secret.hex(),
                      .takes_over = start.takes_over,
                      .restart = start.restart},
           RankProcess::Log::shown);

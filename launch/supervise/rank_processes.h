@@ -64,7 +64,8 @@ class RankProcesses {
   // Finds ranks that an earlier agent of this host left. They cannot report how they end.
   Attempt adopt();
   // Throws TransientError if a process cannot be started; then none is left.
-  void start(const Start& start);
+  //   secret: of the attempt
+  void start(const Start& start, const Secret& secret);
   void stop(bool save);
   bool running() const { return !ranks_.empty(); }
 

@@ -258,7 +258,9 @@ class AgentProcess {
 
   void carry_out(const StartRanks& start) {
     try {
-      ranks_.start(start.start);
+      // All agents have the secret of the run, so none is sent.
+      ranks_.start(start.start,
+                   Secret(secret_.sign(as_bytes(str("attempt ", start.start.attempt.number)))));
     } catch (const Error& error) {
       log_line(LogLevel::error, error.what());
       RankEnd end{.rank = start.start.place * options_.leader.slots,

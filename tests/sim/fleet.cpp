@@ -227,8 +227,6 @@ void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
                             here.leader->progress(saved_ > 0 ? saved_ / kSecond : -1,
                                                   last_ > 0 ? last_ / kSecond : -1, local(here)));
       });
-    } else if (std::holds_alternative<DrawSecret>(action)) {
-      carry_out_as_leader(number, host.leader->start("secret", local(host)));
     } else if (const auto* record = std::get_if<Record>(&action)) {
       kernel_.trace("leader: ", record->line.dump());
       const auto& event = record->line.at("event").as_string();

@@ -325,15 +325,10 @@ void Leader::ready(const std::string& id, const Ready& ready, Deadline now) {
   const bool waits = any_waits([&](const Agent* one) {
     return one == nullptr || !is_heard(*one, now) || !one->is_prepared;
   });
-  if (!waits) actions_.emplace_back(DrawSecret());
+  if (!waits) start(now);
 }
 
-LeaderActions Leader::start(const std::string& secret, Deadline now) {
-  if (phase_ != Phase::prepare || !root_) return {};
-  if (attended(now).size() != attempt_.places.size()) {  // an agent was lost meanwhile
-    gather_in(Milliseconds(0), now);
-    return std::exchange(actions_, {});
-  }
+void Leader::start(Deadline now) {
   using Seconds = std::chrono::duration<double>;
   RestartSeconds restart;
   if (ended_ && judged_)
@@ -348,14 +343,12 @@ LeaderActions Leader::start(const std::string& secret, Deadline now) {
                                .takes_over = options_.takes_over || attempts_ > 1,
                                .addresses = root_->addresses,
                                .port = root_->port,
-                               .secret = secret,
                                .restart = restart});
   }
   phase_ = Phase::run;
   seen_ = now;
   draining_.clear();
   record("started", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
-  return std::exchange(actions_, {});
 }
 
 Leader::Agent* Leader::at(const std::string& host) {

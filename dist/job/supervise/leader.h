@@ -51,7 +51,6 @@ struct SendTo {
   FromLeader message;
 };
 struct ReadProgress {};  // answer with Leader::progress()
-struct DrawSecret {};    // of an attempt; answer with Leader::start()
 struct BadHost {         // tell the operator's command
   std::string host, why;
 };
@@ -67,8 +66,7 @@ struct DrainAnswer {  // of drain()
   bool is_done;
   std::string text;
 };
-using LeaderAction =
-    std::variant<SendTo, ReadProgress, DrawSecret, BadHost, Record, RunOver, DrainAnswer>;
+using LeaderAction = std::variant<SendTo, ReadProgress, BadHost, Record, RunOver, DrainAnswer>;
 using LeaderActions = std::vector<LeaderAction>;
 
 class Leader {
@@ -82,7 +80,6 @@ class Leader {
   LeaderActions message(const std::string& agent, const FromAgent& message, Deadline now);
   LeaderActions closed(const std::string& agent, Deadline now);  // its connection closed
   LeaderActions progress(std::int64_t saved_step, std::int64_t last_step, Deadline now);
-  LeaderActions start(const std::string& secret, Deadline now);
   // A user or a scheduler asks to save and stop.
   LeaderActions stop(const std::string& why, Deadline now);
   // A user asks not to use a host: the ranks save and restart without it.
@@ -117,6 +114,7 @@ class Leader {
   bool all_ended(Deadline now);
 
   void joined(const std::string& id, const Join& join, Deadline now);
+  void start(Deadline now);
   void ready(const std::string& id, const Ready& ready, Deadline now);
   void ended(const std::string& id, const Ended& ended, Deadline now);
   void adopt(Deadline now);

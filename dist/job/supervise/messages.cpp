@@ -154,7 +154,6 @@ std::string encode(const FromLeader& message) {
                                             {"takes_over", start.takes_over},
                                             {"addresses", json_list(start.addresses)},
                                             {"port", start.port},
-                                            {"secret", start.secret},
                                             {"restart", to_json(start.restart)}});
                  },
                  [](const Stop& stop) {
@@ -185,7 +184,6 @@ FromLeader decode_from_leader(const std::string& text) {
                 .takes_over = json.at("takes_over").as_bool(),
                 .addresses = texts_at(json, "addresses"),
                 .port = port_at(json),
-                .secret = text_at(json, "secret"),
                 .restart = restart_at(json, "restart")};
     if (static_cast<std::size_t>(start.place) >= start.attempt.places.size())
       throw DataError(str(kWhat, ": place ", start.place, " does not exist"));

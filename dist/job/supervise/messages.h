@@ -89,7 +89,6 @@ struct Start {
   bool takes_over = false;
   std::vector<std::string> addresses{};  // of the control server of rank 0
   std::uint16_t port = 0;
-  std::string secret{};  // of the attempt, 64 hexadecimal digits
   RestartSeconds restart{};
   friend bool operator==(const Start&, const Start&) = default;
 };

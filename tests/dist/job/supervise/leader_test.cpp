@@ -47,8 +47,6 @@ class Job {
           receive(to->agent, to->message);
       } else if (std::holds_alternative<ReadProgress>(action)) {
         take(leader->progress(saved_step, last_step, now));
-      } else if (std::holds_alternative<DrawSecret>(action)) {
-        take(leader->start("secret", now));
       } else if (const auto* bad = std::get_if<BadHost>(&action)) {
         bad_hosts.push_back(bad->host);
       } else if (const auto* drained = std::get_if<DrainAnswer>(&action)) {

@@ -28,7 +28,6 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
             .takes_over = true,
             .addresses = {"10.0.0.1"},
             .port = 4711,
-            .secret = "00",
             .restart = {.judge = 0.5, .prepare = 1.25}},
       Stop{.attempt = 7, .save = true}, Over{.exit_code = 75, .why = "asked", .keeps_ranks = true}};
   for (const auto& message : from_leader)
@@ -41,7 +40,7 @@ TEST(SuperviseMessages, that_are_wrong_are_errors) {
         R"({"kind":"stop","attempt":-1,"save":true})",
         R"({"kind":"ready","attempt":1,"fault":"","addresses":[],"port":65536})",
         R"({"kind":"start","attempt":{"number":1,"places":["n1"]},"place":1,"takes_over":false,)"
-        R"("addresses":[],"port":1,"secret":""})"}) {
+        R"("addresses":[],"port":1})"}) {
     EXPECT_THROW(decode_from_agent(text), DataError) << text;
     EXPECT_THROW(decode_from_leader(text), DataError) << text;
   }
