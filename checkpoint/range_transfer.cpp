@@ -132,17 +132,26 @@ void RangeServer::send(Socket& socket, const FileRange& range) const {
     return;
   }
   socket.send_all(bytes_of(kBytesFollow), Deadline::max());
+  if (range.is_whole != 0) {
+    for (std::uint64_t done = 0; done < range.bytes; made_progress()) {
+      const auto count = std::min<std::uint64_t>(range.bytes - done, kPiece);
+      socket.send_all(*file, static_cast<std::int64_t>(range.offset + done), count,
+                      Deadline::max());
+      done += count;
+    }
+    return;
+  }
   std::vector<std::byte> buffer(std::min<std::size_t>(range.bytes, kPiece));
   Hasher hasher;
   for (std::uint64_t done = 0; done < range.bytes;) {
     const auto piece = std::span(buffer).first(std::min<std::uint64_t>(range.bytes - done, kPiece));
     file->read(piece, static_cast<std::int64_t>(range.offset + done));
-    if (range.is_whole == 0) hasher.add(piece);
+    hasher.add(piece);
     socket.send_all(piece, Deadline::max());
     done += piece.size();
     made_progress();
   }
-  if (range.is_whole == 0) socket.send_all(as_bytes(hasher.hex()), Deadline::max());
+  socket.send_all(as_bytes(hasher.hex()), Deadline::max());
 }
 
 RangeStream::RangeStream(const Membership& to, std::span<const FileRange> ranges,

@@ -53,6 +53,7 @@ class ReadFile {
 
   const std::filesystem::path& path() const { return path_; }
   std::int64_t size_bytes() const { return size_bytes_; }
+  int descriptor() const { return descriptor_; }
 
   // Fills `out` from `offset`. Throws DataError with path and offset if the file is too short, and
   // as fail_io() does if it cannot be read.

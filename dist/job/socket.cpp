@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -202,6 +204,48 @@ void Socket::send_all(std::span<const std::byte> bytes, Deadline deadline) {
     const auto n = try_send(bytes);
     bytes = bytes.subspan(n);
     if (n == 0 && !wait_for(*this, true, deadline)) broken(peer_, "sending timed out");
+  }
+}
+
+namespace {
+
+// sendfile has no MSG_NOSIGNAL, so this thread takes its SIGPIPE itself.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+  ~NoPipeSignal() {
+    const timespec none{};
+    sigtimedwait(&pipe_, nullptr, &none);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t pipe_{}, before_{};
+};
+
+}  // namespace
+
+void Socket::send_all(const ReadFile& file, std::int64_t offset, std::size_t bytes,
+                      Deadline deadline) {
+  const NoPipeSignal no_signal;
+  while (bytes > 0) {
+    off_t at = offset;
+    const auto n = sendfile(descriptor_, file.descriptor(), &at, bytes);
+    if (n == 0) file.fail(offset, str("expected ", bytes, " bytes more"));
+    if (n > 0) {
+      offset += n;
+      bytes -= static_cast<std::size_t>(n);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(*this, true, deadline)) broken(peer_, "sending timed out");
+    } else if (errno != EINTR) {
+      broken(peer_, reason(errno));
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "core/descriptor.h"
 #include "core/error.h"
+#include "core/file.h"
 
 namespace lockstep {
 
@@ -42,6 +43,10 @@ class Socket {
   void receive_all(std::span<std::byte> out, Deadline deadline);
   // Waits for the first byte and returns the number of bytes. 0: the other end closed.
   std::size_t receive_some(std::span<std::byte> out, Deadline deadline);
+
+  // Sends bytes of a file, which are not copied to this process. Throws DataError if it is too
+  // short.
+  void send_all(const ReadFile& file, std::int64_t offset, std::size_t bytes, Deadline deadline);
 
   // Transfer without waiting and return the number of bytes, which may be 0. try_receive returns
   // nullopt if the other end closed.

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include "core/file.h"
 #include "core/system/interfaces.h"
+#include "dist/job/frame.h"
 #include "tests/dist/job.h"
 #include "tests/dist/words.h"
+#include "tests/files.h"
 
 namespace lockstep::testing::socket_test {
 
@@ -80,6 +83,26 @@ TEST(Socket, names_the_other_end_when_it_is_gone) {
         std::this_thread::sleep_for(Milliseconds(1));
       },
       TransientError);
+}
+
+TEST(Socket, sends_bytes_of_a_file) {
+  const TemporaryDirectory folder;
+  constexpr std::size_t kBytes = 3 << 20, kOffset = 12'345;
+  std::string text;
+  for (std::size_t i = 0; i < kBytes; ++i)
+    text += static_cast<char>(i * i >> 3);
+  write_text(folder.path() / "file", text);
+  const ReadFile file(folder.path() / "file");
+  Pair pair;
+  std::vector<std::byte> bytes(kBytes - kOffset);
+  std::jthread sends([&] { pair.client.send_all(file, kOffset, bytes.size(), in(5000)); });
+  pair.server.receive_all(bytes, in(5000));
+  EXPECT_EQ(as_text(bytes), text.substr(kOffset));
+  sends.join();
+  EXPECT_THROW(pair.client.send_all(file, kBytes - 3, 4, in(5000)), DataError) << "it is shorter";
+  pair.server = Socket();
+  EXPECT_THROW(for (int i = 0; i < 1000; ++i) pair.client.send_all(file, 0, kBytes, in(5000)),
+               TransientError);
 }
 
 TEST(Socket, is_not_inherited_by_programs) {
