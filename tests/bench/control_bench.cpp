@@ -3,8 +3,9 @@
 //   build/cpu/bench/control_bench [RANKS]          4096 by default; needs 2 open files a rank
 //
 // Prints the time until all ranks of a real control server have connected, the bytes that they
-// receive meanwhile, the CPU time of the server while all are healthy, and the time from the death
-// of a rank until all others know it. Then the time of agree() at one of 16,384 ranks, and the time
+// receive meanwhile, the time and bytes of an exchange of the places of all ranks, the CPU time of
+// the server while all are healthy, and the time from the death of a rank until all others know it.
+// Then the bytes of the exchange at 16,384 ranks, the time of agree() at one of them, and the time
 // to judge 65,536 ranks of which half are silent.
 #include <atomic>
 #include <cstdio>
@@ -14,8 +15,13 @@
 #include <thread>
 #include <unistd.h>
 
+#include "core/hash.h"
+#include "core/mix.h"
+#include "core/zstd.h"
+#include "dist/job/control.h"
 #include "dist/job/control_server.h"
 #include "dist/job/rank_consistency.h"
+#include "dist/topology/topology.h"
 
 namespace lockstep {
 namespace {
@@ -42,15 +48,37 @@ void allow_files(rlim_t count) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// As the ranks of a start exchange it: hosts with eight GPUs.
+std::string place_of(int rank) {
+  const int host = rank / 8, gpu = rank % 8;
+  const auto address = [](int number) { return str("0000:", 10 + 17 * number, ":00.0"); };
+  RankPlace place;
+  place.host = str("gpu-node-", host);
+  place.gpu = gpu;
+  const auto unique = mix64(static_cast<std::uint64_t>(host));
+  place.machine = hash_hex(std::as_bytes(std::span(&unique, 1)));
+  place.gpu_name = "NVIDIA H100 80GB HBM3";
+  place.pci_address = address(gpu);
+  place.nvlink_peers.emplace();
+  for (int other = 0; other < 8; ++other)
+    if (other != gpu) place.nvlink_peers->push_back(address(other));
+  place.adapter = str("mlx5_", gpu);
+  place.rail = gpu;
+  place.numa_node = gpu / 4;
+  for (int core = 0; core < 12; ++core)
+    place.processors.push_back(12 * gpu + core);
+  return to_json(place).dump();
+}
+
 // All ranks of a job but the control server. They share a process.
 class Ranks {
  public:
   Ranks(int ranks, const Secret& secret, std::uint16_t port)
       : ranks_(ranks), secret_(secret), port_(port) {}
 
-  std::vector<Socket> join_all(Channel channel) const {
+  std::vector<Socket> join_all(Channel channel, int first = 0) const {
     std::vector<Socket> sockets(static_cast<std::size_t>(ranks_));
-    std::atomic<int> next = 0;
+    std::atomic<int> next = first;
     std::vector<std::jthread> threads;
     for (int t = 0; t < 8; ++t)
       threads.emplace_back([&] {
@@ -68,7 +96,7 @@ class Ranks {
     Bytes bytes(kPieceBytes);
     std::size_t total = 0;
     for (std::size_t r = 0; r < sockets.size(); ++r) {
-      if (static_cast<int>(r) == without) continue;
+      if (static_cast<int>(r) == without || !sockets[r]) continue;
       FrameReader reader;
       for (bool found = false; !found;) {
         const auto count = sockets[r].receive_some(bytes, Clock::now() + kPatience);
@@ -84,8 +112,13 @@ class Ranks {
 
   void run() const {
     const auto begin = Clock::now();
-    auto control = join_all(Channel::control);
+    std::optional<Control> root;
+    std::jthread joins([&] {
+      root.emplace(Membership{0, ranks_, {"127.0.0.1"}, port_, secret_, kPatience});
+    });
+    auto control = join_all(Channel::control, 1);
     auto received = await_all(control, FrameKind::roster);
+    joins.join();
     const auto met = seconds_since(begin);
     auto hearts = join_all(Channel::heartbeat);
     received += await_all(hearts, FrameKind::roster);
@@ -94,6 +127,7 @@ class Ranks {
                 seconds_since(begin));
     std::printf("received by all ranks           %8.1f MB\n", static_cast<double>(received) / 1e6);
     std::fflush(stdout);
+    exchange(*root, control);
     const char ready = 'r';
     [[maybe_unused]] auto sent = write(STDIN_FILENO, &ready, 1);
     beat(hearts, 10);
@@ -108,6 +142,25 @@ class Ranks {
   }
 
  private:
+  // Rank 0 is a real one. Its answer goes to all.
+  static void exchange(Control& root, std::vector<Socket>& sockets) {
+    const auto begin = Clock::now();
+    std::jthread gathers([&] { root.all_gather("exchange", as_bytes(place_of(0)), kPatience); });
+    for (std::size_t r = 1; r < sockets.size(); ++r) {
+      Bytes frame;
+      append(frame, {.kind = FrameKind::message,
+                     .peer = 0,
+                     .tag = "all_gather exchange",
+                     .body = as_bytes(place_of(static_cast<int>(r)))});
+      sockets[r].send_all(frame, Clock::now() + kPatience);
+    }
+    const auto received = await_all(sockets, FrameKind::message);
+    std::printf("exchange of all places          %8.2f s   %.1f KB to each rank\n",
+                seconds_since(begin),
+                static_cast<double>(received) / 1e3 / static_cast<double>(sockets.size()));
+    std::fflush(stdout);
+  }
+
   // Each rank sends a beat a second, spread over the second.
   static void beat(std::vector<Socket>& hearts, int seconds) {
     Beat beat;
@@ -191,6 +244,21 @@ class EchoWorld final : public World {
   int size_;
 };
 
+void bench_exchange() {
+  constexpr int kRanks = 16'384;
+  BodyWriter places;
+  for (int rank = 0; rank < kRanks; ++rank)
+    places.text(place_of(rank));
+  const auto all = places.take();
+  const auto begin = Clock::now();
+  const auto sent = zstd_compressed(all).size();
+  std::printf(
+      "exchange of 16,384 places       %8.2f s to compress; %.0f KB to each rank, %.1f GB in all, "
+      "%.0f GB uncompressed\n",
+      seconds_since(begin), static_cast<double>(sent) / 1e3,
+      static_cast<double>(sent) * kRanks / 1e9, static_cast<double>(all.size()) * kRanks / 1e9);
+}
+
 void bench_agree() {
   Fields fields;
   for (int i = 0; i < 150; ++i)
@@ -232,6 +300,7 @@ void bench_detector() {
 
 int main(int argc, char** argv) {
   lockstep::bench_server(argc > 1 ? std::atoi(argv[1]) : 4096);
+  lockstep::bench_exchange();
   lockstep::bench_agree();
   lockstep::bench_detector();
   return 0;
