@@ -341,6 +341,10 @@ std::int64_t Loader::step_samples() const {
   return impl_->config.global_batch_sequences;
 }
 
+std::int64_t Loader::first_sample_of(std::int64_t first_sample, int micro_step) const {
+  return first_sample + (std::int64_t{micro_step} * impl_->ranks + impl_->rank) * impl_->rows;
+}
+
 int Loader::micro_steps() const {
   return impl_->micro_steps;
 }

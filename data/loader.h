@@ -67,6 +67,8 @@ class Loader {
   std::int64_t samples() const;       // rows of all sources, at most most_samples
   std::int64_t step_samples() const;  // samples per step of all ranks: the global batch
   int micro_steps() const;  // per step: global batch / (data_ranks * sequences), rounded up
+  // First of the `sequences` samples of this rank's micro-batch.
+  std::int64_t first_sample_of(std::int64_t first_sample, int micro_step) const;
 
   // Returns micro-batch `micro_step` of the step whose first sample is `first_sample`. Waits only
   // if the reading threads are late; waited_seconds() reports that time. Any position is allowed;

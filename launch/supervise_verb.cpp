@@ -1,5 +1,6 @@
 // lockstep supervise starts the ranks of a run on several hosts, and starts them again after a
 // failure.
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
@@ -15,7 +16,7 @@ namespace {
 
 struct SuperviseVerbOptions {
   std::vector<std::string> command;  // after "--"
-  std::string hosts, on_bad_host, job;
+  std::string hosts, on_bad_host, job, on_repeat = "stop";
   int need = 0, least = 0, spares = 0, slots = 0;
   int restarts = PolicyOptions().most_an_hour;
   std::int64_t wait = 300, rejoin = -1;  // -1: as long as wait
@@ -54,6 +55,7 @@ int run_starter(SuperviseVerbOptions& o) {
                                    str("--rejoin=", o.rejoin),
                                    str("--job=", Secret::draw().hex().substr(0, 8))};
   if (o.slots > 0) command.push_back(str("--ranks-per-host=", o.slots));
+  command.push_back("--on-repeat=" + o.on_repeat);
   if (!o.on_bad_host.empty()) command.push_back("--on-bad-host=" + o.on_bad_host);
   command.emplace_back("--");
   command.insert(command.end(), o.command.begin(), o.command.end());
@@ -66,22 +68,29 @@ int run_supervise(SuperviseVerbOptions o) {
         "expected `-- train CONFIG.toml --run RUN` at the end; see `lockstep "
         "supervise --help`");
   const auto run = run_of(o.command);
+  if (o.on_repeat != "stop" && o.on_repeat != "skip")
+    throw UsageError(str("--on-repeat ", o.on_repeat, ": expected stop or skip"));
+  if (o.on_repeat == "skip" && std::ranges::any_of(o.command, [](auto& word) {
+        return word.starts_with("--skip-steps") || word.starts_with("--from-step");
+      }))
+    throw UsageError("--on-repeat skip may add --skip-steps; pass neither it nor --from-step");
   if (!o.hosts.empty()) return run_starter(o);
   complete(o, slurm_number("SLURM_STEP_NUM_NODES") > 0 ? slurm_number("SLURM_STEP_NUM_NODES") : 0);
   if (const char* job = std::getenv("SLURM_JOB_ID"); o.job.empty() && job != nullptr)
     o.job = str(job, ".", slurm_number("SLURM_RESTART_COUNT"));
   if (o.slots == 0)
     o.slots = device_of("best").kind == Device::Kind::cuda ? gpu::devices().count : 1;
-  SuperviseOptions options{.run = run,
-                           .command = o.command,
-                           .on_bad_host = o.on_bad_host,
-                           .leader = {.job = o.job,
-                                      .need = o.need,
-                                      .least = o.least,
-                                      .slots = o.slots,
-                                      .gather = Milliseconds(1000 * o.wait),
-                                      .rejoin = Milliseconds(1000 * o.rejoin),
-                                      .policy = {.most_an_hour = o.restarts}}};
+  SuperviseOptions options{
+      .run = run,
+      .command = o.command,
+      .on_bad_host = o.on_bad_host,
+      .leader = {.job = o.job,
+                 .need = o.need,
+                 .least = o.least,
+                 .slots = o.slots,
+                 .gather = Milliseconds(1000 * o.wait),
+                 .rejoin = Milliseconds(1000 * o.rejoin),
+                 .policy = {.most_an_hour = o.restarts, .skips = o.on_repeat == "skip"}}};
   if (const char* names = std::getenv("LOCKSTEP_INTERFACE")) options.interfaces = names;
   return supervise(options);
 }
@@ -116,6 +125,10 @@ Verb supervise_verb() {
        {"--restarts-per-hour", &o->restarts, "Hosts", "N",
         "end the run with exit code 1 if it would be restarted more often",
         kWithDefault.within(0, kMost)},
+       {"--on-repeat", &o->on_repeat, "Hosts", "stop|skip",
+        "if an error comes back at the same step on another host: end the run, or leave out the "
+        "data of the step, once",
+        kWithDefault},
        {"--job", &o->job, "Hosts", "NAME",
         "agents of another job are refused (default: SLURM_JOB_ID)"},
        {"--on-bad-host", &o->on_bad_host, "Hosts", "COMMAND",

@@ -81,7 +81,8 @@ std::string AgentPlace::dump() const {
                            {"port", port},
                            {"secret", secret},
                            {"takes_over", takes_over},
-                           {"restart", to_json(restart)}})
+                           {"restart", to_json(restart)},
+                           {"noted_step", noted_step}})
       .dump();
 }
 
@@ -95,7 +96,8 @@ AgentPlace AgentPlace::parse(const std::string& line) {
           .port = static_cast<std::uint16_t>(integer_at(json, "port", 0, 65535)),
           .secret = text_at(json, "secret"),
           .takes_over = json.at("takes_over").as_bool(),
-          .restart = restart_at(json, "restart")};
+          .restart = restart_at(json, "restart"),
+          .noted_step = json.at("noted_step").as_integer()};
 }
 
 const std::optional<AgentPlace>& place_from_agent() {
@@ -111,7 +113,9 @@ std::string RankReport::dump() const {
   return Json(Json::Object{{"error", error.substr(0, kMostErrorBytes)},
                            {"lost", json_list(lost)},
                            {"faulty", json_list(faulty)},
-                           {"slow", json_list(slow)}})
+                           {"slow", json_list(slow)},
+                           {"step", step},
+                           {"samples", samples}})
       .dump();
 }
 
@@ -120,7 +124,9 @@ RankReport RankReport::parse(const std::string& line) {
   return {.error = text_at(json, "error"),
           .lost = texts_at(json, "lost"),
           .faulty = texts_at(json, "faulty"),
-          .slow = texts_at(json, "slow")};
+          .slow = texts_at(json, "slow"),
+          .step = json.at("step").as_integer(),
+          .samples = text_at(json, "samples")};
 }
 
 void report_to_agent(const RankReport& report) noexcept {

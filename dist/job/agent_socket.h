@@ -26,6 +26,7 @@ struct AgentPlace {
   std::string secret{};     // 64 hexadecimal digits
   bool takes_over = false;  // an earlier start of this job ended; the lock of the run may be stale
   RestartSeconds restart{};
+  std::int64_t noted_step = 0;  // report the samples of this step and the next one; 0: of none
 
   std::string dump() const;  // one line
   static AgentPlace parse(const std::string& line);
@@ -42,6 +43,8 @@ struct RankReport {
   std::vector<std::string> lost{};    // hosts whose ranks died or stalled
   std::vector<std::string> faulty{};  // hosts whose weights or products are wrong
   std::vector<std::string> slow{};    // stragglers, while the rank trains
+  std::int64_t step = 0;              // that the rank computes, see AgentPlace::noted_step
+  std::string samples{};              // of this step, in words
 
   std::string dump() const;
   static RankReport parse(const std::string& line);

@@ -14,6 +14,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/start_thread.h"
+#include "core/wall_clock.h"
 #include "launch/supervise/spawn.h"
 
 namespace lockstep {
@@ -73,7 +74,7 @@ void LeaderServer::run() {
 void LeaderServer::lead_until_over() {
   allow_open_files(kMostConnections);
   leader_.emplace(options_, Clock::now());
-  leader_->remember(before_, Clock::now());
+  carry_out(leader_->begin(before_, seconds_since_1970(), Clock::now()));
   auto next_keep = Clock::now();
   auto end = Deadline::max();
   while (!stopping_ && !deposed_) {
@@ -121,13 +122,6 @@ void LeaderServer::lead_until_over() {
   by_agent_.clear();
   connections_.clear();
   if (run_over_) {
-    alive_.run([this] {
-      try {
-        records_.set_alive(str(options_.term, " over"));
-      } catch (const Error& error) {
-        log_own_warning(error.what());
-      }
-    });
     alive_.finish(Clock::now() + kEndTime);
     files_.finish(Clock::now() + kEndTime);
   }
@@ -183,7 +177,14 @@ void LeaderServer::carry_out(const LeaderActions& actions) {
     } else if (const auto* drained = std::get_if<DrainAnswer>(&action)) {
       drained_ = *drained;
     } else if (const auto* over = std::get_if<RunOver>(&action)) {
-      run_over_ = true;
+      run_over_ = over->exit_code;
+      alive_.run([this] {
+        try {
+          records_.set_alive(str(options_.term, " over ", *run_over_));
+        } catch (const Error& error) {
+          log_own_warning(error.what());
+        }
+      });
       files_.run([this, over = *over] {
         try {
           records_.set_over(over.exit_code, over.excluded);
@@ -265,7 +266,8 @@ void LeaderServer::read_progress() {
       log_own_warning(error.what());
     }
     mailbox_.post([this, progress] {
-      carry_out(leader_->progress(progress.saved_step, progress.last_step, Clock::now()));
+      carry_out(leader_->progress(progress.saved_step, progress.last_step, progress.end_code,
+                                  Clock::now()));
     });
   });
 }

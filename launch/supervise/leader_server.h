@@ -30,7 +30,7 @@ class LeaderServer {
 
   std::uint16_t port() const { return listener_.port(); }
   // Starts the thread after the term was claimed.
-  //   takes_over, is_same_start: see LeaderOptions      before: of Leader::remember
+  //   takes_over, is_same_start: see LeaderOptions      before: of Leader::begin
   void lead(std::int64_t term, bool takes_over, bool is_same_start, std::vector<Json> before);
   static bool is_leading(const std::unique_ptr<LeaderServer>& leader) {
     return leader->thread_.joinable() && !leader->over_;
@@ -72,7 +72,8 @@ class LeaderServer {
   std::list<Connection> connections_;
   std::map<std::string, Connection*> by_agent_;  // ids of those that have joined
   std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false;
-  bool run_over_ = false, deposed_ = false;
+  std::optional<int> run_over_;  // the exit code of the run
+  bool deposed_ = false;
   std::int64_t beats_ = 0;
   std::vector<Json> before_;
   ControlDirectory control_;

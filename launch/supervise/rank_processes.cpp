@@ -142,6 +142,10 @@ void RankProcess::read_reports() {
       if (!said.lost.empty()) report.lost = said.lost;
       if (!said.faulty.empty()) report.faulty = said.faulty;
       if (!said.slow.empty()) report.slow = said.slow;
+      if (said.step > 0) {
+        report.step = said.step;
+        report.samples = said.samples;
+      }
     } catch (const DataError& error) {
       log_own_warning(error.what());
     }
@@ -245,10 +249,15 @@ void RankProcesses::start(const Start& start, const Secret& secret) {
   killed_ = saves_ = false;
   oom_kills_ = oom_kills();
   kernel_log_.xids();  // earlier errors belong to earlier attempts
+  auto command = command_;
+  if (start.skip_step > 0) {
+    command.emplace_back("--skip-steps");
+    command.push_back(str(start.skip_step, "..", start.skip_step));
+  }
   try {
     for (int local = 0; local < slots_; ++local)
       ranks_.emplace_back(
-          command_,
+          command,
           AgentPlace{.rank = start.place * slots_ + local,
                      .ranks = static_cast<int>(start.attempt.places.size()) * slots_,
                      .local_rank = local,
@@ -256,7 +265,8 @@ void RankProcesses::start(const Start& start, const Secret& secret) {
                      .port = start.port,
                      .secret = secret.hex(),
                      .takes_over = start.takes_over,
-                     .restart = start.restart},
+                     .restart = start.restart,
+                     .noted_step = start.noted_step},
           RankProcess::Log::shown);
     record();
   } catch (const Error&) {
@@ -303,9 +313,12 @@ std::optional<Ended> RankProcesses::ended() {
     rank->read_reports();
     RankEnd end{.rank = rank->number,
                 .exit_code = rank->reap(),
+                .unwatched = !rank->is_child,
                 .error = rank->is_child ? rank->report.error : "it ended while no agent watched it",
                 .lost = rank->report.lost,
-                .faulty = rank->report.faulty};
+                .faulty = rank->report.faulty,
+                .step = rank->report.step,
+                .samples = rank->report.samples};
     end.out_of_memory = end.exit_code == 128 + SIGKILL && oom_kills() > oom_kills_;
     if (!killed_) ended.ranks.push_back(std::move(end));
     rank = ranks_.erase(rank);

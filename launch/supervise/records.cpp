@@ -11,12 +11,14 @@
 #include "core/file.h"
 #include "core/wall_clock.h"
 #include "dist/job/supervise/causes.h"
+#include "train/observe/ledger.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr double kRecentSeconds = 60;
 constexpr std::int64_t kMostRecordBytes = 64 << 10, kMostLineBytes = 1 << 20;
 
 // Creates a file with this text, which another process sees complete or not at all. Returns false
@@ -73,7 +75,11 @@ Records SuperviseRecords::read() const {
   if (path_exists(alive)) records.alive = read_text(alive, kMostRecordBytes);
   // It belongs to the term that it names.
   if (!records.alive.starts_with(str(records.newest.number, " "))) records.alive.clear();
-  if (records.alive == str(records.newest.number, " over")) records.alive = "over";
+  const auto over = str(records.newest.number, " over ");
+  if (records.alive.starts_with(over)) {
+    records.exit_code = std::atoi(records.alive.c_str() + over.size());
+    records.alive = "over";
+  }
   return records;
 }
 
@@ -132,6 +138,10 @@ SuperviseRecords::Progress SuperviseRecords::progress() const {
     progress.saved_step = std::atoll(read_text(saved, kMostRecordBytes).c_str());
   if (const auto line = last_line(run_ / "metrics.jsonl", kMostLineBytes))
     progress.last_step = Json::parse(*line, "metrics.jsonl").at("step").as_integer();
+  if (const auto line = read_last_line(run_ / "ledger.jsonl");
+      line && line->kind == LedgerLine::Kind::end &&
+      seconds_since_1970() - line->time_seconds < kRecentSeconds)
+    progress.end_code = line->exit_code;
   return progress;
 }
 

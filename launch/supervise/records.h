@@ -2,8 +2,8 @@
 //
 //   secret               64 hexadecimal digits, readable for the owner only
 //   term-00000001.json   who leads; only one process can create a number
-//   alive                term and a counter, which the leader changes twice a second; "over" after
-//                        the end of the run
+//   alive                term and a counter, which the leader changes twice a second; after the end
+//                        of the run: term, "over" and the exit code
 //   exit_code            of the run, after its end    bad_hosts   those that were excluded then
 //   status.json          of the leader and the hosts, after the newest event
 //   log.jsonl            what happened: hosts that joined, starts, causes, exclusions
@@ -42,6 +42,7 @@ class SuperviseRecords {
 
   struct Progress {
     std::int64_t saved_step, last_step;
+    int end_code = -1;  // of rank 0, if it ended within the last minute; -1: unknown
   };
   Progress progress() const;
 

@@ -17,7 +17,7 @@
 #include "core/descriptor.h"
 #include "core/file.h"
 #include "core/log.h"
-#include "dist/job/socket.h"
+#include "dist/job/supervise/causes.h"
 #include "launch/supervise/spawn.h"
 
 namespace lockstep {
@@ -37,7 +37,9 @@ std::string quoted(const std::string& word) {
 // The command line of a shell on another host.
 std::string shell_line(const std::vector<std::string>& command) {
   // A killed agent is started again there: its ranks keep the connection of ssh open.
-  auto line = str("cd ", quoted(std::filesystem::current_path().string()), " && while :; do env");
+  // A host that boots may not have mounted the directory yet.
+  auto line =
+      str("cd ", quoted(std::filesystem::current_path().string()), " || exit 137; while :; do env");
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const auto starts = [&](const char* name) { return text.starts_with(name); };
@@ -57,9 +59,9 @@ std::vector<std::string> ssh() {
   return {"ssh", "-oBatchMode=yes", "-oServerAliveInterval=5", "-oServerAliveCountMax=3"};
 }
 
-class Remote {
+class RemoteAgent {
  public:
-  Remote(std::string host, const std::string& line) : host_(std::move(host)), line_(line) {}
+  RemoteAgent(std::string host, const std::string& line) : host_(std::move(host)), line_(line) {}
   const std::string& host() const { return host_; }
   bool running() const { return pid_ > 0; }
 
@@ -110,10 +112,11 @@ class Remote {
   Deadline again_{};
 };
 
-// ssh, or the shell that it starts, ends with such a code if the agent or its host died.
+// ssh, or the shell that it starts, ends with such a code if the agent or its host died, or if the
+// host has no access to storage. A run does not end with these codes.
 bool is_death(int exit_code) {
   constexpr int kStopped = 130;  // by `lockstep ctl RUN stop`
-  return exit_code >= 126 && exit_code != kStopped;
+  return (exit_code >= 126 && exit_code != kStopped) || exit_code == kStorage;
 }
 
 }  // namespace
@@ -160,7 +163,7 @@ int start_agents(const std::vector<std::string>& hosts, const std::vector<std::s
   std::signal(SIGPIPE, SIG_IGN);
   const Descriptor signals(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
 
-  std::vector<Remote> remotes;
+  std::vector<RemoteAgent> remotes;
   for (const auto& host : hosts)
     remotes.emplace_back(host, line);
   std::optional<int> code;  // of the run

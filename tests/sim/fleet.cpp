@@ -10,6 +10,10 @@ constexpr Micros kKeepTerm = 500 * kMillisecond;
 constexpr Micros kUnreachable = kSecond;
 constexpr Micros kSilence = 5'500 * kMillisecond;  // until the ranks' failure detection ends them
 
+double seconds(Micros time) {
+  return static_cast<double>(time) / static_cast<double>(kSecond);
+}
+
 }  // namespace
 
 struct Fleet::Host {
@@ -23,6 +27,8 @@ struct Fleet::Host {
   std::shared_ptr<Link> link{};
   std::int64_t ranks = 0;  // attempt of the ranks that run here; 0: none
   std::optional<Leader> leader{};
+  std::optional<Term> stale{};  // the newest term in its listing
+  std::int64_t noted_step = 0;  // of its ranks
   std::int64_t term = 0;
   Micros next_keep = 0;
 };
@@ -69,6 +75,7 @@ void Fleet::start_agent(int number) {
   join.id = str(name(number), "-", host.lives);
   join.host = name(number);
   join.slots = options_.leader.slots;
+  if (host.ranks != 0) join.running = attempts_.at(host.ranks);
   host.agent.emplace(AgentOptions{.join = join}, local(host));
   tick(number, host.lives);
 }
@@ -101,9 +108,7 @@ void Fleet::carry_out(int number, AgentActions actions) {
     if (std::holds_alternative<Look>(action)) {
       later(5 * latency(), [this, number] {
         auto& here = at(number);
-        Records records{
-            .newest = newest_, .alive = alive_, .readable = kernel_.now() >= records_from_};
-        carry_out(number, here.agent->looked(records, local(here)));
+        carry_out(number, here.agent->looked(read_records(number), local(here)));
       });
     } else if (const auto* claim = std::get_if<ClaimTerm>(&action)) {
       later(5 * latency(), [this, number, term = claim->number] {
@@ -119,6 +124,8 @@ void Fleet::carry_out(int number, AgentActions actions) {
           kernel_.note(static_cast<std::uint64_t>(number));
           here.leader.emplace(options, local(here));
           here.term = term;
+          carry_out_as_leader(number,
+                              here.leader->begin(log_, seconds(kernel_.now()), local(here)));
           here.next_keep = kernel_.now();
           lead_tick(number, here.lives);
         }
@@ -189,8 +196,8 @@ void Fleet::lead_tick(int number, int life) {
   if (!host.is_paused) {
     if (kernel_.now() >= host.next_keep && kernel_.now() >= records_from_) {
       host.next_keep = kernel_.now() + kKeepTerm;
-      if (newest_.number > host.term) return end_leader(number);
-      if (!over_) alive_ = str(host.term, " ", ++kept_);
+      if (read_records(number).newest.number > host.term) return end_leader(number);
+      if (!over_ && newest_.number == host.term) alive_ = str(host.term, " ", ++kept_);
     }
     carry_out_as_leader(number, host.leader->time(local(host)));
   }
@@ -223,9 +230,11 @@ void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
       kernel_.after(10 * latency(), [this, number, life = host.lives] {
         auto& here = at(number);
         if (!here.leader || here.lives != life || kernel_.now() < records_from_) return;
-        carry_out_as_leader(number,
-                            here.leader->progress(saved_ > 0 ? saved_ / kSecond : -1,
-                                                  last_ > 0 ? last_ / kSecond : -1, local(here)));
+        carry_out_as_leader(
+            number,
+            here.leader->progress(saved_ > 0 ? saved_ / kSecond : -1,
+                                  last_ > options_.lag ? (last_ - options_.lag) / kSecond : -1, -1,
+                                  local(here)));
       });
     } else if (const auto* record = std::get_if<Record>(&action)) {
       kernel_.trace("leader: ", record->line.dump());
@@ -233,7 +242,10 @@ void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
       kernel_.note(std::hash<std::string>()(event));
       // A leader that cannot read the records may not know that another one leads.
       if (newest_.number > host.term) continue;
+      auto& line = log_.emplace_back(record->line);
+      line.set("time", seconds(kernel_.now()));
       if (event == "judged") {
+        why_ = text_at(line, "why");
         Judged judged{.cause = record->line.at("cause").as_string(),
                       .restarts = record->line.at("restarts").as_bool()};
         for (const auto& one : record->line.at("hosts").as_array())
@@ -293,6 +305,8 @@ void Fleet::close(std::shared_ptr<Link> link, bool tells_agent) {
 void Fleet::start_ranks(int number, const Start& start) {
   auto& host = at(number);
   host.ranks = start.attempt.number;
+  host.noted_step = start.noted_step;
+  if (start.skip_step == poison_ / kSecond + 1) poison_ = 0;
   attempts_.try_emplace(start.attempt.number, start.attempt);
   const auto& attempt = attempts_.at(start.attempt.number);
   const bool all = std::ranges::all_of(attempt.places, [&](const auto& place) {
@@ -322,11 +336,41 @@ void Fleet::begin_training(std::int64_t id) {
   training_ = id;
   last_ = saved_;  // the steps since the last save are repeated
   began_ = kernel_.now();
+  ledger_.push_back({.kind = LedgerLine::Kind::start,
+                     .time_seconds = seconds(began_ - options_.load),
+                     .step = last_ / kSecond,
+                     .ranks = options_.leader.need});
+  if (poison_ > last_)
+    crash_at(id, poison_, [this, id] { return std::stoi(attempts_.at(id).places[1].substr(1)); });
+  if (fragile_ >= 0) crash_at(id, last_ + 5 * kSecond, [this] { return fragile_; });
+}
+
+void Fleet::crash_at(std::int64_t id, Micros trained, std::function<int()> host) {
+  kernel_.after(trained - last_, [this, id, host = std::move(host)] {
+    if (training_ == id && trains_on(host())) fail_rank(host(), RankFault::crash);
+  });
+}
+
+void Fleet::write_ledger(std::vector<LedgerLine>& lines, Micros until) const {
+  constexpr std::int64_t kLine = 10;  // seconds
+  for (auto step = kLine; began_ + step * kSecond <= until; step += kLine)
+    lines.push_back({.kind = LedgerLine::Kind::steps,
+                     .time_seconds = seconds(began_ + step * kSecond),
+                     .first = last_ / kSecond + step - kLine + 1,
+                     .last = last_ / kSecond + step,
+                     .step_seconds = kLine});
+}
+
+std::vector<LedgerLine> Fleet::ledger() const {
+  auto lines = ledger_;
+  if (training_ != 0) write_ledger(lines, kernel_.now());
+  return lines;
 }
 
 void Fleet::end_training(Micros until) {
   if (training_ == 0) return;
   training_ = 0;
+  write_ledger(ledger_, until);
   const auto from = last_;
   last_ += until - began_;
   saved_ = from + (until - began_) / options_.save_every * options_.save_every;
@@ -408,6 +452,11 @@ void Fleet::fail_rank(int number, RankFault fault) {
   const auto place =
       static_cast<int>(std::ranges::find(attempt.places, name(number)) - attempt.places.begin());
   RankEnd end{.rank = place * options_.leader.slots, .exit_code = 128 + SIGSEGV};
+  const auto step = trained() / kSecond + 1;
+  if (step == host.noted_step || step == host.noted_step + 1) {
+    end.step = step;
+    end.samples = str("samples of step ", step);
+  }
   std::vector<int> xids;
   auto named = number;
   Micros after = 200 * kMillisecond;
@@ -425,6 +474,9 @@ void Fleet::fail_rank(int number, RankFault fault) {
     case RankFault::program:
       end = {.rank = end.rank, .exit_code = 1, .error = "loss is not a number"};
       break;
+    case RankFault::all:
+      end = {.rank = end.rank, .exit_code = 1, .error = "loss is not a number"};
+      break;
     case RankFault::network:
       end = {.rank = end.rank, .exit_code = 75, .error = "connections broke"};
       named = -1;
@@ -432,6 +484,16 @@ void Fleet::fail_rank(int number, RankFault fault) {
     case RankFault::corruption:
       end = {.rank = end.rank, .exit_code = 70, .error = "wrong sums", .faulty = {name(number)}};
       break;
+  }
+  if (fault == RankFault::all) {
+    failing_.insert(id);
+    end_training(kernel_.now());
+    for (std::size_t p = 0; p < attempt.places.size(); ++p) {
+      end.rank = static_cast<int>(p) * options_.leader.slots;
+      end_ranks(std::stoi(attempt.places[p].substr(1)), id, {end}, {},
+                kernel_.now() + kernel_.random.between(1, 500) * kMillisecond);
+    }
+    return;
   }
   if (fault != RankFault::hang)
     end_ranks(number, id, {end}, xids, kernel_.now() + 20 * kMillisecond);
@@ -457,6 +519,20 @@ void Fleet::pause_agent(int number, Micros time) {
   });
 }
 
+void Fleet::restart_agent(int number) {
+  auto& host = at(number);
+  if (!host.agent) return;
+  kernel_.trace("the agent of host ", number, " is killed");
+  ++host.lives;
+  host.agent.reset();
+  host.leader.reset();
+  host.is_paused = false;
+  host.deferred.clear();
+  for (const auto& link : std::vector(links_))
+    if (link->agent == number || link->leader == number) close(link, link->leader == number);
+  kernel_.after(kernel_.random.between(1, 3) * kSecond, [this, number] { start_agent(number); });
+}
+
 void Fleet::heal() {
   cuts_.clear();
   for (const auto& link : std::vector(links_))
@@ -465,6 +541,28 @@ void Fleet::heal() {
 
 void Fleet::lose_records(Micros time) {
   records_from_ = kernel_.now() + time;
+}
+
+void Fleet::drain(int host) {
+  const int number = leader();
+  if (number >= 0 && !at(number).is_paused)
+    carry_out_as_leader(number, at(number).leader->drain(name(host), "drained", local(at(number))));
+}
+
+void Fleet::freeze_listing(int number, Micros time) {
+  at(number).stale = newest_;
+  kernel_.after(time, [this, number] { at(number).stale.reset(); });
+}
+
+// A file that is opened is new, as NFS promises. A listing may be old.
+Records Fleet::read_records(int number) const {
+  const auto& host = at(number);
+  Records records{.newest = host.stale.value_or(newest_),
+                  .alive = alive_,
+                  .exit_code = over_ ? over_->exit_code : 0,
+                  .readable = kernel_.now() >= records_from_};
+  if (records.newest.number != newest_.number) records.alive.clear();
+  return records;
 }
 
 int Fleet::leader() const {

@@ -12,6 +12,7 @@
 #include "dist/job/supervise/agent.h"
 #include "dist/job/supervise/leader.h"
 #include "tests/sim/kernel.h"
+#include "train/observe/ledger.h"
 
 namespace lockstep::sim {
 
@@ -21,6 +22,7 @@ struct FleetOptions {
   Micros load = 20 * kSecond;        // from the start of the ranks until the first step
   Micros save_every = 60 * kSecond;  // of training
   Micros tick = 100 * kMillisecond;  // of the agents' and the leader's loops
+  Micros lag = 0;  // of the recorded step, as a GPU computes the next one meanwhile
 };
 
 enum class RankFault : std::uint8_t {
@@ -28,6 +30,7 @@ enum class RankFault : std::uint8_t {
   gpu,         // an Xid error ends a rank
   hang,        // a rank makes no progress
   program,     // an error of the program, at a fixed step
+  all,         // the same of all ranks
   network,     // connections break, and no rank is lost
   corruption,  // a rank's weights are wrong
 };
@@ -43,17 +46,25 @@ class Fleet {
   void power_off(int host, Micros time);
   void fail_rank(int host, RankFault fault);  // of the attempt that trains
   void pause_agent(int host, Micros time);
-  void restart_agent(int host);
+  void restart_agent(int host);  // its process is killed, and another one starts
   void cut(int from, int to) { cuts_.insert({from, to}); }  // agents' links
   void heal();
   void lose_records(Micros time);                      // the storage does not respond
   void break_host(int host) { broken_.insert(host); }  // fails its check
+  // From now on, this host reads the directory of the records as it is now, and no changes of it.
+  void drain(int host);  // a user asks the leader
+  void freeze_listing(int host, Micros time);
+  // The rank of place 1 crashes at this time of training, because of its data.
+  void poison(Micros trained) { poison_ = trained; }
+  // The ranks of this host crash 5 s after each start.
+  void make_fragile(int host) { fragile_ = host; }
 
   int leader() const;  // its host; -1: none
   int host_of_rank_0() const;
   bool trains() const { return training_ != 0; }
   bool trains_on(int host) const;
-  Micros trained() const;  // time of training whose steps count
+  Micros trained() const;                  // time of training whose steps count
+  std::vector<LedgerLine> ledger() const;  // as the ranks write it; a step takes a second
   int starts() const { return starts_; }
   const std::optional<RunOver>& over() const { return over_; }
   struct Judged {
@@ -63,6 +74,7 @@ class Fleet {
   };
   const std::vector<Judged>& judged() const { return judged_; }
   const std::set<std::string>& excluded() const { return excluded_; }
+  const std::string& why() const { return why_; }  // of the last judgement
 
   // Nothing happens for so long, except that time passes: the agents stay joined.
   void jump(Micros time);
@@ -94,6 +106,9 @@ class Fleet {
   void close(std::shared_ptr<Link> link, bool tells_agent);
   void end_leader(int host);
   void return_hosts();
+  Records read_records(int host) const;
+  void crash_at(std::int64_t attempt, Micros trained, std::function<int()> host);
+  void write_ledger(std::vector<LedgerLine>& lines, Micros until) const;
   void when_awake(int host, std::function<void()> act);
 
   Kernel& kernel_;
@@ -107,6 +122,11 @@ class Fleet {
   std::string alive_;
   std::int64_t kept_ = 0;
   Micros records_from_ = 0;  // when the storage responds again
+  std::vector<Json> log_;    // records of this start
+  Micros poison_ = 0;        // 0: no data is wrong
+  int fragile_ = -1;
+  std::vector<LedgerLine> ledger_;
+  std::string why_;
   std::map<std::int64_t, Attempt> attempts_;
   std::set<std::int64_t> failing_;           // attempts whose ranks are about to end
   std::int64_t training_ = 0;                // the attempt that trains; 0: none

@@ -88,8 +88,9 @@ void run_agent_faults(Kernel& kernel) {
     kernel.run(kernel.now() + random.between(1, 20) * kSecond);
     const auto any = static_cast<int>(random.below(6));
     const auto leader = std::max(fleet.leader(), 0);
-    switch (random.below(4)) {
+    switch (random.below(5)) {
       case 0: fleet.pause_agent(leader, 20 * kSecond); break;
+      case 3: fleet.restart_agent(random.chance(0.5) ? leader : any); break;
       case 1: fleet.pause_agent(any, random.between(1, 30) * kSecond); break;
       case 2: fleet.lose_records(random.between(1, 300) * kSecond); break;
       default:
@@ -133,6 +134,156 @@ TEST(FleetSimulation, the_leader_and_rank_0_are_lost_at_any_time) {
 }
 TEST(FleetSimulation, full_the_leader_and_rank_0_are_lost_at_any_time) {
   for_seeds(5'000, run_losses, 1'000);
+}
+
+// The leader is killed or loses power while it judges a fault, or while ranks save for a drain.
+void run_leader_faults(Kernel& kernel) {
+  auto& random = kernel.random;
+  FleetOptions options{.hosts = 7, .load = 5 * kSecond, .save_every = 10 * kSecond};
+  options.leader.policy.most_an_hour = 1000;
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  for (int i = 0; i < 8; ++i) {
+    kernel.run(kernel.now() + random.between(11, 60) * kSecond);
+    int host = 0;
+    do
+      host = static_cast<int>(random.below(7));
+    while (!fleet.trains_on(host));
+    switch (random.below(4)) {
+      case 0: fleet.fail_rank(host, RankFault::crash); break;
+      case 1: fleet.fail_rank(host, RankFault::network); break;
+      case 2: fleet.drain(host); break;
+      default: fleet.power_off(host, random.between(5, 60) * kSecond);
+    }
+    kernel.run(kernel.now() + random.between(0, 10'000) * kMillisecond);
+    if (const int leader = fleet.leader(); leader >= 0) {
+      if (random.chance(0.7))
+        fleet.restart_agent(leader);
+      else
+        fleet.power_off(leader, random.between(5, 60) * kSecond);
+    }
+    if (!await_training(kernel, fleet, 300 * kSecond)) return;
+  }
+}
+
+TEST(FleetSimulation, the_leader_is_lost_while_it_judges) {
+  for_seeds(200, run_leader_faults);
+}
+TEST(FleetSimulation, full_the_leader_is_lost_while_it_judges) {
+  for_seeds(5'000, run_leader_faults, 1'000);
+}
+
+// A host that loses power every 90 s, without a spare.
+TEST(FleetSimulation, a_host_that_fails_again_and_again_is_not_used_any_more) {
+  for_seeds(10, [](Kernel& kernel) {
+    FleetOptions options{.hosts = 4};
+    options.leader.least = 3;
+    options.leader.rejoin = Milliseconds(45'000);
+    Fleet fleet(kernel, options);
+    fleet.start_agents();
+    if (!await_training(kernel, fleet)) return;
+    const auto flapping = static_cast<int>(kernel.random.below(4));
+    int lost = 0;
+    for (int i = 0; i < 4 * 40; ++i) {
+      lost += fleet.trains_on(flapping) ? 1 : 0;
+      fleet.power_off(flapping, 30 * kSecond);
+      kernel.run(kernel.now() + 90 * kSecond);
+      if (!await_training(kernel, fleet)) return;
+    }
+    if (lost > 4) kernel.violate(6, "the host ended ", lost, " attempts");
+    if (!fleet.excluded().contains(Fleet::name(flapping)))
+      kernel.violate(6, "the host is not excluded");
+    check_exclusions(kernel, fleet, {flapping});
+  });
+}
+
+// A directory of the run whose listing is old on some hosts, as a network file system shows it.
+void run_stale_listings(Kernel& kernel) {
+  auto& random = kernel.random;
+  Fleet fleet(kernel, {.hosts = 8});
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  for (int i = 0; i < 4; ++i) {
+    for (int host = 0; host < 8; ++host)
+      if (random.chance(0.5)) fleet.freeze_listing(host, random.between(1, 60) * kSecond);
+    const int leader = std::max(fleet.leader(), 0);
+    switch (random.below(3)) {
+      case 0: fleet.pause_agent(leader, 20 * kSecond); break;
+      case 1: fleet.power_off(leader, random.between(10, 60) * kSecond); break;
+      default: fleet.restart_agent(leader);
+    }
+    kernel.run(kernel.now() + random.between(1, 40) * kSecond);
+    if (kernel.failed()) return;
+  }
+  kernel.run(kernel.now() + 70 * kSecond);
+  await_training(kernel, fleet, 400 * kSecond);
+}
+
+TEST(FleetSimulation, old_listings_of_the_records_delay_a_leader_but_harm_nothing) {
+  for_seeds(100, run_stale_listings);
+}
+
+TEST(FleetSimulation, full_old_listings_of_the_records_delay_a_leader_but_harm_nothing) {
+  for_seeds(3'000, run_stale_listings, 1'000);
+}
+
+TEST(FleetSimulation, an_error_of_all_ranks_excludes_no_host) {
+  for_seeds(30, [](Kernel& kernel) {
+    Fleet fleet(kernel, {.hosts = 4});
+    fleet.start_agents();
+    for (int i = 0; i < 2; ++i) {
+      if (!await_training(kernel, fleet)) return;
+      kernel.run(kernel.now() + 30 * kSecond);
+      fleet.fail_rank(0, RankFault::all);
+      kernel.run(kernel.now() + 10 * kSecond);
+    }
+    if (!fleet.over() || fleet.over()->exit_code != 1) kernel.violate(7, "the run restarts");
+    check_exclusions(kernel, fleet, {});
+  });
+}
+
+TEST(FleetSimulation, an_error_that_follows_the_data_ends_the_run_with_its_samples) {
+  for (const bool skips : {false, true})
+    for (const int hosts : {4, 6})
+      for_seeds(10, [=](Kernel& kernel) {
+        FleetOptions options{.hosts = hosts};
+        options.lag = static_cast<Micros>(kernel.random.below(2)) * kSecond;
+        options.leader.policy.skips = skips;
+        Fleet fleet(kernel, options);
+        fleet.start_agents();
+        if (!await_training(kernel, fleet)) return;
+        fleet.poison(150 * kSecond);
+        fleet.fail_rank(fleet.host_of_rank_0(), RankFault::network);  // it starts with this data
+        kernel.run(kernel.now() + 30 * 60 * kSecond, [&] { return fleet.over().has_value(); });
+        if (fleet.over().has_value() == skips)
+          return kernel.violate(7, "over: ", fleet.over().has_value());
+        if (!skips && fleet.over()->exit_code != 1)
+          kernel.violate(7, "exit code ", fleet.over()->exit_code);
+        if (!skips && fleet.why().find("samples of step 151") == std::string::npos)
+          kernel.violate(4, fleet.why());
+        if (fleet.judged().size() != 4) kernel.violate(7, fleet.judged().size(), " starts failed");
+        check_exclusions(kernel, fleet, {});
+      });
+}
+
+TEST(FleetSimulation, an_error_that_follows_a_host_excludes_it) {
+  for (const int hosts : {4, 5})
+    for_seeds(10, [=](Kernel& kernel) {
+      FleetOptions options{.hosts = hosts};
+      options.leader.least = 3;
+      options.leader.rejoin = Milliseconds(20'000);
+      Fleet fleet(kernel, options);
+      fleet.make_fragile(1);
+      fleet.start_agents();
+      if (!await_training(kernel, fleet)) return;
+      kernel.run(kernel.now() + 1'000 * kSecond);
+      if (!await_training(kernel, fleet)) return;
+      if (fleet.trains_on(1)) kernel.violate(6, "the host still trains");
+      if (hosts == 4 && !fleet.excluded().contains("h1"))
+        kernel.violate(6, "the host is not excluded");
+      check_exclusions(kernel, fleet, {1});
+    });
 }
 
 TEST(FleetSimulation, an_error_of_the_program_ends_the_run_at_the_second_host) {
@@ -231,6 +382,10 @@ double run_days(Kernel& kernel, int hosts, double days, double failures) {
     if (kernel.failed()) return 0;
   }
   const auto share = static_cast<double>(fleet.trained()) / static_cast<double>(kernel.now());
+  const auto goodput =
+      goodput_of(fleet.ledger()).productive_seconds * kSecond / static_cast<double>(kernel.now());
+  if (std::abs(goodput - share) > 0.01)
+    kernel.violate(9, "the ledger says ", goodput, " instead of ", share);
   std::printf("%d hosts, %.1f days: %zu failures, %d starts, trained %.2f %% of the time\n", hosts,
               days, faults, fleet.starts(), 100 * share);
   return share;

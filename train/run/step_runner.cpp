@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dist/job/agent_socket.h"
 #include "train/step/weight_hash.h"
 
 namespace lockstep {
@@ -44,9 +45,11 @@ StepRunner::Enqueued StepRunner::enqueue(FunctionRef<void()> before_update, bool
   enqueued.learning_rate = learning_rate_at(config, progress.amendments, enqueued.step);
   training.begin_step(enqueued.step, enqueued.learning_rate, signal());
   for (int m = 0; m < loader.micro_steps(); ++m) {
+    note_samples(m);
     const Batch batch = next_batch(m);
     loader.release(batch, training.micro_step(batch, m + 1 == loader.micro_steps()));
   }
+  note_samples(loader.micro_steps());
   before_update();
   training.finish_step();
   if (enqueued.due.hash) training.weight_hash().enqueue(run_.host.stream);
@@ -65,6 +68,24 @@ Batch StepRunner::next_batch(int micro_step) {
   const Batch batch = loader.batch(run_.position.progress.first_sample, micro_step);
   data_stalls_.end(loader.waited_seconds() - waited);
   return batch;
+}
+
+// An error ended this step before. If it comes back, its report shall say which samples the rank
+// computed, so the device computes nothing else meanwhile.
+void StepRunner::note_samples(int micro_step) {
+  const auto& place = place_from_agent();
+  const auto step = run_.step();
+  if (!place || place->noted_step == 0 || step < place->noted_step || step > place->noted_step + 1)
+    return;
+  run_.host.stream.synchronize();
+  RankReport report{.step = step};
+  if (micro_step < run_.data.loader.micro_steps()) {
+    const auto first =
+        run_.data.loader.first_sample_of(run_.position.progress.first_sample, micro_step);
+    report.samples = str("samples ", first, " to ", first + run_.config.train.micro_batch - 1,
+                         " of step ", step);
+  }
+  report_to_agent(report);
 }
 
 RecordedStep StepRunner::compute() {

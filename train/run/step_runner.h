@@ -59,6 +59,7 @@ class StepRunner {
   Enqueued enqueue(FunctionRef<void()> before_update, bool must_hash);
   int signal() const;  // see RunPosition::signal
   Batch next_batch(int micro_step);
+  void note_samples(int micro_step);
 
   Run& run_;
   DataStalls data_stalls_;

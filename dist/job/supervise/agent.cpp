@@ -20,6 +20,11 @@ AgentActions Agent::looked(const Records& records, Deadline now) {
   if (records.newest.number != term_.number || records.alive != alive_) changed_ = now;
   term_ = records.newest;
   alive_ = records.alive;
+  if (alive_ == "over" && has_joined_) {  // it missed the leader's message
+    if (running_.number != 0) actions_.emplace_back(StopRanks{false});
+    actions_.emplace_back(EndAgent{records.exit_code, "the run is over"});
+    return std::exchange(actions_, {});
+  }
   const bool is_vacant = term_.number == 0 || alive_ == "over";
   const bool is_dead = now - changed_ >= options_.patience && now - reached_ >= options_.patience;
   if (is_vacant || is_dead) {
@@ -46,10 +51,10 @@ AgentActions Agent::connected(Deadline now) {
   reached_ = now;
   next_beat_ = now + options_.beat;
   Join join = options_.join;
-  join.running = running_;
+  join.running = running_.number != 0 ? running_ : reported_;
   send(std::move(join));
-  for (auto& ended : std::exchange(untold_, {}))
-    send(std::move(ended));
+  for (const auto& ended : reports_)
+    send(ended);
   if (!asked_.empty()) send(AskStop{asked_});
   return std::exchange(actions_, {});
 }
@@ -64,7 +69,13 @@ AgentActions Agent::disconnected(Deadline now) {
 AgentActions Agent::message(const FromLeader& message, Deadline now) {
   if (link_ != Link::joined) return {};
   reached_ = now;
-  if (const auto* prepare = std::get_if<Prepare>(&message)) {
+  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    has_joined_ = true;
+    if (reported_.number != 0 && reported_.number <= welcome->judged) {
+      reported_ = {};
+      reports_.clear();
+    }
+  } else if (const auto* prepare = std::get_if<Prepare>(&message)) {
     if (running_.number != 0) {
       send(Ready{.attempt = prepare->attempt, .fault = "ranks of an earlier attempt still run"});
     } else {
@@ -74,6 +85,8 @@ AgentActions Agent::message(const FromLeader& message, Deadline now) {
   } else if (const auto* start = std::get_if<Start>(&message)) {
     if (start->attempt.number == prepared_ && running_.number == 0) {
       running_ = start->attempt;
+      reported_ = {};
+      reports_.clear();
       prepared_ = 0;
       actions_.emplace_back(StartRanks{*start});
     }
@@ -98,11 +111,9 @@ AgentActions Agent::checked(const Ready& ready, Deadline) {
 
 AgentActions Agent::ended(const Ended& ended, Deadline) {
   if (ended.attempt != running_.number) return {};
-  if (link_ == Link::joined)
-    send(ended);
-  else
-    untold_.push_back(ended);
-  if (ended.all) running_ = {};
+  reports_.push_back(ended);
+  if (link_ == Link::joined) send(ended);
+  if (ended.all) reported_ = std::exchange(running_, {});
   if (ended.all && link_ != Link::joined && !asked_.empty())
     actions_.emplace_back(EndAgent{TransientError("").exit_code(), asked_});
   return std::exchange(actions_, {});

@@ -27,6 +27,7 @@ struct AgentOptions {
 struct Records {
   Term newest{};
   std::string alive{};   // changes while the leader lives; "over": it ended the run
+  int exit_code = 0;     // of the run, if it is over
   bool readable = true;  // false: storage did not answer
 };
 
@@ -91,8 +92,12 @@ class Agent {
   Term term_{};          // newest that it knows
   std::string alive_{};  // as last seen, and when it changed
   Deadline changed_, reached_, next_look_, next_beat_;
-  std::vector<Ended> untold_{};  // reports that no leader has received
-  std::string asked_{};          // why it was asked to stop
+  bool has_joined_ = false;
+  // How the ranks of the newest attempt ended, until a leader has judged it: the leader that
+  // received the reports may end before.
+  std::vector<Ended> reports_{};
+  Attempt reported_{};   // whose ranks have all ended, as reports_ says
+  std::string asked_{};  // why it was asked to stop
   AgentActions actions_;
 };
 

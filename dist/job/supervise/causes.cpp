@@ -72,11 +72,22 @@ std::string how(const RankEnd& end) {
 
 Cause cause_of(const Evidence& evidence, const RankEnd& end, CauseKind kind) {
   const auto host = host_of(evidence, end.rank);
+  std::vector<std::string> hosts{host};
+  for (const auto& other : evidence.ends)
+    if (const auto its = host_of(evidence, other.rank);
+        other.exit_code == end.exit_code &&
+        without_numbers(how(other)) == without_numbers(how(end)) &&
+        std::ranges::find(hosts, its) == hosts.end())
+      hosts.push_back(its);
+  std::ranges::sort(hosts);
   return {.kind = kind,
-          .hosts = {host},
+          .hosts = std::move(hosts),
           .exit_code = end.exit_code,
-          .text = str("rank ", end.rank, " on host ", host, ": ", how(end)),
-          .signature = without_numbers(how(end))};
+          .text = str("rank ", end.rank, " on host ", host, ": ", how(end),
+                      end.samples.empty() ? "" : ", in " + end.samples),
+          .signature = without_numbers(how(end)),
+          .step = end.step,
+          .samples = end.samples};
 }
 
 Cause cause_of(CauseKind kind, std::vector<std::string> hosts, const std::string& what) {
@@ -112,6 +123,12 @@ const char* name(CauseKind kind) {
   return "?";
 }
 
+CauseKind kind_of(const std::string& text) {
+  for (int kind = 0; kind <= static_cast<int>(CauseKind::program); ++kind)
+    if (text == name(static_cast<CauseKind>(kind))) return static_cast<CauseKind>(kind);
+  throw DataError(str("there is no cause '", text, "'"));
+}
+
 XidSeverity severity(int xid) {
   for (const auto& row : kXids)
     if (row.number == xid) return row.severity;
@@ -130,7 +147,10 @@ int xid_of(const std::string& line) {
 
 Cause classify(const Evidence& evidence) {
   const auto& ends = evidence.ends;
-  if (!ends.empty() && std::ranges::all_of(ends, [](auto& end) { return end.exit_code == 0; }))
+  // Rank 0 ends last, after the last checkpoint.
+  const auto root = std::ranges::find(ends, 0, &RankEnd::rank);
+  const bool none_failed = std::ranges::all_of(ends, [](auto& end) { return end.exit_code == 0; });
+  if (none_failed && root != ends.end())
     return {.kind = CauseKind::done, .exit_code = 0, .text = "the run is complete"};
   if (!evidence.asked.empty()) return {.kind = CauseKind::asked, .text = evidence.asked};
   if (std::ranges::any_of(ends, [](auto& end) { return end.exit_code == kInterrupted; }))
@@ -174,17 +194,19 @@ Cause classify(const Evidence& evidence) {
     return cause_of(evidence, *end, CauseKind::process);
   if (!evidence.gone.empty())
     return cause_of(CauseKind::host_lost, evidence.gone, "the host does not answer");
+  if (none_failed && !evidence.late.empty())
+    return cause_of(CauseKind::hang, evidence.late, "ranks did not end after the others");
   for (const auto& end : ends)
     if (!end.lost.empty())
       return cause_of(CauseKind::hang, end.lost,
                       end.error.empty() ? "a rank made no progress" : end.error);
-  if (!ends.empty() && std::ranges::all_of(ends, [](auto& end) { return end.error.empty(); }))
+  if (!none_failed && std::ranges::all_of(ends, [](auto& end) { return end.error.empty(); }))
     return {.kind = CauseKind::asked, .text = "the ranks were asked to stop"};
   for (const auto& end : ends)
     if (!end.error.empty())
       return {
           .kind = CauseKind::network, .text = end.error, .signature = without_numbers(end.error)};
-  return {.kind = CauseKind::network, .text = "no rank reported how it ended"};
+  return {.kind = CauseKind::network, .text = "rank 0 did not report how it ended"};
 }
 
 int RestartPolicy::faults(const std::string& host, CauseKind kind, Milliseconds within,
@@ -192,6 +214,56 @@ int RestartPolicy::faults(const std::string& host, CauseKind kind, Milliseconds 
   return static_cast<int>(std::ranges::count_if(hosts_[host].faults, [&](auto& fault) {
     return fault.second == kind && now - fault.first < within;
   }));
+}
+
+RestartPolicy::Repeat RestartPolicy::repeat(const Cause& cause, const Evidence& evidence) {
+  using enum CauseKind;
+  constexpr int kEnough = 3;  // if no other host can compute the ranks
+  const auto before = std::exchange(last_, {});
+  // Errors that may follow the data of a step. A signal such as SIGKILL comes from outside.
+  const bool may_repeat =
+      cause.kind == program || (cause.kind == process && is_program_signal(cause.exit_code));
+  if (!may_repeat || cause.hosts.empty() || evidence.last_step == kUnknown) return Repeat::no;
+  const auto& places = evidence.attempt.places;
+  // A report of an older step was not followed by one of the failed step.
+  const bool is_reported = cause.step > 0 && cause.step >= evidence.last_step;
+  last_ = {.signature = cause.signature,
+           .step = is_reported ? cause.step : std::max<std::int64_t>(evidence.last_step, 0) + 1,
+           .is_reported = is_reported,
+           .hosts = cause.hosts,
+           .place = std::ranges::find(places, cause.hosts.front()) - places.begin(),
+           .count = 1};
+  // A GPU computes one step more than the recorded ones.
+  const auto distance = std::abs(before.step - last_.step);
+  const bool is_same_step =
+      distance == 0 || (distance == 1 && before.is_reported != last_.is_reported);
+  if (before.signature != last_.signature || !is_same_step) return Repeat::no;
+  last_.count = before.count + 1;
+  if (before.is_reported && !last_.is_reported) {
+    last_.step = before.step;
+    last_.is_reported = true;
+  }
+  if (before.hosts != cause.hosts || cause.hosts.size() > 1) return Repeat::other_host;
+  if (before.place != last_.place) return Repeat::same_host;
+  return evidence.can_move || last_.count < kEnough ? Repeat::same_place : Repeat::other_host;
+}
+
+// The program or the data of the step causes the error. With PolicyOptions::skips, the run goes on
+// without the data of the step, once.
+Decision RestartPolicy::blame_step(const Cause& cause, Decision go) {
+  const auto step = last_.step;
+  go.why = str(cause.text, "; the same error ended step ", step, " ", last_.count,
+               " times: the program or the data of this step causes it");
+  if (options_.skips && skipped_.insert(step).second) {
+    go.skip_step = step;
+    go.why += "; its data is left out";
+    return go;
+  }
+  return {
+      .exit_code = 1,
+      .why = str(go.why, options_.skips ? ", and other data did not help"
+                                        : str(". To leave out its data, pass --skip-steps ", step,
+                                              "..", step, " to train, without --from-step"))};
 }
 
 Decision RestartPolicy::decide(const Cause& cause, const Evidence& evidence, Deadline now) {
@@ -207,8 +279,11 @@ Decision RestartPolicy::decide(const Cause& cause, const Evidence& evidence, Dea
   }
 
   Decision go{.restarts = true, .why = cause.text};
+  const auto repeated = repeat(cause, evidence);
+  const bool is_common = cause.hosts.size() > 1 && !last_.signature.empty();
   for (const auto& host : cause.hosts) {
-    if (is_one_of(cause.kind, {program, storage, network})) break;
+    const bool stays = repeated == Repeat::same_host;
+    if (is_common || (is_one_of(cause.kind, {program, storage, network}) && !stays)) break;
     hosts_[host].faults.emplace_back(now, cause.kind);
     const auto within = cause.kind == hang ? options_.hang_memory : options_.memory;
     const int count = faults(host, cause.kind, within, now);
@@ -219,29 +294,19 @@ Decision RestartPolicy::decide(const Cause& cause, const Evidence& evidence, Dea
                      "train.micro_batch, or fewer copies of checkpoints in memory");
       return stop;
     }
-    if (is_one_of(cause.kind, {host_stuck, gpu, corruption}) ||
-        (is_one_of(cause.kind, {host_lost, hang, process}) && count > 1)) {
+    const bool is_second =
+        is_one_of(cause.kind, {host_lost, hang, process}) && count > 1 && repeated == Repeat::no;
+    if (is_second || stays || is_one_of(cause.kind, {host_stuck, gpu, corruption})) {
       exclude(host, cause.kind == corruption, now);
       go.exclude.push_back(host);
     }
   }
-
-  // The same error at the same step on other hosts follows the program or the data.
-  const bool is_hardware = is_one_of(
-      cause.kind, {host_lost, host_stuck, gpu, corruption, hang, host_memory, storage, network});
-  const bool may_repeat = !is_hardware && !cause.signature.empty() &&
-                          (cause.kind == program || is_program_signal(cause.exit_code));
-  if (may_repeat && cause.signature == signature_ && evidence.last_step == failed_step_ &&
-      cause.hosts != failed_hosts_) {
-    stop.exit_code = 1;
-    stop.why = str(cause.text, "; the same error ended step ", evidence.last_step + 1,
-                   " on another host before: the cause is the program or the data of this step. "
-                   "lockstep train --from-step and --skip-steps leave out the data of steps");
-    return stop;
+  if (repeated == Repeat::same_place && evidence.can_move) go.move = cause.hosts.front();
+  if (!last_.signature.empty()) go.noted_step = last_.step;
+  if (repeated == Repeat::other_host) {
+    go = blame_step(cause, std::move(go));
+    if (!go.restarts) return go;
   }
-  signature_ = may_repeat ? cause.signature : "";
-  failed_step_ = evidence.last_step;
-  failed_hosts_ = cause.hosts;
 
   if (evidence.saved_step > best_saved_)
     without_save_ = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +26,10 @@ struct Evidence {
   int slots = 1;
   std::vector<RankEnd> ends{};                     // in the order in which they were reported
   std::map<std::string, std::vector<int>> xids{};  // by host
-  std::vector<std::string> gone{};     // hosts of the attempt whose agent does not answer
-  std::vector<std::string> stuck{};    // hosts whose ranks could not be killed
+  std::vector<std::string> gone{};   // hosts of the attempt whose agent does not answer
+  std::vector<std::string> stuck{};  // hosts whose ranks could not be killed
+  std::vector<std::string> late{};   // hosts whose ranks did not end soon after the others
+  bool can_move = false;  // another host can compute the ranks of a host in the next attempt
   std::int64_t saved_step = kUnknown;  // newest saved step
   std::int64_t last_step = kUnknown;   // last step that was recorded
   std::string asked{};                 // who asked the run to stop; "": no request
@@ -48,13 +51,16 @@ enum class CauseKind : std::uint8_t {
   program,        // any other error of a rank
 };
 const char* name(CauseKind kind);
+CauseKind kind_of(const std::string& name);  // throws DataError if there is none
 
 struct Cause {
   CauseKind kind = CauseKind::program;
-  std::vector<std::string> hosts{};  // that it names, none if unknown
+  std::vector<std::string> hosts{};  // that it names, none if unknown; all with the same error
   int exit_code = 75;                // of the run, if it is not restarted
   std::string text{};                // one sentence for people
   std::string signature{};           // the error without its numbers, to recognize it again
+  std::int64_t step = 0;             // that the rank computed, as it reported; 0: it did not
+  std::string samples{};             // of it, as the rank reported
 };
 Cause classify(const Evidence& evidence);
 
@@ -73,12 +79,16 @@ struct PolicyOptions {
   int most_an_hour = 20;           // restarts
   Milliseconds memory{3'600'000};  // a second fault of a host within this time excludes it
   Milliseconds hang_memory{24 * 3'600'000};  // the same for hangs
+  bool skips = false;  // leave out the data of a step that ends with the same error on two hosts
 };
 
 struct Decision {
   bool restarts = false;
   Milliseconds pause{0};               // before the restart
   std::vector<std::string> exclude{};  // hosts
+  std::string move{};                  // host whose ranks another one computes next; "": none
+  std::int64_t noted_step = 0;         // ranks report the samples of this step; 0: of none
+  std::int64_t skip_step = 0;          // its data is left out from now on; 0: none
   int exit_code = 0;                   // if it does not restart
   std::string why{};                   // one sentence for people
 };
@@ -104,16 +114,27 @@ class RestartPolicy {
     bool broken = false;
   };
   int faults(const std::string& host, CauseKind kind, Milliseconds within, Deadline now);
+  // Whether an error came back at the same step: in the same place, in the place of another host,
+  // or on the same host in another place.
+  enum class Repeat : std::uint8_t { no, same_place, other_host, same_host };
+  Repeat repeat(const Cause& cause, const Evidence& evidence);
+  Decision blame_step(const Cause& cause, Decision go);
 
   PolicyOptions options_;
   std::map<std::string, History> hosts_;
   std::int64_t best_saved_ = kNone;
   int without_save_ = 0;
   std::vector<Deadline> restarts_;
-  // The last failure, to recognize the same one at the same step on other hosts.
-  std::string signature_;
-  std::int64_t failed_step_ = kUnknown;
-  std::vector<std::string> failed_hosts_;
+  struct Failure {
+    std::string signature{};  // "": an error that does not follow the data
+    std::int64_t step = 0;    // the one after the last recorded step, unless ranks reported it
+    bool is_reported = false;
+    std::vector<std::string> hosts{};
+    std::ptrdiff_t place = 0;  // of the first host
+    int count = 0;             // consecutive
+  };
+  Failure last_;
+  std::set<std::int64_t> skipped_;
 };
 
 }  // namespace lockstep

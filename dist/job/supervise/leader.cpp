@@ -33,12 +33,62 @@ Leader::Leader(LeaderOptions options, Deadline now)
       seen_(now),
       turned_(now) {}
 
-void Leader::remember(const std::vector<Json>& records, Deadline now) {
+LeaderActions Leader::begin(const std::vector<Json>& records, double wall, Deadline now) {
+  bool is_ours = true;
   for (const auto& line : records)
-    if (const auto& event = text_at(line, "event"); event == "excluded" || event == "drained") {
-      const Json* broken = line.find("broken");
-      policy_.exclude(text_at(line, "host"), broken != nullptr && broken->as_bool(), now);
+    try {
+      if (text_at(line, "event") == "leads") is_ours = text_at(line, "job") == options_.job;
+      if (!is_ours) forget();
+      const std::chrono::duration<double> age(std::max(wall - line.at("time").as_double(), 0.0));
+      if (is_ours) remember(line, now - std::chrono::duration_cast<Clock::duration>(age));
+    } catch (const DataError&) {  // a line of another version
     }
+  evidence_ = {.attempt = attempt_, .slots = options_.slots};
+  record("leads", {{"job", options_.job}});
+  return std::exchange(actions_, {});
+}
+
+void Leader::forget() {
+  policy_ = RestartPolicy(options_.policy);
+  attempt_ = {};
+  draining_.clear();
+  last_judged_ = noted_step_ = skip_step_ = 0;
+}
+
+void Leader::remember(const Json& line, Deadline then) {
+  const auto& event = text_at(line, "event");
+  if (event == "started" || event == "adopted") {
+    attempt_ = {.number = line.at("attempt").as_integer(), .places = texts_at(line, "hosts")};
+    draining_.clear();
+  } else if (event == "moved") {
+    move(text_at(line, "host"), text_at(line, "to"));
+  } else if (event == "restarting") {
+    draining_.clear();
+    attempt_.number = 0;
+    last_judged_ = line.at("attempt").as_integer();
+  } else if (event == "judged") {
+    const Cause cause{.kind = kind_of(text_at(line, "cause")),
+                      .hosts = texts_at(line, "hosts"),
+                      .exit_code = static_cast<int>(line.at("exit_code").as_integer()),
+                      .signature = text_at(line, "signature"),
+                      .step = line.at("step").as_integer()};
+    evidence_.attempt = attempt_;
+    evidence_.saved_step = line.at("saved_step").as_integer();
+    evidence_.last_step = line.at("last_step").as_integer();
+    evidence_.can_move = line.at("can_move").as_bool();
+    follow(policy_.decide(cause, evidence_, then));
+    draining_.clear();
+    attempt_.number = 0;
+    last_judged_ = line.at("attempt").as_integer();
+  } else if ((event == "excluded" || event == "drained") && line.find("cause") == nullptr) {
+    const auto& host = text_at(line, "host");
+    policy_.exclude(host, false, then);
+    const bool trains = std::ranges::find(attempt_.places, host) != attempt_.places.end();
+    if (attempt_.number != 0 && trains) draining_ = host;
+  } else if (event == "readmitted") {
+    policy_.readmit({text_at(line, "host")}, then);
+  }
+  actions_.clear();  // of move()
 }
 
 LeaderActions Leader::message(const std::string& agent, const FromAgent& message, Deadline now) {
@@ -50,7 +100,7 @@ LeaderActions Leader::message(const std::string& agent, const FromAgent& message
   if (found == agents_.end()) return {};  // it was refused
   found->second.heard = now;
   if (std::holds_alternative<AgentBeat>(message))
-    send(agent, Welcome{options_.term});
+    send(agent, Welcome{options_.term, last_judged_});
   else if (const auto* ready_now = std::get_if<Ready>(&message))
     ready(agent, *ready_now, now);
   else if (const auto* end = std::get_if<Ended>(&message))
@@ -66,7 +116,7 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
   const auto refuse = [&](int exit_code, const std::string& why) {
     send(id, Over{exit_code, why});
   };
-  if (phase_ == Phase::over) return refuse(kTemporary, "the run is over");
+  if (phase_ == Phase::over) return refuse(exit_code_, "the run is over");
   if (join.job != options_.job)
     return refuse(kTemporary,
                   str("job ", options_.job, " supervises this run, not job ", join.job));
@@ -87,14 +137,17 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
   id_of_[join.host] = id;
   Agent& agent = agents_[id];
   agent = {.join = join, .heard = now};
-  send(id, Welcome{options_.term});
+  send(id, Welcome{options_.term, last_judged_});
   record("joined", {{"host", join.host}});
   const auto running = join.running.number;
   // This leader has started no ranks yet, so it adopts those that run, however late their agents
   // join: storage may have kept them from finding it.
-  if (phase_ == Phase::gather && attempts_ == 0 && running > attempt_.number) {
+  if ((phase_ == Phase::adopt || phase_ == Phase::gather) && attempts_ == 0 &&
+      running > std::max(attempt_.number, last_judged_)) {
+    if (phase_ == Phase::gather) until_ = now + options_.adopt;
     phase_ = Phase::adopt;
-    until_ = now + options_.adopt;
+    attempt_ = join.running;
+    evidence_ = {.attempt = attempt_, .slots = options_.slots};
   }
   if (phase_ == Phase::adopt || running == 0) {
     agent.has_ended = running == 0;
@@ -212,13 +265,14 @@ LeaderActions Leader::time(Deadline now) {
       }
       break;
     case Phase::run:
-      if ((!asked_.empty() || !draining_.empty()) && now >= until_) {
+      if (((!asked_.empty() || !draining_.empty()) && now >= until_) ||
+          (finish_ && now >= *finish_)) {
         judging_ = Judging::evidence;
         until_ = now;
         phase_ = Phase::judge;
       } else {
         check_spares(now);
-        watch_orphans(now);
+        if (!finish_) watch_orphans(now);
       }
       break;
     case Phase::judge: judge(now); break;
@@ -227,11 +281,8 @@ LeaderActions Leader::time(Deadline now) {
   return std::exchange(actions_, {});
 }
 
-// Continues with the attempt that the agents report, if there is one.
+// Continues with the attempt that the agents report, or that the records say runs.
 void Leader::adopt(Deadline now) {
-  for (const auto& [id, agent] : agents_)
-    if (agent.join.running.number > attempt_.number) attempt_ = agent.join.running;
-  evidence_ = {.attempt = attempt_, .slots = options_.slots};
   for (const auto& [id, agent] : agents_)
     if (agent.join.running.number != 0 && agent.join.running.number != attempt_.number)
       send(id, Stop{agent.join.running.number, false});
@@ -240,7 +291,16 @@ void Leader::adopt(Deadline now) {
   record("adopted", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
   phase_ = Phase::run;
   seen_ = now;
-  if (asked_.empty()) return;
+  look_at_ends(now);
+  // A host that has booted again ended it.
+  for (std::size_t place = 0; place < attempt_.places.size() && phase_ == Phase::run; ++place) {
+    const auto* agent = at(attempt_.places[place]);
+    const bool reported = std::ranges::any_of(evidence_.ends, [&](auto& end) {
+      return static_cast<std::size_t>(end.rank / options_.slots) == place;
+    });
+    if (agent != nullptr && agent->has_ended && !reported) begin_judging(now);
+  }
+  if ((asked_.empty() && draining_.empty()) || phase_ == Phase::judge) return;
   evidence_.asked = asked_;
   stop_ranks(true, now);
   until_ = now + options_.save;
@@ -343,11 +403,14 @@ void Leader::start(Deadline now) {
                                .takes_over = options_.takes_over || attempts_ > 1,
                                .addresses = root_->addresses,
                                .port = root_->port,
-                               .restart = restart});
+                               .restart = restart,
+                               .noted_step = noted_step_,
+                               .skip_step = skip_step_});
   }
   phase_ = Phase::run;
   seen_ = now;
   draining_.clear();
+  finish_.reset();
   record("started", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
 }
 
@@ -388,21 +451,39 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
     agent.has_ended = true;
     agent.join.running = {};
   }
-  if (ended.attempt != attempt_.number || (phase_ != Phase::run && phase_ != Phase::judge)) return;
-  evidence_.ends.insert(evidence_.ends.end(), ended.ranks.begin(), ended.ranks.end());
+  if (ended.attempt != attempt_.number ||
+      (phase_ != Phase::adopt && phase_ != Phase::run && phase_ != Phase::judge))
+    return;
+  for (const auto& end : ended.ranks)  // an agent that joins again repeats its reports
+    if (std::ranges::find(evidence_.ends, end.rank, &RankEnd::rank) == evidence_.ends.end())
+      evidence_.ends.push_back(end);
   auto& xids = evidence_.xids[agent.join.host];
   xids.insert(xids.end(), ended.xids.begin(), ended.xids.end());
-  const bool failed =
-      std::ranges::any_of(ended.ranks, [](auto& end) { return end.exit_code != 0; });
-  if (phase_ == Phase::run && (failed || all_ended(now))) {
-    phase_ = Phase::judge;
-    judging_ = Judging::evidence;
-    until_ = now + options_.evidence;
-    if (!asked_.empty() || !draining_.empty()) until_ = now + options_.save;
-    ended_ = now;
-    record("ended", {{"attempt", attempt_.number}});
-  }
+  if (phase_ == Phase::run) look_at_ends(now);
   if (phase_ == Phase::judge) judge(now);
+}
+
+// Judges the attempt if a rank failed or all have ended. A silent host may still train.
+void Leader::look_at_ends(Deadline now) {
+  const auto agents = attended(now);
+  const bool all = agents.size() == attempt_.places.size() &&
+                   std::ranges::all_of(agents, [](auto* one) { return one->has_ended; });
+  const bool failed =
+      std::ranges::any_of(evidence_.ends, [](auto& end) { return end.exit_code != 0; });
+  if (!failed && !all) {
+    if (!finish_ && !evidence_.ends.empty()) finish_ = now + options_.finish;
+    return;
+  }
+  begin_judging(now);
+}
+
+void Leader::begin_judging(Deadline now) {
+  phase_ = Phase::judge;
+  judging_ = Judging::evidence;
+  until_ = now + options_.evidence;
+  if (!asked_.empty() || !draining_.empty()) until_ = now + options_.save;
+  ended_ = now;
+  record("ended", {{"attempt", attempt_.number}});
 }
 
 void Leader::check_spares(Deadline now) {
@@ -449,6 +530,8 @@ void Leader::judge(Deadline now) {
     if (judging_ == Judging::evidence) {
       judging_ = Judging::killed;
       until_ = now + options_.kill;
+      for (const auto* agent : attended(now))
+        if (!agent->has_ended) evidence_.late.push_back(agent->join.host);
       return stop_ranks(false, now);
     }
     for (const auto* agent : attended(now))
@@ -463,7 +546,8 @@ void Leader::judge(Deadline now) {
   actions_.emplace_back(ReadProgress());
 }
 
-LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, Deadline now) {
+LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, int end_code,
+                               Deadline now) {
   if (last_step != kUnknown) read_ = now;
   if (last_step > seen_step_) {
     seen_step_ = last_step;
@@ -472,6 +556,11 @@ LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, 
   if (phase_ == Phase::judge && judging_ == Judging::progress) {
     evidence_.saved_step = saved_step;
     evidence_.last_step = last_step;
+    for (auto& end : evidence_.ends)  // no agent saw its exit code
+      if (end.rank == 0 && end.unwatched && end_code >= 0) {
+        end.exit_code = end_code;
+        end.error.clear();
+      }
     decide(now);
   }
   return std::exchange(actions_, {});
@@ -480,11 +569,16 @@ LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, 
 void Leader::decide(Deadline now) {
   judged_ = now;
   if (!draining_.empty() && asked_.empty()) {
-    record("restarting", {{"why", str("host ", draining_, " is drained")}});
+    last_judged_ = attempt_.number;
+    record("restarting",
+           {{"attempt", attempt_.number}, {"why", str("host ", draining_, " is drained")}});
     return gather_in(Milliseconds(0), now);
   }
   const auto cause = classify(evidence_);
+  const auto other = cause.hosts.empty() ? "" : substitute(cause.hosts.front(), now);
+  evidence_.can_move = !other.empty();
   const auto decision = policy_.decide(cause, evidence_, now);
+  last_judged_ = attempt_.number;
   for (const auto& host : cause.hosts)
     if (auto* agent = at(host); agent != nullptr && cause.kind != CauseKind::process)
       agent->checked.reset();
@@ -494,19 +588,56 @@ void Leader::decide(Deadline now) {
                     {"why", decision.why},
                     {"saved_step", evidence_.saved_step},
                     {"last_step", evidence_.last_step},
-                    {"restarts", decision.restarts}});
+                    {"restarts", decision.restarts},
+                    {"exit_code", cause.exit_code},
+                    {"signature", cause.signature},
+                    {"step", cause.step},
+                    {"can_move", evidence_.can_move}});
   for (const auto& host : decision.exclude) {
-    record("excluded",
-           {{"host", host}, {"why", cause.text}, {"broken", cause.kind == CauseKind::corruption}});
+    record("excluded", {{"host", host}, {"why", cause.text}, {"cause", str(name(cause.kind))}});
     actions_.emplace_back(BadHost{host, cause.text});
   }
   if (!decision.restarts) return over(decision.exit_code, decision.why, now);
   if (!asked_.empty()) return over(kTemporary, asked_, now);
+  follow(decision);
+  if (decision.skip_step > 0) record("skipped", {{"step", decision.skip_step}});
+  if (!decision.move.empty()) move(decision.move, other);
   gather_in(decision.pause, now);
+}
+
+void Leader::follow(const Decision& decision) {
+  noted_step_ = decision.noted_step;
+  if (skip_step_ <= evidence_.saved_step) skip_step_ = 0;  // a checkpoint has it
+  if (decision.skip_step > 0) skip_step_ = decision.skip_step;
+}
+
+// The host that computes the ranks of this one in the next attempt, so that an error that comes
+// back shows whether it follows the host or the data: a spare, else a host of the attempt. "":
+// none.
+std::string Leader::substitute(const std::string& host, Deadline now) const {
+  std::string best;
+  for (const auto& [id, agent] : agents_) {
+    const auto& other = agent.join.host;
+    if (other == host || !is_usable(agent, now)) continue;
+    const bool is_spare = std::ranges::find(attempt_.places, other) == attempt_.places.end();
+    if (is_spare) return other;
+    if (best.empty()) best = other;
+  }
+  return best;
+}
+
+void Leader::move(const std::string& host, const std::string& to) {
+  record("moved", {{"host", host}, {"to", to}});
+  for (auto& place : attempt_.places)
+    if (place == host)
+      place = to;
+    else if (place == to)
+      place = host;
 }
 
 void Leader::over(int exit_code, const std::string& why, Deadline now) {
   phase_ = Phase::over;
+  exit_code_ = exit_code;
   record("over", {{"exit_code", exit_code}, {"why", why}});
   for (const auto& [id, agent] : agents_)
     if (agent.present) send(id, Over{exit_code, why});

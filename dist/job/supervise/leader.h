@@ -40,6 +40,7 @@ struct LeaderOptions {
   Milliseconds evidence{2'000};     // for the other ranks to end by themselves after the first
   Milliseconds kill{5'000};         // for killed ranks to end; then their host is stuck
   Milliseconds save{300'000};       // for ranks that save and stop; then they are killed
+  Milliseconds finish{600'000};     // for ranks to end after the first of a complete run
   Milliseconds progress{5'000};     // to read the progress of the run
   Milliseconds orphaned{30'000};    // without progress, if no host of the attempt has an agent
   PolicyOptions policy{};
@@ -73,13 +74,16 @@ class Leader {
  public:
   Leader(LeaderOptions options, Deadline now);
 
-  // Excludes the hosts that an earlier leader of this start excluded, by its records.
-  void remember(const std::vector<Json>& records, Deadline now);
+  // Call it before the first event. Takes over what earlier leaders of this start decided, by their
+  // records: places, excluded hosts, the number of restarts. `wall`: seconds since 1970.
+  LeaderActions begin(const std::vector<Json>& records, double wall, Deadline now);
 
   // Events. Each returns the actions to take, in their order.
   LeaderActions message(const std::string& agent, const FromAgent& message, Deadline now);
   LeaderActions closed(const std::string& agent, Deadline now);  // its connection closed
-  LeaderActions progress(std::int64_t saved_step, std::int64_t last_step, Deadline now);
+  //   end_code: of rank 0, if the run's ledger has its end; -1: it has not
+  LeaderActions progress(std::int64_t saved_step, std::int64_t last_step, int end_code,
+                         Deadline now);
   // A user or a scheduler asks to save and stop.
   LeaderActions stop(const std::string& why, Deadline now);
   // A user asks not to use a host: the ranks save and restart without it.
@@ -126,9 +130,16 @@ class Leader {
   void slow(const Slow& slow, Deadline now);
   void exclude(const std::string& host, const std::string& why, Deadline now);
   void leave(const std::string& host, Deadline now);
+  void look_at_ends(Deadline now);
+  void begin_judging(Deadline now);
   void judge(Deadline now);
   void stop_ranks(bool save, Deadline now);
   void decide(Deadline now);
+  void follow(const Decision& decision);
+  void forget();
+  void remember(const Json& line, Deadline then);
+  std::string substitute(const std::string& host, Deadline now) const;
+  void move(const std::string& host, const std::string& to);
   void over(int exit_code, const std::string& why, Deadline now);
   void send(const std::string& agent, FromLeader message);
   void record(const char* event, const std::vector<std::pair<std::string, Json>>& fields);
@@ -149,7 +160,11 @@ class Leader {
   std::string draining_{};     // the host without which it restarts
   std::optional<Ready> root_;  // of rank 0's host
   std::int64_t attempts_ = 0;
-  std::int64_t seen_step_ = -1;  // of orphaned ranks, and when it changed
+  std::int64_t last_judged_ = 0;    // attempt
+  std::optional<Deadline> finish_;  // when the other ranks of a run that ends must have ended
+  int exit_code_ = 0;               // of the run that is over
+  std::int64_t noted_step_ = 0, skip_step_ = 0;  // of the next attempt, see Start
+  std::int64_t seen_step_ = -1;                  // of orphaned ranks, and when it changed
   Deadline seen_;
   Deadline read_{};                         // when the progress of the run was read last
   Deadline turned_;                         // the last call of time()

@@ -49,17 +49,26 @@ Attempt attempt_at(const Json& object, const char* key) {
 }
 
 Json to_json(const RankEnd& end) {
-  return Json::Object{
-      {"rank", end.rank},   {"exit_code", end.exit_code},  {"out_of_memory", end.out_of_memory},
-      {"error", end.error}, {"lost", json_list(end.lost)}, {"faulty", json_list(end.faulty)}};
+  return Json::Object{{"rank", end.rank},
+                      {"exit_code", end.exit_code},
+                      {"unwatched", end.unwatched},
+                      {"out_of_memory", end.out_of_memory},
+                      {"error", end.error},
+                      {"lost", json_list(end.lost)},
+                      {"faulty", json_list(end.faulty)},
+                      {"step", end.step},
+                      {"samples", end.samples}};
 }
 RankEnd rank_end(const Json& json) {
   return {.rank = int_at(json, "rank"),
           .exit_code = int_at(json, "exit_code"),
+          .unwatched = json.at("unwatched").as_bool(),
           .out_of_memory = json.at("out_of_memory").as_bool(),
           .error = text_at(json, "error"),
           .lost = texts_at(json, "lost"),
-          .faulty = texts_at(json, "faulty")};
+          .faulty = texts_at(json, "faulty"),
+          .step = number_at(json, "step"),
+          .samples = text_at(json, "samples")};
 }
 
 Json parsed(const std::string& text) {
@@ -139,7 +148,8 @@ FromAgent decode_from_agent(const std::string& text) {
 std::string encode(const FromLeader& message) {
   const Json json = std::visit(
       Overloaded{[](const Welcome& welcome) {
-                   return Json(Json::Object{{"kind", "welcome"}, {"term", welcome.term}});
+                   return Json(Json::Object{
+                       {"kind", "welcome"}, {"term", welcome.term}, {"judged", welcome.judged}});
                  },
                  [](const Prepare& prepare) {
                    return Json(Json::Object{{"kind", "prepare"},
@@ -154,7 +164,9 @@ std::string encode(const FromLeader& message) {
                                             {"takes_over", start.takes_over},
                                             {"addresses", json_list(start.addresses)},
                                             {"port", start.port},
-                                            {"restart", to_json(start.restart)}});
+                                            {"restart", to_json(start.restart)},
+                                            {"noted_step", start.noted_step},
+                                            {"skip_step", start.skip_step}});
                  },
                  [](const Stop& stop) {
                    return Json(Json::Object{
@@ -173,7 +185,8 @@ std::string encode(const FromLeader& message) {
 FromLeader decode_from_leader(const std::string& text) {
   const Json json = parsed(text);
   const auto& kind = text_at(json, "kind");
-  if (kind == "welcome") return Welcome{.term = number_at(json, "term")};
+  if (kind == "welcome")
+    return Welcome{.term = number_at(json, "term"), .judged = number_at(json, "judged")};
   if (kind == "prepare")
     return Prepare{.attempt = number_at(json, "attempt"),
                    .check = json.at("check").as_bool(),
@@ -184,7 +197,9 @@ FromLeader decode_from_leader(const std::string& text) {
                 .takes_over = json.at("takes_over").as_bool(),
                 .addresses = texts_at(json, "addresses"),
                 .port = port_at(json),
-                .restart = restart_at(json, "restart")};
+                .restart = restart_at(json, "restart"),
+                .noted_step = number_at(json, "noted_step"),
+                .skip_step = number_at(json, "skip_step")};
     if (static_cast<std::size_t>(start.place) >= start.attempt.places.size())
       throw DataError(str(kWhat, ": place ", start.place, " does not exist"));
     return start;

@@ -25,10 +25,13 @@ struct Attempt {
 struct RankEnd {
   int rank = 0;
   int exit_code = 0;                  // 128 + n: signal n
+  bool unwatched = false;             // no agent saw its exit code, which is 75 then
   bool out_of_memory = false;         // the kernel killed a process of this host's control group
   std::string error{};                // the last error of the rank; "": it reported none
   std::vector<std::string> lost{};    // hosts whose ranks it knows to be dead or stalled
   std::vector<std::string> faulty{};  // hosts whose weights or products are wrong
+  std::int64_t step = 0;              // that it computed, if it was to report it; 0: unknown
+  std::string samples{};              // of that step, in words; "": unknown
 
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
@@ -74,6 +77,7 @@ struct AskStop {
 // From the leader.
 struct Welcome {  // answers Join and each AgentBeat
   std::int64_t term = 0;
+  std::int64_t judged = 0;  // newest attempt whose end the leader has judged
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 struct Prepare {
@@ -90,6 +94,9 @@ struct Start {
   std::vector<std::string> addresses{};  // of the control server of rank 0
   std::uint16_t port = 0;
   RestartSeconds restart{};
+  std::int64_t noted_step =
+      0;                       // ranks report the samples of this step and the next one; 0: of none
+  std::int64_t skip_step = 0;  // train leaves out the data of this step; 0: of none
   friend bool operator==(const Start&, const Start&) = default;
 };
 struct Stop {

@@ -53,6 +53,39 @@ TEST(SuperviseAgent, claims_the_next_term_at_once_after_a_run_that_ended) {
   EXPECT_EQ(find<ClaimTerm>(actions)->number, 5);
 }
 
+TEST(SuperviseAgent, ends_if_the_run_is_over_and_it_missed_the_message) {
+  Host host;
+  host.run();
+  host.agent.message(Welcome{1}, host.now);
+  host.agent.disconnected(host.now);
+  const auto actions = host.look({.newest = {.number = 2}, .alive = "over", .exit_code = 75});
+  EXPECT_TRUE(find<StopRanks>(actions));
+  ASSERT_TRUE(find<EndAgent>(actions));
+  EXPECT_EQ(find<EndAgent>(actions)->exit_code, 75);
+}
+
+TEST(SuperviseAgent, repeats_its_reports_until_a_leader_has_judged_them) {
+  Host host;
+  host.run();
+  const Ended end{.attempt = 7, .ranks = {{.rank = 0}}, .all = true};
+  EXPECT_TRUE(sent<Ended>(host.agent.ended(end, host.now)));
+  const auto join_again = [&] {
+    host.agent.disconnected(host.now);
+    host.look({.newest = {.number = 2}, .alive = str("2 ", host.now.time_since_epoch().count())});
+    return host.agent.connected(host.now);
+  };
+  for (int leader = 0; leader < 2; ++leader) {
+    const auto actions = join_again();
+    EXPECT_EQ(sent<Join>(actions)->running.number, 7);
+    ASSERT_TRUE(sent<Ended>(actions));
+    EXPECT_EQ(*sent<Ended>(actions), end);
+  }
+  host.agent.message(Welcome{2, 7}, host.now);
+  const auto actions = join_again();
+  EXPECT_EQ(sent<Join>(actions)->running.number, 0);
+  EXPECT_FALSE(sent<Ended>(actions));
+}
+
 TEST(SuperviseAgent, claims_no_term_while_the_leader_changes_its_file) {
   Host host;
   for (int beat = 0; beat < 100; ++beat) {

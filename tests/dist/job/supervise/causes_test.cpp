@@ -79,6 +79,19 @@ std::vector<Row> rows() {
   add("the disk is full", failed({end(0, 74, "no space"), verdict(2)}), storage);
   add("ranks lose their connections", failed({end(0, 75, "connection reset"), end(2, 75)}),
       network);
+  auto late = failed({end(0, 0), end(1, 0)});
+  late.late = {"n2"};
+  add("ranks do not end after rank 0, which ended the run", late, done);
+  late.ends = {end(2, 0), end(3, 0)};
+  late.late = {"n1"};
+  add("rank 0 does not end after the others", late, hang, {"n1"});
+  late.late.clear();
+  late.gone = {"n1"};
+  add("the host of rank 0 is lost at the end", late, host_lost, {"n1"});
+  late.gone.clear();
+  add("rank 0 does not report its end", late, network);
+  add("all ranks have the same error", failed({end(3, 1, "loss 1e9"), end(0, 1, "loss 1e8")}),
+      program, {"n1", "n2"});
   add("the loss is not finite", failed({end(0, 1, "10 updates were skipped"), verdict(2)}), program,
       {"n1"});
   return rows;
@@ -90,6 +103,12 @@ TEST(Causes, are_found_by_a_table) {
     EXPECT_EQ(name(cause.kind), std::string(name(row.kind))) << row.what << ": " << cause.text;
     EXPECT_EQ(cause.hosts, row.hosts) << row.what;
   }
+}
+
+TEST(Causes, have_names_that_can_be_read_again) {
+  for (const auto& row : rows())
+    EXPECT_EQ(kind_of(name(row.kind)), row.kind);
+  EXPECT_THROW(kind_of("?"), DataError);
 }
 
 TEST(Causes, read_the_number_of_an_xid_line) {
@@ -195,6 +214,48 @@ TEST(RestartPolicy, ends_if_the_same_error_follows_a_step_to_another_host) {
     EXPECT_TRUE(other.decide(killed(5, 0, SIGSEGV)).restarts);
     EXPECT_TRUE(other.decide(second).restarts);
   }
+}
+
+TEST(RestartPolicy, tells_an_error_of_the_data_from_one_of_a_host) {
+  auto crash = killed(5, 2, SIGSEGV);
+  crash.can_move = true;
+  Policy policy;
+  EXPECT_EQ(policy.decide(crash).move, "");
+  // A GPU computed one step more than the recorded ones. Ranks report it then.
+  crash.ends[0].step = 8;
+  const auto second = policy.decide(crash);
+  EXPECT_EQ(second.move, "n2");
+  EXPECT_EQ(second.noted_step, 8);
+  EXPECT_TRUE(second.exclude.empty()) << "it may be the data";
+  auto stays = crash, follows = crash;
+  stays.attempt.places = {"n2", "n1"};
+  stays.ends[0].rank = 0;  // n2 computes other ranks
+  auto other = policy;
+  EXPECT_EQ(other.decide(stays).exclude, std::vector<std::string>{"n2"});
+  other = policy;
+  EXPECT_EQ(other.decide(crash).move, "n2") << "no other host was there";
+  follows.ends[0].rank = 0;  // of n1
+  EXPECT_FALSE(policy.decide(follows).restarts);
+  // A report of an older step has no effect.
+  crash.ends[0].step = 3;
+  EXPECT_EQ(Policy().decide(crash).noted_step, 7);
+}
+
+TEST(RestartPolicy, blames_the_step_if_no_other_host_can_compute_it) {
+  Policy policy;
+  const auto crash = killed(5, 2, SIGSEGV);
+  EXPECT_TRUE(policy.decide(crash).restarts);
+  EXPECT_TRUE(policy.decide(crash).restarts);
+  EXPECT_FALSE(policy.decide(crash).restarts);
+}
+
+TEST(RestartPolicy, leaves_out_the_data_of_a_step_once_if_it_may) {
+  Policy policy{.policy = RestartPolicy({.skips = true})};
+  policy.decide(killed(5, 0, SIGSEGV));
+  const auto skips = policy.decide(killed(5, 2, SIGSEGV));
+  EXPECT_TRUE(skips.restarts);
+  EXPECT_EQ(skips.skip_step, 7);
+  EXPECT_FALSE(policy.decide(killed(5, 0, SIGSEGV)).restarts);
 }
 
 TEST(RestartPolicy, ends_if_a_saved_run_is_missing) {

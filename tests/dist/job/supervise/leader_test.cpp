@@ -13,9 +13,11 @@ class Job {
  public:
   explicit Job(LeaderOptions options) : options_(std::move(options)) { lead(); }
 
-  void lead() {
+  // Another leader, with the lines that those before recorded.
+  void lead(bool remembers = false) {
     ++options_.term;
     leader.emplace(options_, now);
+    take(leader->begin(remembers ? records : std::vector<Json>(), 1000, now));
   }
   void join(const std::string& host, Attempt attempt = {}) {
     present.insert(host);
@@ -46,13 +48,17 @@ class Job {
         if (!silent.contains(to->agent) && present.contains(to->agent))
           receive(to->agent, to->message);
       } else if (std::holds_alternative<ReadProgress>(action)) {
-        take(leader->progress(saved_step, last_step, now));
+        take(leader->progress(saved_step, last_step, end_code, now));
       } else if (const auto* bad = std::get_if<BadHost>(&action)) {
         bad_hosts.push_back(bad->host);
       } else if (const auto* drained = std::get_if<DrainAnswer>(&action)) {
         answer = *drained;
       } else if (const auto* over = std::get_if<RunOver>(&action)) {
         exit_code = over->exit_code;
+        why = over->why;
+      } else if (const auto* record = std::get_if<Record>(&action)) {
+        records.push_back(record->line);
+        records.back().set("time", 1000.0);
       }
     }
   }
@@ -66,8 +72,9 @@ class Job {
                                  .addresses = {host},
                                  .port = 1},
                            now));
-    } else if (const auto* start = std::get_if<Start>(&message)) {
-      running[host] = start->attempt;
+    } else if (const auto* started_by = std::get_if<Start>(&message)) {
+      start = *started_by;
+      running[host] = start.attempt;
       ++starts;
     } else if (const auto* stop = std::get_if<Stop>(&message)) {
       if (stuck.contains(host)) return;
@@ -88,8 +95,11 @@ class Job {
   std::map<std::string, int> told;
   std::vector<std::string> bad_hosts;
   std::int64_t saved_step = 10, last_step = 12;
-  int starts = 0, checked = 0;
+  int starts = 0, checked = 0, end_code = -1;
   std::optional<int> exit_code;
+  std::string why;
+  std::vector<Json> records;
+  Start start{};
   DrainAnswer answer{};
   std::optional<Leader> leader;
 
@@ -272,14 +282,224 @@ TEST(Leader, excludes_a_host_whose_ranks_cannot_be_killed) {
 
 TEST(Leader, remembers_hosts_that_an_earlier_leader_excluded) {
   Job job({.need = 2, .least = 2});
-  const auto event = [](const char* what, const char* host, bool broken) {
-    return Json(Json::Object{{"event", what}, {"host", host}, {"broken", broken}});
+  const auto event = [](const char* what, const char* host) {
+    return Json(Json::Object{{"time", 990.0}, {"event", what}, {"host", host}});
   };
-  job.leader->remember({event("joined", "n2", false), event("excluded", "n1", true)}, job.now);
+  job.records = {Json(Json::Object{{"event", "of another version"}}), event("joined", "n2"),
+                 event("excluded", "n1")};
+  job.lead(true);
   for (const char* host : {"n1", "n2", "n3"})
     job.join(host);
   job.run_for(Milliseconds(1'500));
   EXPECT_EQ(job.places(), (Hosts{"n2", "n3"}));
+}
+
+TEST(Leader, continues_to_count_the_restarts_of_an_earlier_leader) {
+  auto job = started();
+  const RankEnd broken{.rank = 0, .exit_code = 75, .error = "connections broke"};
+  for (int restart = 0; restart < PolicyOptions().fruitless; ++restart) {
+    job.lead(true);
+    job.join("n1", job.running.at("n1"));
+    job.join("n2", job.running.at("n2"));
+    job.run_for(Milliseconds(1'500));
+    ASSERT_EQ(job.leader->phase(), Phase::run) << restart;
+    job.end("n1", {broken});
+    job.run_for(Milliseconds(303'000));
+  }
+  job.end("n1", {broken});
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.exit_code, 1) << "five starts saved nothing";
+}
+
+TEST(Leader, judges_by_reports_that_the_leader_before_did_not_act_on) {
+  auto job = started();
+  const auto attempt = job.leader->attempt();
+  job.lead();
+  job.join("n1", attempt);
+  job.take(job.leader->message(
+      "n1", Ended{.attempt = attempt.number, .ranks = {{.rank = 0}}, .all = true}, job.now));
+  job.join("n2", attempt);
+  job.take(job.leader->message(
+      "n2", Ended{.attempt = attempt.number, .ranks = {{.rank = 1}}, .all = true}, job.now));
+  job.run_for(Milliseconds(1'500));
+  EXPECT_EQ(job.exit_code, 0) << "the run was complete";
+}
+
+TEST(Leader, does_not_judge_an_attempt_again_that_the_leader_before_judged) {
+  auto job = started();
+  const auto attempt = job.leader->attempt();
+  job.end("n1", {killed(0)});
+  job.silent = {"n1", "n2"};  // the next start does not reach them
+  job.run_for(Milliseconds(3'000));
+  job.silent.clear();
+  job.lead(true);
+  job.join("n1", attempt);
+  job.join("n2", attempt);
+  job.run_for(Milliseconds(1'500));
+  EXPECT_FALSE(job.running.contains("n1") && job.running.at("n1") == attempt);
+  job.run_for(Milliseconds(1'500));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+}
+
+TEST(Leader, kills_ranks_that_do_not_end_after_the_others) {
+  for (const bool root_ends : {true, false}) {
+    auto job = started();
+    job.end(root_ends ? "n1" : "n2", {{.rank = root_ends ? 0 : 1}});
+    job.run_for(Milliseconds(590'000));
+    EXPECT_FALSE(job.exit_code) << "the others may take so long";
+    job.run_for(Milliseconds(20'000));
+    if (root_ends) {
+      EXPECT_EQ(job.exit_code, 0) << "rank 0 ended the run";
+    } else {
+      EXPECT_EQ(job.starts, 4);
+    }
+  }
+}
+
+TEST(Leader, does_not_end_a_run_while_the_host_of_rank_0_is_silent) {
+  auto job = started();
+  job.silent.insert("n1");
+  job.end("n2", {{.rank = 1}});
+  job.run_for(Milliseconds(60'000));
+  EXPECT_EQ(job.leader->phase(), Phase::run) << "rank 0 may save";
+  job.silent.clear();
+  job.run_for(Milliseconds(1'000));
+  job.end("n1", {{.rank = 0}});
+  EXPECT_EQ(job.exit_code, 0);
+}
+
+TEST(Leader, continues_a_drain_that_an_earlier_leader_began) {
+  auto job = started();
+  const auto attempt = job.leader->attempt();
+  job.stuck = {"n1", "n2"};  // they have not saved yet
+  job.take(job.leader->drain("n2", "", job.now));
+  job.stuck.clear();
+  job.lead(true);
+  job.join("n1", attempt);
+  job.join("n2", attempt);
+  job.join("n3");
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.exit_code, std::nullopt);
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+}
+
+TEST(Leader, restarts_after_a_drain_whose_leader_died) {
+  auto job = started();
+  const auto attempt = job.leader->attempt();
+  job.mute = {"n1", "n3"};  // the next attempt does not start
+  job.take(job.leader->drain("n2", "", job.now));
+  job.run_for(Milliseconds(1'000));
+  job.mute.clear();
+  job.lead(true);
+  for (const char* host : {"n1", "n2"}) {
+    job.join(host, attempt);
+    job.take(job.leader->message(
+        host,
+        Ended{.attempt = attempt.number, .ranks = {{.rank = 0, .exit_code = 75}}, .all = true},
+        job.now));
+  }
+  job.join("n3");
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.exit_code, std::nullopt) << "the ranks saved and stopped for the drain";
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+}
+
+TEST(Leader, forgets_what_another_job_recorded) {
+  auto job = started();
+  job.take(job.leader->drain("n3", "", job.now));
+  for (auto& line : job.records)
+    if (line.find("job") != nullptr) line.set("job", "another");
+  job.lead(true);
+  for (const char* host : {"n1", "n3"})
+    job.join(host);
+  job.run_for(Milliseconds(1'500));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+}
+
+TEST(Leader, reads_the_exit_code_of_ranks_that_no_agent_watched) {
+  auto job = started();
+  job.end_code = 130;
+  const RankEnd end{.rank = 0, .exit_code = 75, .unwatched = true, .error = "no agent watched it"};
+  job.end("n1", {end});
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.exit_code, 130);
+}
+
+RankEnd crashed(int rank, std::int64_t noted = 0) {
+  return {.rank = rank,
+          .exit_code = 128 + SIGSEGV,
+          .step = noted,
+          .samples = noted > 0 ? "samples 96 to 99" : ""};
+}
+
+TEST(Leader, moves_the_ranks_of_a_host_that_fails_again_at_the_same_step) {
+  for (const bool has_spare : {true, false}) {
+    auto job = started();
+    if (!has_spare) job.close("n3");
+    for (int failure = 0; failure < 2; ++failure) {
+      EXPECT_EQ(job.places(), (Hosts{"n1", "n2"}));
+      EXPECT_EQ(job.start.noted_step, failure == 0 ? 0 : 13) << "step 12 is the last one";
+      job.end("n2", {crashed(1)});
+      job.end("n1", {lost(0, "n2")});
+      job.run_for(Milliseconds(12'000));
+    }
+    EXPECT_EQ(job.places(), has_spare ? (Hosts{"n1", "n3"}) : (Hosts{"n2", "n1"}));
+    const auto attempt = job.leader->attempt();  // a new leader knows the places before
+    job.lead(true);
+    for (const auto& host : attempt.places)
+      job.join(host, attempt);
+    job.run_for(Milliseconds(1'500));
+    EXPECT_TRUE(job.bad_hosts.empty());
+    if (!has_spare) {  // the error follows the host
+      job.end("n2", {crashed(0, 13)});
+      job.end("n1", {lost(1, "n2")});
+      job.run_for(Milliseconds(3'000));
+      EXPECT_EQ(job.bad_hosts, Hosts{"n2"});
+      continue;
+    }
+    job.end("n3", {crashed(1, 13)});  // it follows the data
+    job.end("n1", {lost(0, "n3")});
+    job.run_for(Milliseconds(3'000));
+    EXPECT_EQ(job.exit_code, 1);
+    EXPECT_NE(job.why.find("samples 96 to 99"), std::string::npos) << job.why;
+    EXPECT_NE(job.why.find("--skip-steps 13..13"), std::string::npos) << job.why;
+  }
+}
+
+TEST(Leader, blames_no_host_for_an_error_of_all) {
+  auto job = started();
+  job.close("n3");
+  const auto failed = [](int rank) {
+    return RankEnd{.rank = rank, .exit_code = 1, .error = "the loss is not finite"};
+  };
+  for (int start = 0; start < 2; ++start) {
+    job.end("n1", {failed(0)});
+    job.end("n2", {failed(1)});
+    job.run_for(Milliseconds(20'000));
+  }
+  EXPECT_EQ(job.exit_code, 1);
+  EXPECT_TRUE(job.bad_hosts.empty());
+}
+
+TEST(Leader, leaves_out_the_data_of_a_step_if_it_may) {
+  Job job({.need = 2, .least = 2, .policy = {.skips = true}});
+  for (const char* host : {"n1", "n2", "n3"})
+    job.join(host);
+  job.run_for(Milliseconds(1'500));
+  for (const char* host : {"n2", "n1"}) {
+    EXPECT_EQ(job.start.skip_step, 0);
+    job.end(host, {crashed(host == job.places()[0] ? 0 : 1)});
+    job.run_for(Milliseconds(20'000));
+  }
+  EXPECT_EQ(job.start.skip_step, 13);
+  job.saved_step = 12;
+  job.end("n2", {killed(1)});
+  job.run_for(Milliseconds(20'000));
+  EXPECT_EQ(job.start.skip_step, 13) << "no checkpoint has the change";
+  job.saved_step = 14;
+  job.end("n1", {killed(0)});
+  job.run_for(Milliseconds(20'000));
+  EXPECT_EQ(job.start.skip_step, 0);
 }
 
 TEST(Leader, readmits_an_excluded_host_rather_than_stop) {

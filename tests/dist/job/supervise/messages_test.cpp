@@ -7,10 +7,13 @@ namespace lockstep::testing::supervise_messages_test {
 TEST(SuperviseMessages, arrive_as_they_were_sent) {
   const RankEnd end{.rank = 3,
                     .exit_code = 137,
+                    .unwatched = true,
                     .out_of_memory = true,
                     .error = "line \"1\"\nline 2",
                     .lost = {"n1"},
-                    .faulty = {"n2", "n3"}};
+                    .faulty = {"n2", "n3"},
+                    .step = 12,
+                    .samples = "samples 4 to 7"};
   const Attempt attempt{.number = 1'048'577, .places = {"n1", "n2"}};
   const std::vector<FromAgent> from_agent{
       Join{.id = "a", .host = "n1", .job = "j", .slots = 8, .running = attempt},
@@ -22,13 +25,15 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
   for (const auto& message : from_agent)
     EXPECT_EQ(decode_from_agent(encode(message)), message) << encode(message);
   const std::vector<FromLeader> from_leader{
-      Welcome{3}, Prepare{.attempt = 7, .check = true, .leads = true},
+      Welcome{3, 2}, Prepare{.attempt = 7, .check = true, .leads = true},
       Start{.attempt = attempt,
             .place = 1,
             .takes_over = true,
             .addresses = {"10.0.0.1"},
             .port = 4711,
-            .restart = {.judge = 0.5, .prepare = 1.25}},
+            .restart = {.judge = 0.5, .prepare = 1.25},
+            .noted_step = 12,
+            .skip_step = 13},
       Stop{.attempt = 7, .save = true}, Over{.exit_code = 75, .why = "asked", .keeps_ranks = true}};
   for (const auto& message : from_leader)
     EXPECT_EQ(decode_from_leader(encode(message)), message) << encode(message);
