@@ -9,7 +9,9 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -193,6 +195,45 @@ def check_requests(tiny):
     code = run.process.wait(timeout=hosts.PATIENCE)
     job.expect(code == 130, f"a stopped run ends with {code}: {tiny.log('asked')[-3000:]}")
     tiny.expect_the_bits_of_one_host("asked")
+    job.expect_nothing_runs("lockstep")
+
+
+def masked_data(folder):
+    """Packed data in which a fifth of the tokens do not count in the loss, in blocks of 64."""
+    count, block, of = 32 * 400, 64, 5
+    masks = b"".join((b"\0" if i % of == 2 else b"\xff") * (block // 8) for i in range(count // block))
+    header = b"BIN.TOK\n" + struct.pack("<5i", 2, 4, count, 257, 1)
+    tokens = [(7 * i * i + i) % 257 for i in range(count)]
+    folder.mkdir()
+    (folder / "masked.bin").write_bytes(header.ljust(1023, b"*") + b"\n" + struct.pack(f"<{count}i", *tokens) + masks)
+
+
+def check_repeat(tiny):
+    """No token of some steps counts, which is an error: the run ends, or leaves out the data of such steps."""
+    masked_data(tiny.folder / "masked")
+    settings = [f"data.train={tiny.folder}/masked", "train.micro_batch=1", "train.batch_tokens=64", "train.most_skipped=1"]
+    run = Supervised(tiny, "ends", (1, 2, 3), settings=settings)
+    code = run.process.wait(timeout=hosts.PATIENCE)
+    run.process = None
+    said = tiny.log("ends")
+    job.expect(code == 1, f"an error of the data ends the run with {code}: {said[-3000:]}")
+    found = re.search(r"the same error ended step (\d+) 2 times: .* --skip-steps (\d+)\.\.", said)
+    job.expect(found is not None and found[1] == found[2], said[-3000:])
+    step = int(found[1])
+    job.expect(run.steps() == step, f"the error is of step {run.steps()}, not {step}")
+    events = [event["event"] for event in run.events()]
+    job.expect("excluded" not in events and "moved" not in events, f"no host is to blame: {events}")
+
+    for node in run.nodes.values():
+        node.kill()
+    run = Supervised(tiny, "skips", (1, 2, 3), settings=settings, flags=("--on-repeat", "skip", "--restarts-per-hour", 1000))
+    run.wait_for_steps(3 * step)
+    run.stop()
+    skipped = [event["step"] for event in run.events() if event["event"] == "skipped"]
+    job.expect(skipped[:1] == [step], f"skipped steps: {skipped}")
+    amended = json.loads((tiny.folder / "skips" / "amendments.json").read_text())["amendments"]
+    job.expect(amended[0]["request"] == f"skip_steps {step}..{step}", f"amendments: {amended}")
+    job.expect(tiny.numbers("skips")[:step - 1] == tiny.numbers("ends")[:step - 1], "the steps before have other bits")
     job.expect_nothing_runs("lockstep")
 
 

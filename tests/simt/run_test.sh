@@ -157,6 +157,29 @@ status=0
 [[ $status == 78 ]]
 says fp8_refused.out fp8.micro_batch count=2
 
+# A phase with longer sequences begins again in the process, and so does a run whose settings are changed
+# while it trains. Both compute what a CPU computes.
+for device in cpu cuda; do
+  { cat tiny.toml; printf '[[phase]]\nfrom_step = 3\ntrain.sequence_length = 48\n'; } >phases.toml
+  "$lockstep" train phases.toml --run phases_$device --device $device >phases_$device.out 2>&1
+done
+"$lockstep" train tiny.toml --run live_cuda --device cuda --set train.steps=60 >live_cuda.out 2>&1 &
+until [[ -s live_cuda/metrics.jsonl ]]; do sleep 0.2; done
+"$lockstep" ctl live_cuda set optimizer.learning_rate=1e-3 --at 30
+wait $!
+{ cat tiny.toml; printf '[[phase]]\nfrom_step = 30\noptimizer.learning_rate = 1e-3\n'; } >live.toml
+"$lockstep" train live.toml --run live_cpu --device cpu --set train.steps=60 >live_cpu.out 2>&1
+python3 - <<'PYTHON'
+import json
+
+for name, steps in ("phases", 6), ("live", 60):
+    gpu, cpu = ([json.loads(line) for line in open(f"{name}_{device}/metrics.jsonl")] for device in ("cuda", "cpu"))
+    assert len(gpu) == len(cpu) == steps, (name, len(gpu), len(cpu))
+    for a, b in zip(gpu, cpu):
+        for key in "loss", "learning_rate", "tokens_seen":
+            assert abs(a[key] - b[key]) <= 1e-3 * abs(b[key]), (name, a["step"], key, a[key], b[key])
+PYTHON
+
 # data.rows = "auto" is the same on both devices: windows of masked data without documents. A run that began
 # on one device resumes on the other.
 mkdir llmq
