@@ -34,7 +34,7 @@ class Fibers {
   // The process of the running fiber; nullptr: the kernel runs.
   static Process* current();
 
-  // For a fiber: waits until wake() of this number, or until the process is killed.
+  // For a fiber. block() waits until wake() of its ticket, or until the process is killed.
   using Ticket = std::pair<std::size_t, std::uint64_t>;
   Ticket ticket();  // of the next block()
   void block();

@@ -1,11 +1,11 @@
 // Files simulates file systems: /sim/shared, which all hosts see, and /sim/host-N, the disk of host
 // N. files.cpp defines the calls of the C library for paths and files; those of other paths go to
 // the C library. A call of a fiber takes virtual time. Its process may be stopped, killed or lose
-// power before it, or while it is under way: then it may take effect later, as on a remote file
-// system.
+// power before or during the call. A call that is under way may take effect later, as on a remote
+// file system.
 //
 // A change is safe from a power loss once it is synced: bytes by fsync of the file, names by fsync
-// of the directory. Of other changes any part may be lost.
+// of the directory. Any part of the other changes may be lost.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ class Files {
   static constexpr const char* kShared = "/sim/shared";
   static std::string disk_of(int host) { return str("/sim/host-", host); }
 
-  // One at a time.
+  // At most one object exists at a time.
   Files(Kernel& kernel, Fibers& fibers, int hosts);
   Files(const Files&) = delete;
   Files& operator=(const Files&) = delete;
@@ -51,21 +51,21 @@ class Files {
   // Called when a rename was carried out.
   std::function<void(Process& process, const Operation& operation)> renamed =
       [](Process&, const Operation&) {};
-  // Operations that return success and do nothing: for mutations.
+  // For mutations: operations that return success and do nothing.
   std::function<bool(const Operation& operation)> skips = [](const Operation&) { return false; };
 
-  // Time of an operation on the shared file system, and of one under way: [low, high].
+  // Time of an operation on the shared file system: [low, high].
   void set_latency(Micros low, Micros high) {
     low_ = low;
     high_ = high;
   }
-  // The next operation of the process is under way for so long.
+  // The next operation of the process takes effect after this time.
   void delay_next(Process& process, Micros time) { delays_[process.number] = time; }
   void hang(Micros until) { hangs_until_ = until; }  // the shared file system does not respond
   void fill(bool full) { full_ = full; }             // ENOSPC on the shared file system
 
-  void lose_power(int host);  // its disk, and what it did not sync on the shared one
-  void lose_shared_power();   // the shared file system
+  void lose_power(int host);  // it loses its unsynced changes, on both file systems
+  void lose_shared_power();   // the same for the shared file system
   void lose_disk(int host);   // its disk is replaced by an empty one
 
   struct Node;
@@ -87,9 +87,9 @@ class Files {
   void remove(int descriptor);
   int descriptor_of(const void* open) const;  // -1: none
   unsigned int draw() { return static_cast<unsigned int>(kernel_.random.next()); }
-  // Before an operation: the process may be stopped or killed. Returns the result if it is not
-  // carried out. Then carry_out() calls act(), which returns the result or -1 and errno. It may run
-  // later, after the process has ended.
+  // Called before an operation; may stop or kill the process. Returns the result of an operation
+  // that is not carried out. For others, carry_out() calls act(), which returns the result or -1
+  // and errno. act() may run later, after the process has ended.
   std::optional<int> begin(const Operation& operation, bool is_shared);
   int carry_out(Operation operation, bool is_shared, std::function<int()> act);
   // Before reading: waits, and returns an errno or 0.

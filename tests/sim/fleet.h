@@ -1,7 +1,7 @@
 // Fleet simulates the agents of a supervised run: the real Agent on each host, and the real Leader
 // in the process of the agent that claimed the newest term. Messages are passed as values. The
-// ranks are a model: they start together, save at intervals, and end as their failure detection
-// ends them.
+// ranks are a model: they start together, save at intervals, and end when the failure detector
+// would end them.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ struct FleetOptions {
   Micros load = 20 * kSecond;        // from the start of the ranks until the first step
   Micros save_every = 60 * kSecond;  // of training
   Micros tick = 100 * kMillisecond;  // of the agents' and the leader's loops
-  Micros lag = 0;  // of the recorded step, as a GPU computes the next one meanwhile
+  Micros lag = 0;  // of the recorded step, because a GPU computes the next one meanwhile
 };
 
 enum class RankFault : std::uint8_t {
@@ -30,7 +30,7 @@ enum class RankFault : std::uint8_t {
   gpu,         // an Xid error ends a rank
   hang,        // a rank makes no progress
   program,     // an error of the program, at a fixed step
-  all,         // the same of all ranks
+  all,         // the same error, on all ranks
   network,     // connections break, and no rank is lost
   corruption,  // a rank's weights are wrong
 };
@@ -51,8 +51,8 @@ class Fleet {
   void heal();
   void lose_records(Micros time);                      // the storage does not respond
   void break_host(int host) { broken_.insert(host); }  // fails its check
-  // From now on, this host reads the directory of the records as it is now, and no changes of it.
-  void drain(int host);  // a user asks the leader
+  void drain(int host);                                // a user asks the leader
+  // For this time, the host lists the directory of the records as it is now, without changes.
   void freeze_listing(int host, Micros time);
   // The rank of place 1 crashes at this time of training, because of its data.
   void poison(Micros trained) { poison_ = trained; }
@@ -76,9 +76,9 @@ class Fleet {
   const std::set<std::string>& excluded() const { return excluded_; }
   const std::string& why() const { return why_; }  // of the last judgement
 
-  // Nothing happens for so long, except that time passes: the agents stay joined.
+  // Time passes without any event. The agents stay joined.
   void jump(Micros time);
-  void load_longer(Micros time);  // the same, before the first step of a start
+  void load_longer(Micros time);  // the same, while a start loads
 
   static std::string name(int host) { return str("h", host); }
 

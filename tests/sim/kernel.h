@@ -68,7 +68,7 @@ class Kernel {
     now_ += time;
   }
 
-  // A fact that two runs of a seed must share.
+  // Adds a fact to the hash, which two runs of a seed must share.
   void note(std::uint64_t fact) {
     hash_ = mix64(hash_ ^ mix64(fact + static_cast<std::uint64_t>(now_)));
   }

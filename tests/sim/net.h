@@ -48,7 +48,7 @@ class Net {
   void set_reading(int connection, const Endpoint* at, bool reading);
   void close(int connection, const Endpoint* from);
 
-  // The processes of an endpoint are stopped: they read nothing. Then they read what has arrived.
+  // Stops or continues the processes of an endpoint. Stopped ones read nothing until they continue.
   void set_paused(const Endpoint* endpoint, bool paused);
   void kill(const Endpoint* endpoint);  // the kernel of its host closes its connections
 
@@ -105,7 +105,7 @@ class Net {
   std::vector<Micros> slow_;
   std::map<std::pair<int, int>, Endpoint*> listeners_;
   std::vector<std::pair<Hosts, Hosts>> cuts_;       // from, to
-  std::map<const Endpoint*, std::vector<int>> of_;  // looked up, never walked
+  std::map<const Endpoint*, std::vector<int>> of_;  // looked up, never iterated
   std::set<const Endpoint*> paused_;                // the same
   std::deque<Connection> connections_;
 };

@@ -1,11 +1,11 @@
 // Runs a simulation with many seeds. Invariants of the simulations:
 //
 //   1  at most one epoch changes the checkpoints that count
-//   2  the next start finds each announced checkpoint, unless more disks were lost than it allows
+//   2  the next start finds each announced checkpoint, unless more disks were lost than allowed
 //   3  the state at a step is that of a run without faults
 //   4  a fault has one verdict, which names an injected host or rank; without a fault there is none
-//   5  after the last fault the job is quiet within a bound: all ranks ended, or a step was done
-//   6  a restart repeats at most the steps since the last save, and the step that was cut
+//   5  after the last fault the job is quiet within a bound: all ranks ended, or a step is complete
+//   6  a restart repeats at most the steps since the last save, and the interrupted step
 //   7  the number of restarts without progress is limited
 //   8  queues stay below their limits
 //   9  the goodput of the ledger is the share of the time that trained, within 1 %
@@ -54,7 +54,7 @@ inline void for_seeds(int count, const Run& run, std::uint64_t first = 1) {
   std::printf("%d seeds, %.2f M events\n", count, static_cast<double>(events) * 1e-6);
 }
 
-// The same for a mutated program: one of the seeds must break `invariant`, and none another one.
+// For a mutated program: a seed must break `invariant`, and no earlier seed another invariant.
 inline void expect_violation(int invariant, int count, const Run& run) {
   const auto* traced = std::getenv("LOCKSTEP_SIM_SEED");
   for (int seed = 1; seed <= count; ++seed) {

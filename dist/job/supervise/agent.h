@@ -1,10 +1,11 @@
 // Agent runs on each host of a supervised run. It finds the leader or becomes it, starts and kills
-// the ranks of its host as the leader says, and reports how they ended. It is pure, as Leader is.
+// the ranks of its host for the leader, and reports how they ended. It is pure, as Leader is.
 //
-// The leader is whoever claimed the newest term, by a file in RUN/supervise that only one process
-// can create. It changes another file there twice a second. An agent claims the next term if it
-// cannot reach the leader for `patience`, and that file did not change for as long. So a leader
-// that is alive keeps its term, whoever cannot reach it. The ranks never depend on the leader.
+// The agent that claimed the newest term leads. A claim creates a file in RUN/supervise, which only
+// one process can do. The leader changes another file there twice a second. An agent claims the
+// next term if it cannot reach the leader for `patience`, and that file did not change for as long.
+// So a leader that is alive keeps its term, even if agents cannot reach it. The ranks never depend
+// on the leader.
 #pragma once
 
 #include <string>
@@ -19,7 +20,7 @@ namespace lockstep {
 struct AgentOptions {
   Join join;  // who it is
   Milliseconds beat{500};
-  Milliseconds look{250};  // between two looks at the records, without a leader
+  Milliseconds look{250};  // between two reads of the records, without a leader
   Milliseconds patience{2'000};
 };
 
@@ -93,10 +94,10 @@ class Agent {
   std::string alive_{};  // as last seen, and when it changed
   Deadline changed_, reached_, next_look_, next_beat_;
   bool has_joined_ = false;
-  // How the ranks of the newest attempt ended, until a leader has judged it: the leader that
-  // received the reports may end before.
+  // How the ranks of the newest attempt ended. Kept until a leader has judged the attempt, because
+  // the leader that received the reports may end before.
   std::vector<Ended> reports_{};
-  Attempt reported_{};   // whose ranks have all ended, as reports_ says
+  Attempt reported_{};   // whose ranks have all ended, by reports_
   std::string asked_{};  // why it was asked to stop
   AgentActions actions_;
 };

@@ -1,5 +1,5 @@
-// Causes: why an attempt of a supervised run ended, and the consequence. Pure: a table over the
-// evidence (docs/resilience.md has it for operators).
+// Causes: why an attempt of a supervised run ended, and the consequence. The code is pure: it
+// reads only the evidence. docs/resilience.md has the table of causes for operators.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ namespace lockstep {
 inline constexpr int kUsage = 64, kDamaged = 65, kStorage = 74, kTemporary = 75, kAccess = 77,
                      kConfiguration = 78, kInterrupted = 130;
 
-// Steps of Evidence: the run has none yet; storage did not answer.
+// Steps of Evidence. kNone: the run has none yet. kUnknown: storage did not answer.
 inline constexpr std::int64_t kNone = -1, kUnknown = -2;
 
 // The facts that are known after all ranks of an attempt have ended.
@@ -46,7 +46,7 @@ enum class CauseKind : std::uint8_t {
   hang,           // a rank made no progress
   process,        // a rank was killed by a signal, or died without an error
   storage,        // storage is not accessible
-  network,        // ranks lost their connections, and none of them was lost
+  network,        // ranks lost their connections, and no rank was lost
   configuration,  // a retry cannot help: configuration, permissions, damaged files
   program,        // any other error of a rank
 };
@@ -55,17 +55,17 @@ CauseKind kind_of(const std::string& name);  // throws DataError if there is non
 
 struct Cause {
   CauseKind kind = CauseKind::program;
-  std::vector<std::string> hosts{};  // that it names, none if unknown; all with the same error
+  std::vector<std::string> hosts{};  // all hosts with this error; empty: unknown
   int exit_code = 75;                // of the run, if it is not restarted
   std::string text{};                // one sentence for people
   std::string signature{};           // the error without its numbers, to recognize it again
-  std::int64_t step = 0;             // that the rank computed, as it reported; 0: it did not
-  std::string samples{};             // of it, as the rank reported
+  std::int64_t step = 0;             // that the rank reported; 0: none
+  std::string samples{};             // of this step, as the rank reported
 };
 Cause classify(const Evidence& evidence);
 
-// Fatal errors of a GPU after which a host is not used until it is repaired or reset; others end
-// the processes on the GPU, which may start again.
+// Severity of an Xid error of a GPU. `exclude`: its host is not used until the GPU is repaired or
+// reset. `restart`: the processes on the GPU end, and may start again.
 enum class XidSeverity : std::uint8_t { none, restart, exclude };
 XidSeverity severity(int xid);
 // The number of an Xid line of the kernel's log: "NVRM: Xid (PCI:0000:3b:00): 79, ..."; 0: none.
@@ -75,7 +75,7 @@ int xid_of(const std::string& line);
 struct PolicyOptions {
   std::vector<Milliseconds> pauses{Milliseconds(0), Milliseconds(5'000), Milliseconds(15'000),
                                    Milliseconds(60'000), Milliseconds(300'000)};
-  int fruitless = 5;               // consecutive starts without a new save, then the run ends
+  int fruitless = 5;               // consecutive starts without a save after which the run ends
   int most_an_hour = 20;           // restarts
   Milliseconds memory{3'600'000};  // a second fault of a host within this time excludes it
   Milliseconds hang_memory{24 * 3'600'000};  // the same for hangs
@@ -86,7 +86,7 @@ struct Decision {
   bool restarts = false;
   Milliseconds pause{0};               // before the restart
   std::vector<std::string> exclude{};  // hosts
-  std::string move{};                  // host whose ranks another one computes next; "": none
+  std::string move{};                  // host whose ranks move to another host; "": none
   std::int64_t noted_step = 0;         // ranks report the samples of this step; 0: of none
   std::int64_t skip_step = 0;          // its data is left out from now on; 0: none
   int exit_code = 0;                   // if it does not restart
@@ -114,8 +114,8 @@ class RestartPolicy {
     bool broken = false;
   };
   int faults(const std::string& host, CauseKind kind, Milliseconds within, Deadline now);
-  // Whether an error came back at the same step: in the same place, in the place of another host,
-  // or on the same host in another place.
+  // Whether an error occurred again at the same step: in the same place, on another host, or on the
+  // same host in another place.
   enum class Repeat : std::uint8_t { no, same_place, other_host, same_host };
   Repeat repeat(const Cause& cause, const Evidence& evidence);
   Decision blame_step(const Cause& cause, Decision go);

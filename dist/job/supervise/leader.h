@@ -1,7 +1,7 @@
 // Leader supervises a run: it gathers agents, starts the ranks on `need` of their hosts, finds out
 // why they ended, and starts them again, on a spare host if one is faulty. It is pure: callers pass
-// events with the time and carry out the actions. One agent of a run contains the leader. A new one
-// learns from the agents what runs, so the ranks never notice that the leader changed.
+// events with the time and carry out the actions. One agent of a run contains the leader. A new
+// leader learns from the agents which ranks run, so the change has no effect on them.
 //
 //   adopt -> gather -> prepare -> run -> judge -> gather (restart)
 //                        |          '-> over      '-> over (done, asked, or a retry cannot help)
@@ -28,19 +28,19 @@ struct LeaderOptions {
   int least = 1;  // hosts with which it starts if `need` do not join within `gather`
   int slots = 1;
   std::int64_t term = 1;
-  bool takes_over = false;          // the leader of the term before did not end the run
-  bool is_same_start = false;       // and it was of the same job
+  bool takes_over = false;          // the previous leader did not end the run
+  bool is_same_start = false;       // and was of the same job
   Milliseconds adopt{1'000};        // for running agents to join a new leader
-  Milliseconds gather{300'000};     // for hosts to join; then the run ends
+  Milliseconds gather{300'000};     // for `need` hosts to join; then `least` are enough
   Milliseconds rejoin{300'000};     // the same after an attempt has ended
-  Milliseconds readmit{5'000};      // before a host is used that was readmitted
-  Milliseconds silence{3'000};      // after which an agent does not count as present
+  Milliseconds readmit{5'000};      // pause before a readmitted host is used
+  Milliseconds silence{3'000};      // without a message; then an agent counts as absent
   Milliseconds check{30'000};       // for an answer to Prepare
   Milliseconds recheck{3'600'000};  // a check of a host counts for this time
   Milliseconds evidence{2'000};     // for the other ranks to end by themselves after the first
   Milliseconds kill{5'000};         // for killed ranks to end; then their host is stuck
   Milliseconds save{300'000};       // for ranks that save and stop; then they are killed
-  Milliseconds finish{600'000};     // for ranks to end after the first of a complete run
+  Milliseconds finish{600'000};     // for the others to end after the first rank of a complete run
   Milliseconds progress{5'000};     // to read the progress of the run
   Milliseconds orphaned{30'000};    // without progress, if no host of the attempt has an agent
   PolicyOptions policy{};
@@ -52,7 +52,7 @@ struct SendTo {
   FromLeader message;
 };
 struct ReadProgress {};  // answer with Leader::progress()
-struct BadHost {         // tell the operator's command
+struct BadHost {         // run the operator's command
   std::string host, why;
 };
 struct Record {  // a line of RUN/supervise/log.jsonl
@@ -74,14 +74,14 @@ class Leader {
  public:
   Leader(LeaderOptions options, Deadline now);
 
-  // Call it before the first event. Takes over what earlier leaders of this start decided, by their
-  // records: places, excluded hosts, the number of restarts. `wall`: seconds since 1970.
+  // Call it before the first event. Restores the decisions of earlier leaders of this start from
+  // their records: places, excluded hosts, the number of restarts. `wall`: seconds since 1970.
   LeaderActions begin(const std::vector<Json>& records, double wall, Deadline now);
 
   // Events. Each returns the actions to take, in their order.
   LeaderActions message(const std::string& agent, const FromAgent& message, Deadline now);
   LeaderActions closed(const std::string& agent, Deadline now);  // its connection closed
-  //   end_code: of rank 0, if the run's ledger has its end; -1: it has not
+  //   end_code: exit code of rank 0 from the run's ledger; -1: the ledger does not have it
   LeaderActions progress(std::int64_t saved_step, std::int64_t last_step, int end_code,
                          Deadline now);
   // A user or a scheduler asks to save and stop.
@@ -160,11 +160,11 @@ class Leader {
   std::string draining_{};     // the host without which it restarts
   std::optional<Ready> root_;  // of rank 0's host
   std::int64_t attempts_ = 0;
-  std::int64_t last_judged_ = 0;    // attempt
-  std::optional<Deadline> finish_;  // when the other ranks of a run that ends must have ended
-  int exit_code_ = 0;               // of the run that is over
+  std::int64_t last_judged_ = 0;                 // attempt
+  std::optional<Deadline> finish_;               // limit for the ranks of a complete run to end
+  int exit_code_ = 0;                            // of the run that is over
   std::int64_t noted_step_ = 0, skip_step_ = 0;  // of the next attempt, see Start
-  std::int64_t seen_step_ = -1;                  // of orphaned ranks, and when it changed
+  std::int64_t seen_step_ = -1;                  // of orphaned ranks; changed at seen_
   Deadline seen_;
   Deadline read_{};                         // when the progress of the run was read last
   Deadline turned_;                         // the last call of time()

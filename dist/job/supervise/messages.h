@@ -25,12 +25,12 @@ struct Attempt {
 struct RankEnd {
   int rank = 0;
   int exit_code = 0;                  // 128 + n: signal n
-  bool unwatched = false;             // no agent saw its exit code, which is 75 then
+  bool unwatched = false;             // no agent saw its exit code; exit_code is 75
   bool out_of_memory = false;         // the kernel killed a process of this host's control group
   std::string error{};                // the last error of the rank; "": it reported none
   std::vector<std::string> lost{};    // hosts whose ranks it knows to be dead or stalled
   std::vector<std::string> faulty{};  // hosts whose weights or products are wrong
-  std::int64_t step = 0;              // that it computed, if it was to report it; 0: unknown
+  std::int64_t step = 0;              // that it computed, if it reports it; 0: unknown
   std::string samples{};              // of that step, in words; "": unknown
 
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
@@ -57,7 +57,7 @@ struct Ready {  // answers Prepare
 };
 struct Ended {
   std::int64_t attempt = 0;
-  std::vector<RankEnd> ranks{};  // that ended since the last message, without those it killed
+  std::vector<RankEnd> ranks{};  // ended since the last message, except those it killed
   std::vector<int> xids{};       // errors of GPUs of this host, from the kernel's log
   bool all = false;              // no rank of the attempt is left on this host
   friend bool operator==(const Ended&, const Ended&) = default;
@@ -89,14 +89,13 @@ struct Prepare {
 struct Start {
   Attempt attempt;
   int place = 0;
-  // An earlier attempt has ended. Rank 0 ignores a lock of the run that a file server still holds.
+  // An earlier attempt has ended, so rank 0 ignores its lock if a file server still holds it.
   bool takes_over = false;
   std::vector<std::string> addresses{};  // of the control server of rank 0
   std::uint16_t port = 0;
   RestartSeconds restart{};
-  std::int64_t noted_step =
-      0;                       // ranks report the samples of this step and the next one; 0: of none
-  std::int64_t skip_step = 0;  // train leaves out the data of this step; 0: of none
+  std::int64_t noted_step = 0;  // ranks report samples of this step and the next one; 0: none
+  std::int64_t skip_step = 0;   // train leaves out the data of this step; 0: none
   friend bool operator==(const Start&, const Start&) = default;
 };
 struct Stop {
@@ -121,7 +120,7 @@ std::string encode(const FromLeader& message);
 FromAgent decode_from_agent(const std::string& text);
 FromLeader decode_from_leader(const std::string& text);
 
-// RUN/supervise/term-00000001.json: who leads.
+// RUN/supervise/term-00000001.json: the leader of this term.
 struct Term {
   std::int64_t number = 0;  // 0: no agent has led this run yet
   std::string id{};         // of the leader's agent
