@@ -286,28 +286,29 @@ int run_ctl(const CtlVerbOptions& o) {
 
 Verb ctl_verb() {
   auto o = std::make_shared<CtlVerbOptions>();
-  return {"ctl",
-          "show, pause, save, change or stop a run while it trains",
-          {{"run", [o](const std::string& text) { o->run = text; }, "Run", "RUN",
-            "directory of the run", kRequired},
-           {"command", &o->command, "Command",
-            "status|log|save|release|pause|resume|stop|rollback|set|drain",
-            "status and log print what is; the other commands are sent to the run "
-            "(docs/operations.md)",
-            kRequired},
-           {"arguments", &o->arguments, "Command", "ARGUMENT", "arguments of the command"},
-           {"--at", &o->at, "Command", "STEP",
-            "set: the step after which the settings change (default: the current one)",
-            kRule.within(1, 1e9)},
-           {"--skip", &o->skip, "Command", "FIRST..LAST",
-            "rollback: skip the samples of steps FIRST to LAST"},
-           {"--yes", &o->yes, "Command", "",
-            "rollback: go back; without it, only say what would happen"},
-           {"--dry-run", &o->is_dry_run, "Command", "", "only say what would happen"},
-           {"--no-wait", &o->no_wait, "Answer", "", "do not wait for the answer"},
-           {"--timeout", &o->timeout_seconds, "Answer", "SECONDS", "longest wait for the answer",
-            kWithDefault.within(1)}},
-          [o] { return run_ctl(*o); }};
+  return {
+      "ctl",
+      "show, pause, save, change or stop a run while it trains",
+      {{"run", [o](const std::string& text) { o->run = text; }, "Run", "RUN",
+        "directory of the run", kRequired},
+       {"command", &o->command, "Command",
+        "status|log|save|release|pause|resume|stop|rollback|set|drain",
+        "status and log print the state and the requests; the other commands are sent to the run "
+        "(docs/operations.md)",
+        kRequired},
+       {"arguments", &o->arguments, "Command", "ARGUMENT", "arguments of the command"},
+       {"--at", &o->at, "Command", "STEP",
+        "set: the step after which the settings change (default: the current one)",
+        kRule.within(1, 1e9)},
+       {"--skip", &o->skip, "Command", "FIRST..LAST",
+        "rollback: skip the samples of steps FIRST to LAST"},
+       {"--yes", &o->yes, "Command", "",
+        "rollback: go back; without it, only print what would happen"},
+       {"--dry-run", &o->is_dry_run, "Command", "", "only print what would happen"},
+       {"--no-wait", &o->no_wait, "Answer", "", "do not wait for the answer"},
+       {"--timeout", &o->timeout_seconds, "Answer", "SECONDS", "longest wait for the answer",
+        kWithDefault.within(1)}},
+      [o] { return run_ctl(*o); }};
 }
 
 }  // namespace lockstep

@@ -41,7 +41,7 @@ const std::optional<AgentPlace>& place_from_agent();
 struct RankReport {
   std::string error{};
   std::vector<std::string> lost{};    // hosts whose ranks died or stalled
-  std::vector<std::string> faulty{};  // hosts whose weights or products are wrong
+  std::vector<std::string> faulty{};  // hosts whose weights are wrong
   std::vector<std::string> slow{};    // stragglers, while the rank trains
   std::int64_t step = 0;              // that the rank computes, see AgentPlace::noted_step
   std::string samples{};              // of this step, in words

@@ -20,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-constexpr Milliseconds kTick{100}, kKeepTerm{500}, kHandshakeTime{5'000}, kEndTime{2'000};
+constexpr Milliseconds kTick{100}, kKeepTerm{500}, kHandshakeTime{5'000}, kEndTime{3'000};
 constexpr std::size_t kMostConnections = 20'000, kMostOutBytes = 16 << 20;
 
 // A line for people about an event.

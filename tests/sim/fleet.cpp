@@ -29,6 +29,7 @@ struct Fleet::Host {
   std::optional<Leader> leader{};
   std::optional<Term> stale{};  // the newest term in its listing
   std::int64_t noted_step = 0;  // of its ranks
+  int life_of_ranks = 0;        // of the agent that started them
   std::int64_t term = 0;
   Micros next_keep = 0;
 };
@@ -230,20 +231,21 @@ void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
       kernel_.after(10 * latency(), [this, number, life = host.lives] {
         auto& here = at(number);
         if (!here.leader || here.lives != life || kernel_.now() < records_from_) return;
+        const int end_code = ended_ >= 0 && kernel_.now() - ended_ < 60 * kSecond ? 0 : -1;
         carry_out_as_leader(
             number,
             here.leader->progress(saved_ > 0 ? saved_ / kSecond : -1,
-                                  last_ > options_.lag ? (last_ - options_.lag) / kSecond : -1, -1,
-                                  local(here)));
+                                  last_ > options_.lag ? (last_ - options_.lag) / kSecond : -1,
+                                  end_code, local(here)));
       });
     } else if (const auto* record = std::get_if<Record>(&action)) {
       kernel_.trace("leader: ", record->line.dump());
       const auto& event = record->line.at("event").as_string();
       kernel_.note(std::hash<std::string>()(event));
-      // A leader that cannot read the records may not know that another one leads.
-      if (newest_.number > host.term) continue;
       auto& line = log_.emplace_back(record->line);
       line.set("time", seconds(kernel_.now()));
+      // A leader that cannot read the records may not know that another one leads.
+      if (newest_.number > host.term) continue;
       if (event == "judged") {
         why_ = text_at(line, "why");
         Judged judged{.cause = record->line.at("cause").as_string(),
@@ -306,6 +308,8 @@ void Fleet::start_ranks(int number, const Start& start) {
   auto& host = at(number);
   host.ranks = start.attempt.number;
   host.noted_step = start.noted_step;
+  host.life_of_ranks = host.lives;
+  ended_ = -1;
   if (start.skip_step == poison_ / kSecond + 1) poison_ = 0;
   attempts_.try_emplace(start.attempt.number, start.attempt);
   const auto& attempt = attempts_.at(start.attempt.number);
@@ -386,7 +390,13 @@ void Fleet::end_ranks(int number, std::int64_t attempt, std::vector<RankEnd> end
     auto& host = at(number);
     if (host.ranks != attempt || !host.is_up) return;
     host.ranks = 0;
-    when_awake(number, [this, number, ended = Ended{attempt, ends, xids, true}] {
+    Ended ended{attempt, ends, xids, true};
+    for (auto& end : ended.ranks)
+      if (end.rank == 0 && end.exit_code == 0) ended_ = kernel_.now();
+    if (host.life_of_ranks != host.lives)  // only their parent knows how they ended
+      for (auto& end : ended.ranks)
+        end = {.rank = end.rank, .exit_code = 75, .unwatched = true, .error = "nobody watched"};
+    when_awake(number, [this, number, ended] {
       carry_out(number, at(number).agent->ended(ended, local(at(number))));
     });
   });
@@ -452,11 +462,6 @@ void Fleet::fail_rank(int number, RankFault fault) {
   const auto place =
       static_cast<int>(std::ranges::find(attempt.places, name(number)) - attempt.places.begin());
   RankEnd end{.rank = place * options_.leader.slots, .exit_code = 128 + SIGSEGV};
-  const auto step = trained() / kSecond + 1;
-  if (step == host.noted_step || step == host.noted_step + 1) {
-    end.step = step;
-    end.samples = str("samples of step ", step);
-  }
   std::vector<int> xids;
   auto named = number;
   Micros after = 200 * kMillisecond;
@@ -484,6 +489,11 @@ void Fleet::fail_rank(int number, RankFault fault) {
     case RankFault::corruption:
       end = {.rank = end.rank, .exit_code = 70, .error = "wrong sums", .faulty = {name(number)}};
       break;
+  }
+  const auto step = trained() / kSecond + 1;
+  if (step == host.noted_step || step == host.noted_step + 1) {
+    end.step = step;
+    end.samples = str("samples of step ", step);
   }
   if (fault == RankFault::all) {
     failing_.insert(id);
@@ -547,6 +557,24 @@ void Fleet::drain(int host) {
   const int number = leader();
   if (number >= 0 && !at(number).is_paused)
     carry_out_as_leader(number, at(number).leader->drain(name(host), "drained", local(at(number))));
+}
+
+void Fleet::finish() {
+  const auto id = training_;
+  if (id == 0) return;
+  end_training(kernel_.now());
+  saved_ = last_;
+  failing_.insert(id);
+  const auto attempt = attempts_.at(id);
+  Micros last = 0;
+  for (auto place = attempt.places.size(); place-- > 0;) {
+    const auto rank = static_cast<int>(place) * options_.leader.slots;
+    const auto after = kernel_.random.between(0, 20'000) * kMillisecond;
+    last = std::max(last, after);
+    end_ranks(
+        std::stoi(attempt.places[place].substr(1)), id, {{.rank = rank}}, {},
+        kernel_.now() + (place == 0 ? last + kernel_.random.between(0, 20) * kSecond : after));
+  }
 }
 
 void Fleet::freeze_listing(int number, Micros time) {

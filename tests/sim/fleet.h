@@ -52,6 +52,7 @@ class Fleet {
   void lose_records(Micros time);                      // the storage does not respond
   void break_host(int host) { broken_.insert(host); }  // fails its check
   void drain(int host);                                // a user asks the leader
+  void finish();                                       // the run is complete: rank 0 ends last
   // For this time, the host lists the directory of the records as it is now, without changes.
   void freeze_listing(int host, Micros time);
   // The rank of place 1 crashes at this time of training, because of its data.
@@ -127,6 +128,7 @@ class Fleet {
   int fragile_ = -1;
   std::vector<LedgerLine> ledger_;
   std::string why_;
+  Micros ended_ = -1;  // when rank 0 of the newest attempt ended the run; -1: it has not
   std::map<std::int64_t, Attempt> attempts_;
   std::set<std::int64_t> failing_;           // attempts whose ranks are about to end
   std::int64_t training_ = 0;                // the attempt that trains; 0: none

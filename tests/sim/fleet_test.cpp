@@ -174,6 +174,54 @@ TEST(FleetSimulation, full_the_leader_is_lost_while_it_judges) {
   for_seeds(5'000, run_leader_faults, 1'000);
 }
 
+// The run is complete, while agents and hosts are lost.
+void run_ends(Kernel& kernel) {
+  auto& random = kernel.random;
+  FleetOptions options{.hosts = 6, .load = 5 * kSecond};
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  for (int i = 0; i < 3; ++i)
+    if (random.chance(0.3)) {
+      fleet.restart_agent(static_cast<int>(random.below(6)));
+      kernel.run(kernel.now() + random.between(0, 20) * kSecond);
+    }
+  bool lost = false;
+  for (int tries = 0; tries < 5 && !fleet.over(); ++tries) {
+    fleet.finish();
+    kernel.run(kernel.now() + random.between(0, 45'000) * kMillisecond);
+    const auto host = static_cast<int>(random.below(6));
+    switch (tries == 0 ? random.below(4) : 3) {
+      case 0: fleet.restart_agent(host); break;
+      case 1: fleet.pause_agent(host, random.between(1, 30) * kSecond); break;
+      case 2:
+        if (fleet.over()) break;  // an agent that starts later begins the run again
+        fleet.power_off(host, random.between(5, 60) * kSecond);
+        lost = true;
+        break;
+      default: break;
+    }
+    kernel.run(kernel.now() + 150 * kSecond, [&] { return fleet.trains() || fleet.over(); });
+    if (!fleet.trains() && !fleet.over()) return kernel.violate(5, "the run does not end");
+    if (fleet.trains() && !lost) return kernel.violate(7, "a complete run restarts");
+  }
+  if (!fleet.over() || fleet.over()->exit_code != 0)
+    return kernel.violate(7, "exit code ", fleet.over() ? fleet.over()->exit_code : -1);
+  check_exclusions(kernel, fleet, {});
+  // Agents that were started meanwhile do not begin the run again.
+  const int starts = fleet.starts();
+  kernel.run(kernel.now() + 400 * kSecond);
+  if (fleet.starts() != starts || fleet.over()->exit_code != 0)
+    kernel.violate(7, "a complete run begins again");
+}
+
+TEST(FleetSimulation, a_complete_run_ends_once) {
+  for_seeds(200, run_ends);
+}
+TEST(FleetSimulation, full_a_complete_run_ends_once) {
+  for_seeds(5'000, run_ends, 1'000);
+}
+
 // A host that loses power every 90 s, without a spare.
 TEST(FleetSimulation, a_host_that_fails_again_and_again_is_not_used_any_more) {
   for_seeds(10, [](Kernel& kernel) {

@@ -25,7 +25,10 @@ AgentActions Agent::looked(const Records& records, Deadline now) {
     actions_.emplace_back(EndAgent{records.exit_code, "the run is over"});
     return std::exchange(actions_, {});
   }
-  const bool is_vacant = term_.number == 0 || alive_ == "over";
+  // The leader of a run that has just ended tells this agent so.
+  const bool is_over = alive_ == "over" && asked_over_ == term_.number;
+  if (alive_ == "over") asked_over_ = term_.number;
+  const bool is_vacant = term_.number == 0 || is_over;
   const bool is_dead = now - changed_ >= options_.patience && now - reached_ >= options_.patience;
   if (is_vacant || is_dead) {
     link_ = Link::claiming;

@@ -94,6 +94,7 @@ class Agent {
   std::string alive_{};  // as last seen, and when it changed
   Deadline changed_, reached_, next_look_, next_beat_;
   bool has_joined_ = false;
+  std::int64_t asked_over_ = 0;  // the term whose leader it tried to reach after the run's end
   // How the ranks of the newest attempt ended. Kept until a leader has judged the attempt, because
   // the leader that received the reports may end before.
   std::vector<Ended> reports_{};

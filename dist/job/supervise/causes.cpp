@@ -95,7 +95,7 @@ Cause cause_of(CauseKind kind, std::vector<std::string> hosts, const std::string
   return {.kind = kind, .hosts = std::move(hosts), .text = std::move(text)};
 }
 
-// Ranks that did not end by themselves because of another rank.
+// The first rank that ended with such an exit code; nullptr: none did.
 const RankEnd* first_with(const Evidence& evidence, bool (*is_it)(int exit_code)) {
   for (const auto& end : evidence.ends)
     if (is_it(end.exit_code)) return &end;
@@ -149,8 +149,9 @@ Cause classify(const Evidence& evidence) {
   const auto& ends = evidence.ends;
   // Rank 0 ends last, after the last checkpoint.
   const auto root = std::ranges::find(ends, 0, &RankEnd::rank);
-  const bool none_failed = std::ranges::all_of(ends, [](auto& end) { return end.exit_code == 0; });
-  if (none_failed && root != ends.end())
+  const bool none_failed =
+      std::ranges::none_of(ends, [](auto& end) { return end.exit_code != 0 && !end.unwatched; });
+  if (none_failed && root != ends.end() && root->exit_code == 0)
     return {.kind = CauseKind::done, .exit_code = 0, .text = "the run is complete"};
   if (!evidence.asked.empty()) return {.kind = CauseKind::asked, .text = evidence.asked};
   if (std::ranges::any_of(ends, [](auto& end) { return end.exit_code == kInterrupted; }))
@@ -194,7 +195,7 @@ Cause classify(const Evidence& evidence) {
     return cause_of(evidence, *end, CauseKind::process);
   if (!evidence.gone.empty())
     return cause_of(CauseKind::host_lost, evidence.gone, "the host does not answer");
-  if (none_failed && !evidence.late.empty())
+  if (none_failed && !ends.empty() && !evidence.late.empty())
     return cause_of(CauseKind::hang, evidence.late, "ranks did not end after the others");
   for (const auto& end : ends)
     if (!end.lost.empty())
@@ -237,7 +238,9 @@ RestartPolicy::Repeat RestartPolicy::repeat(const Cause& cause, const Evidence& 
   const auto distance = std::abs(before.step - last_.step);
   const bool is_same_step =
       distance == 0 || (distance == 1 && before.is_reported != last_.is_reported);
-  if (before.signature != last_.signature || !is_same_step) return Repeat::no;
+  // An error of a start that did not reach the step.
+  const bool is_earlier = evidence.noted_step > 0 && !is_reported;
+  if (before.signature != last_.signature || !is_same_step || is_earlier) return Repeat::no;
   last_.count = before.count + 1;
   if (before.is_reported && !last_.is_reported) {
     last_.step = before.step;
@@ -254,7 +257,7 @@ Decision RestartPolicy::blame_step(const Cause& cause, Decision go) {
   const auto step = last_.step;
   go.why = str(cause.text, "; the same error ended step ", step, " ", last_.count,
                " times: the program or the data of this step causes it");
-  if (options_.skips && skipped_.insert(step).second) {
+  if (options_.skips && last_.is_reported && skipped_.insert(step).second) {
     go.skip_step = step;
     go.why += "; its data is left out";
     return go;
@@ -280,7 +283,7 @@ Decision RestartPolicy::decide(const Cause& cause, const Evidence& evidence, Dea
 
   Decision go{.restarts = true, .why = cause.text};
   const auto repeated = repeat(cause, evidence);
-  const bool is_common = cause.hosts.size() > 1 && !last_.signature.empty();
+  const bool is_common = cause.hosts.size() > 1 && !cause.signature.empty();
   for (const auto& host : cause.hosts) {
     const bool stays = repeated == Repeat::same_host;
     if (is_common || (is_one_of(cause.kind, {program, storage, network}) && !stays)) break;

@@ -29,7 +29,8 @@ struct Evidence {
   std::vector<std::string> gone{};   // hosts of the attempt whose agent does not answer
   std::vector<std::string> stuck{};  // hosts whose ranks could not be killed
   std::vector<std::string> late{};   // hosts whose ranks did not end soon after the others
-  bool can_move = false;  // another host can compute the ranks of a host in the next attempt
+  bool can_move = false;        // another host can compute the ranks of a host in the next attempt
+  std::int64_t noted_step = 0;  // that ranks of the attempt reported when they reached it
   std::int64_t saved_step = kUnknown;  // newest saved step
   std::int64_t last_step = kUnknown;   // last step that was recorded
   std::string asked{};                 // who asked the run to stop; "": no request
@@ -42,7 +43,7 @@ enum class CauseKind : std::uint8_t {
   host_stuck,     // processes of a host cannot be killed
   gpu,            // the kernel reported a fatal error of a GPU
   host_memory,    // the kernel killed a rank because memory was short
-  corruption,     // weights or products of a rank are wrong
+  corruption,     // weights of a rank are wrong
   hang,           // a rank made no progress
   process,        // a rank was killed by a signal, or died without an error
   storage,        // storage is not accessible

@@ -35,15 +35,19 @@ Leader::Leader(LeaderOptions options, Deadline now)
 
 LeaderActions Leader::begin(const std::vector<Json>& records, double wall, Deadline now) {
   bool is_ours = true;
+  std::int64_t term = 0;
   for (const auto& line : records)
     try {
+      // A leader that is deposed and does not know it may write lines.
+      if (line.at("term").as_integer() < term) continue;
+      term = line.at("term").as_integer();
       if (text_at(line, "event") == "leads") is_ours = text_at(line, "job") == options_.job;
       if (!is_ours) forget();
       const std::chrono::duration<double> age(std::max(wall - line.at("time").as_double(), 0.0));
       if (is_ours) remember(line, now - std::chrono::duration_cast<Clock::duration>(age));
     } catch (const DataError&) {  // a line of another version
     }
-  evidence_ = {.attempt = attempt_, .slots = options_.slots};
+  evidence_ = {.attempt = attempt_, .slots = options_.slots, .noted_step = noted_step_};
   record("leads", {{"job", options_.job}});
   return std::exchange(actions_, {});
 }
@@ -76,6 +80,7 @@ void Leader::remember(const Json& line, Deadline then) {
     evidence_.saved_step = line.at("saved_step").as_integer();
     evidence_.last_step = line.at("last_step").as_integer();
     evidence_.can_move = line.at("can_move").as_bool();
+    evidence_.noted_step = noted_step_;
     follow(policy_.decide(cause, evidence_, then));
     draining_.clear();
     attempt_.number = 0;
@@ -147,7 +152,7 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
     if (phase_ == Phase::gather) until_ = now + options_.adopt;
     phase_ = Phase::adopt;
     attempt_ = join.running;
-    evidence_ = {.attempt = attempt_, .slots = options_.slots};
+    evidence_ = {.attempt = attempt_, .slots = options_.slots, .noted_step = noted_step_};
   }
   if (phase_ == Phase::adopt || running == 0) {
     agent.has_ended = running == 0;
@@ -272,7 +277,8 @@ LeaderActions Leader::time(Deadline now) {
         phase_ = Phase::judge;
       } else {
         check_spares(now);
-        if (!finish_) watch_orphans(now);
+        if (finish_) look_at_ends(now);
+        if (phase_ == Phase::run) watch_orphans(now);
       }
       break;
     case Phase::judge: judge(now); break;
@@ -292,13 +298,18 @@ void Leader::adopt(Deadline now) {
   phase_ = Phase::run;
   seen_ = now;
   look_at_ends(now);
-  // A host that has booted again ended it.
-  for (std::size_t place = 0; place < attempt_.places.size() && phase_ == Phase::run; ++place) {
-    const auto* agent = at(attempt_.places[place]);
-    const bool reported = std::ranges::any_of(evidence_.ends, [&](auto& end) {
-      return static_cast<std::size_t>(end.rank / options_.slots) == place;
-    });
-    if (agent != nullptr && agent->has_ended && !reported) begin_judging(now);
+  // A host that has booted again ended it. The ranks of the others end by themselves.
+  const auto agents = attended(now);
+  const auto has_lost_ranks = [&](const Agent* agent) {
+    const auto place =
+        std::ranges::find(attempt_.places, agent->join.host) - attempt_.places.begin();
+    return agent->has_ended && std::ranges::none_of(evidence_.ends, [&](auto& end) {
+             return end.rank / options_.slots == place;
+           });
+  };
+  if (phase_ == Phase::run && std::ranges::any_of(agents, has_lost_ranks)) {
+    finish_ = std::min(finish_.value_or(Deadline::max()), now + options_.orphaned);
+    if (std::ranges::all_of(agents, &Agent::has_ended)) begin_judging(now);
   }
   if ((asked_.empty() && draining_.empty()) || phase_ == Phase::judge) return;
   evidence_.asked = asked_;
@@ -358,7 +369,7 @@ void Leader::prepare(std::vector<std::string> places, Deadline now) {
   root_.reset();
   attempt_ = {.number = options_.term * kAttemptsPerTerm + ++attempts_,
               .places = std::move(places)};
-  evidence_ = {.attempt = attempt_, .slots = options_.slots};
+  evidence_ = {.attempt = attempt_, .slots = options_.slots, .noted_step = noted_step_};
   record("preparing", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
   for (auto* agent : attended(now)) {
     agent->is_prepared = false;
@@ -463,18 +474,19 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
   if (phase_ == Phase::judge) judge(now);
 }
 
-// Judges the attempt if a rank failed or all have ended. A silent host may still train.
+// Judges the attempt if a rank failed or all have ended. A silent host may still train, unless rank
+// 0 has ended the run.
 void Leader::look_at_ends(Deadline now) {
-  const auto agents = attended(now);
-  const bool all = agents.size() == attempt_.places.size() &&
-                   std::ranges::all_of(agents, [](auto* one) { return one->has_ended; });
+  const auto& ends = evidence_.ends;
+  const auto root = std::ranges::find(ends, 0, &RankEnd::rank);
+  const bool is_complete = root != ends.end() && root->exit_code == 0;
+  const bool all = is_complete ? all_ended(now) : !any_waits([](const Agent* agent) {
+    return agent == nullptr || !agent->has_ended;
+  });
   const bool failed =
-      std::ranges::any_of(evidence_.ends, [](auto& end) { return end.exit_code != 0; });
-  if (!failed && !all) {
-    if (!finish_ && !evidence_.ends.empty()) finish_ = now + options_.finish;
-    return;
-  }
-  begin_judging(now);
+      std::ranges::any_of(ends, [](auto& end) { return end.exit_code != 0 && !end.unwatched; });
+  if (failed || all) return begin_judging(now);
+  if (!finish_ && !ends.empty()) finish_ = now + options_.finish;
 }
 
 void Leader::begin_judging(Deadline now) {
@@ -538,8 +550,12 @@ void Leader::judge(Deadline now) {
       if (!agent->has_ended) evidence_.stuck.push_back(agent->join.host);
   }
   for (const auto& host : attempt_.places) {
+    // Whether a host that has not joined this leader is lost, only ranks know.
     const auto* agent = at(host);
-    if (agent == nullptr || !is_heard(*agent, now)) evidence_.gone.push_back(host);
+    const bool is_named = std::ranges::any_of(evidence_.ends, [&](auto& end) {
+      return std::ranges::find(end.lost, host) != end.lost.end();
+    });
+    if (agent == nullptr ? is_named : !is_heard(*agent, now)) evidence_.gone.push_back(host);
   }
   judging_ = Judging::progress;
   until_ = now + options_.progress;
@@ -556,11 +572,13 @@ LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, 
   if (phase_ == Phase::judge && judging_ == Judging::progress) {
     evidence_.saved_step = saved_step;
     evidence_.last_step = last_step;
-    for (auto& end : evidence_.ends)  // no agent saw its exit code
-      if (end.rank == 0 && end.unwatched && end_code >= 0) {
-        end.exit_code = end_code;
-        end.error.clear();
-      }
+    // No agent saw the exit code of rank 0. Code 75 has several causes.
+    auto& ends = evidence_.ends;
+    const auto root = std::ranges::find(ends, 0, &RankEnd::rank);
+    if (end_code >= 0 && end_code != kTemporary && (root == ends.end() || root->unwatched)) {
+      if (root != ends.end()) ends.erase(root);
+      ends.push_back({.rank = 0, .exit_code = end_code});
+    }
     decide(now);
   }
   return std::exchange(actions_, {});

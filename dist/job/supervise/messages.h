@@ -29,7 +29,7 @@ struct RankEnd {
   bool out_of_memory = false;         // the kernel killed a process of this host's control group
   std::string error{};                // the last error of the rank; "": it reported none
   std::vector<std::string> lost{};    // hosts whose ranks it knows to be dead or stalled
-  std::vector<std::string> faulty{};  // hosts whose weights or products are wrong
+  std::vector<std::string> faulty{};  // hosts whose weights are wrong
   std::int64_t step = 0;              // that it computed, if it reports it; 0: unknown
   std::string samples{};              // of that step, in words; "": unknown
 

@@ -46,9 +46,12 @@ TEST(SuperviseAgent, claims_a_term_of_a_run_that_nobody_leads) {
   EXPECT_EQ(find<ClaimTerm>(actions)->number, 1);
 }
 
-TEST(SuperviseAgent, claims_the_next_term_at_once_after_a_run_that_ended) {
+TEST(SuperviseAgent, claims_the_next_term_after_a_run_that_ended) {
   Host host;
-  const auto actions = host.look({.newest = {.number = 4}, .alive = "over"});
+  const Records over{.newest = {.number = 4}, .alive = "over"};
+  EXPECT_TRUE(find<ConnectTo>(host.look(over))) << "the run may have ended just now";
+  host.agent.disconnected(host.now);
+  const auto actions = host.look(over);
   ASSERT_TRUE(find<ClaimTerm>(actions));
   EXPECT_EQ(find<ClaimTerm>(actions)->number, 5);
 }

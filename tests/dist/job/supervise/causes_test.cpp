@@ -90,6 +90,9 @@ std::vector<Row> rows() {
   add("the host of rank 0 is lost at the end", late, host_lost, {"n1"});
   late.gone.clear();
   add("rank 0 does not report its end", late, network);
+  auto unwatched = failed({end(0, 0), end(2, 75, "nobody watched")});
+  unwatched.ends[1].unwatched = true;
+  add("an agent did not see how ranks ended", unwatched, done);
   add("all ranks have the same error", failed({end(3, 1, "loss 1e9"), end(0, 1, "loss 1e8")}),
       program, {"n1", "n2"});
   add("the loss is not finite", failed({end(0, 1, "10 updates were skipped"), verdict(2)}), program,
@@ -251,8 +254,12 @@ TEST(RestartPolicy, blames_the_step_if_no_other_host_can_compute_it) {
 
 TEST(RestartPolicy, leaves_out_the_data_of_a_step_once_if_it_may) {
   Policy policy{.policy = RestartPolicy({.skips = true})};
+  auto crash = killed(5, 2, SIGSEGV);
   policy.decide(killed(5, 0, SIGSEGV));
-  const auto skips = policy.decide(killed(5, 2, SIGSEGV));
+  crash.noted_step = 7;
+  EXPECT_EQ(Policy(policy).decide(crash).skip_step, 0) << "the start did not reach the step";
+  crash.ends[0].step = 7;
+  const auto skips = policy.decide(crash);
   EXPECT_TRUE(skips.restarts);
   EXPECT_EQ(skips.skip_step, 7);
   EXPECT_FALSE(policy.decide(killed(5, 0, SIGSEGV)).restarts);

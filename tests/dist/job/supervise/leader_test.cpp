@@ -283,7 +283,7 @@ TEST(Leader, excludes_a_host_whose_ranks_cannot_be_killed) {
 TEST(Leader, remembers_hosts_that_an_earlier_leader_excluded) {
   Job job({.need = 2, .least = 2});
   const auto event = [](const char* what, const char* host) {
-    return Json(Json::Object{{"time", 990.0}, {"event", what}, {"host", host}});
+    return Json(Json::Object{{"time", 990.0}, {"term", 1}, {"event", what}, {"host", host}});
   };
   job.records = {Json(Json::Object{{"event", "of another version"}}), event("joined", "n2"),
                  event("excluded", "n1")};
@@ -360,7 +360,7 @@ TEST(Leader, does_not_end_a_run_while_the_host_of_rank_0_is_silent) {
   auto job = started();
   job.silent.insert("n1");
   job.end("n2", {{.rank = 1}});
-  job.run_for(Milliseconds(60'000));
+  job.run_for(Milliseconds(25'000));
   EXPECT_EQ(job.leader->phase(), Phase::run) << "rank 0 may save";
   job.silent.clear();
   job.run_for(Milliseconds(1'000));
@@ -417,12 +417,75 @@ TEST(Leader, forgets_what_another_job_recorded) {
 }
 
 TEST(Leader, reads_the_exit_code_of_ranks_that_no_agent_watched) {
+  for (const int code : {0, 75, 130}) {
+    auto job = started();
+    job.end_code = code;
+    const auto unwatched = [](int rank) {
+      return RankEnd{.rank = rank, .exit_code = 75, .unwatched = true, .error = "not watched"};
+    };
+    job.end("n2", {unwatched(1)});
+    job.run_for(Milliseconds(5'000));
+    EXPECT_EQ(job.leader->phase(), Phase::run) << "rank 0 may save";
+    job.end("n1", {unwatched(0)});
+    job.run_for(Milliseconds(8'000));
+    EXPECT_EQ(job.exit_code, code == 75 ? std::nullopt : std::optional(code));
+    EXPECT_TRUE(job.bad_hosts.empty());
+  }
+}
+
+TEST(Leader, blames_no_host_that_has_not_joined_yet_after_a_loss_of_all_power) {
+  Job job({.need = 2, .least = 2});
+  for (int outage = 0; outage < 3; ++outage) {
+    job.join("n1");
+    job.run_for(Milliseconds(3'000));
+    job.join("n2");
+    job.run_for(Milliseconds(10'000));
+    ASSERT_EQ(job.leader->phase(), Phase::run);
+    job.present.clear();
+    job.running.clear();
+    ++job.saved_step;
+    job.lead(true);
+  }
+  EXPECT_TRUE(job.bad_hosts.empty());
+}
+
+TEST(Leader, gives_ranks_time_to_notice_a_host_that_booted_while_nobody_led) {
   auto job = started();
-  job.end_code = 130;
-  const RankEnd end{.rank = 0, .exit_code = 75, .unwatched = true, .error = "no agent watched it"};
-  job.end("n1", {end});
-  job.run_for(Milliseconds(3'000));
-  EXPECT_EQ(job.exit_code, 130);
+  const auto attempt = job.leader->attempt();
+  job.lead(true);
+  job.join("n1", attempt);
+  job.join("n2");
+  job.run_for(Milliseconds(20'000));
+  EXPECT_EQ(job.running.at("n1"), attempt);
+  job.run_for(Milliseconds(20'000));
+  EXPECT_EQ(job.starts, 4);
+  for (const auto& line : job.records)
+    if (text_at(line, "event") == "judged") {
+      EXPECT_TRUE(line.at("hosts").as_array().empty()) << line.dump();
+    }
+}
+
+TEST(Leader, ends_a_complete_run_when_an_agent_that_was_killed_joins_again) {
+  auto job = started();
+  job.end("n1", {{.rank = 0}});
+  job.run_for(Milliseconds(2'000));
+  job.close("n2");
+  job.join("n2");  // its ranks ended while it was away
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.exit_code, 0);
+}
+
+TEST(Leader, ignores_lines_of_a_deposed_leader) {
+  for (const int term : {0, 9}) {
+    auto job = started();
+    job.records.push_back(Json::Object{
+        {"time", 1000.0}, {"term", term}, {"event", "drained"}, {"host", "n1"}, {"why", ""}});
+    job.lead(true);
+    for (const char* host : {"n1", "n2", "n3"})
+      job.join(host);
+    job.run_for(Milliseconds(8'000));
+    EXPECT_EQ(job.places()[0], term == 0 ? "n1" : "n3");
+  }
 }
 
 RankEnd crashed(int rank, std::int64_t noted = 0) {
@@ -439,7 +502,7 @@ TEST(Leader, moves_the_ranks_of_a_host_that_fails_again_at_the_same_step) {
     for (int failure = 0; failure < 2; ++failure) {
       EXPECT_EQ(job.places(), (Hosts{"n1", "n2"}));
       EXPECT_EQ(job.start.noted_step, failure == 0 ? 0 : 13) << "step 12 is the last one";
-      job.end("n2", {crashed(1)});
+      job.end("n2", {crashed(1, job.start.noted_step)});
       job.end("n1", {lost(0, "n2")});
       job.run_for(Milliseconds(12'000));
     }
@@ -470,7 +533,7 @@ TEST(Leader, blames_no_host_for_an_error_of_all) {
   auto job = started();
   job.close("n3");
   const auto failed = [](int rank) {
-    return RankEnd{.rank = rank, .exit_code = 1, .error = "the loss is not finite"};
+    return RankEnd{.rank = rank, .exit_code = 1, .error = "the loss is not finite", .step = 13};
   };
   for (int start = 0; start < 2; ++start) {
     job.end("n1", {failed(0)});
@@ -488,7 +551,7 @@ TEST(Leader, leaves_out_the_data_of_a_step_if_it_may) {
   job.run_for(Milliseconds(1'500));
   for (const char* host : {"n2", "n1"}) {
     EXPECT_EQ(job.start.skip_step, 0);
-    job.end(host, {crashed(host == job.places()[0] ? 0 : 1)});
+    job.end(host, {crashed(host == job.places()[0] ? 0 : 1, job.start.noted_step)});
     job.run_for(Milliseconds(20'000));
   }
   EXPECT_EQ(job.start.skip_step, 13);
