@@ -32,6 +32,7 @@ class Job:
 
     def __init__(self, lockstep):
         self.lockstep = lockstep
+        expect(pathlib.Path(lockstep).name == "lockstep", "ranks are found by the name of the program")
         self.folder = hosts.SHARED / "job"
         self.folder.mkdir()
         tiny_run.pack(lockstep, self.folder)

@@ -247,6 +247,7 @@ def check_random(tiny):
     run.wait_for_steps(4)
     kinds = {"rank killed": 4, "agent killed": 2, "leader killed": 2, "agent stopped": 1, "host killed": 2,
              "rank stopped": 1, "two ranks killed": 1}
+    hits = 0
     for number in range(FAULTS):
         kind = random.choices(list(kinds), list(kinds.values()))[0]
         time.sleep(random.uniform(0, 2))
@@ -263,11 +264,13 @@ def check_random(tiny):
             for pid in victims[:2] if kind == "two ranks killed" else victims[:1]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        hits += bool(victims) or kind == "host killed"
         if random.random() < 0.7:  # else the next fault may come in the middle of the restart
             before = run.steps()
             hosts.wait_for(lambda: run.steps() > before + 2 or run.process.poll() is not None, f"steps after fault {number}")
         if run.process.poll() is not None:
             raise RuntimeError(f"the run ended after fault {number}")
+    job.expect(hits > FAULTS // 2, f"only {hits} faults met a process")
     run.wait_for_steps(4)
     run.stop()
     for steps in range(1000, run.steps(), 1000):  # as many at a time as one wait allows

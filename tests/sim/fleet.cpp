@@ -395,7 +395,7 @@ void Fleet::end_ranks(int number, std::int64_t attempt, std::vector<RankEnd> end
       if (end.rank == 0 && end.exit_code == 0) ended_ = kernel_.now();
     if (host.life_of_ranks != host.lives)  // only their parent knows how they ended
       for (auto& end : ended.ranks)
-        end = {.rank = end.rank, .exit_code = 75, .unwatched = true, .error = "nobody watched"};
+        end = {.rank = end.rank, .exit_code = 75, .unwatched = true, .error = "no agent watched"};
     when_awake(number, [this, number, ended] {
       carry_out(number, at(number).agent->ended(ended, local(at(number))));
     });
@@ -569,11 +569,11 @@ void Fleet::finish() {
   Micros last = 0;
   for (auto place = attempt.places.size(); place-- > 0;) {
     const auto rank = static_cast<int>(place) * options_.leader.slots;
-    const auto after = kernel_.random.between(0, 20'000) * kMillisecond;
+    const auto after = kernel_.random.between(0, 700) * kMillisecond;
     last = std::max(last, after);
-    end_ranks(
-        std::stoi(attempt.places[place].substr(1)), id, {{.rank = rank}}, {},
-        kernel_.now() + (place == 0 ? last + kernel_.random.between(0, 20) * kSecond : after));
+    end_ranks(std::stoi(attempt.places[place].substr(1)), id, {{.rank = rank}}, {},
+              kernel_.now() +
+                  (place == 0 ? last + kernel_.random.between(0, 700) * kMillisecond : after));
   }
 }
 

@@ -163,7 +163,7 @@ void run_leader_faults(Kernel& kernel) {
       else
         fleet.power_off(leader, random.between(5, 60) * kSecond);
     }
-    if (!await_training(kernel, fleet, 300 * kSecond)) return;
+    if (!await_training(kernel, fleet, 60 * kSecond)) return;
   }
 }
 

@@ -483,8 +483,8 @@ void Leader::look_at_ends(Deadline now) {
   const bool all = is_complete ? all_ended(now) : !any_waits([](const Agent* agent) {
     return agent == nullptr || !agent->has_ended;
   });
-  const bool failed =
-      std::ranges::any_of(ends, [](auto& end) { return end.exit_code != 0 && !end.unwatched; });
+  // Ranks of a complete run end together, so this holds for an exit code that no agent saw too.
+  const bool failed = std::ranges::any_of(ends, [](auto& end) { return end.exit_code != 0; });
   if (failed || all) return begin_judging(now);
   if (!finish_ && !ends.empty()) finish_ = now + options_.finish;
 }

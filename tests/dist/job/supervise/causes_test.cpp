@@ -90,7 +90,7 @@ std::vector<Row> rows() {
   add("the host of rank 0 is lost at the end", late, host_lost, {"n1"});
   late.gone.clear();
   add("rank 0 does not report its end", late, network);
-  auto unwatched = failed({end(0, 0), end(2, 75, "nobody watched")});
+  auto unwatched = failed({end(0, 0), end(2, 75, "no agent watched")});
   unwatched.ends[1].unwatched = true;
   add("an agent did not see how ranks ended", unwatched, done);
   add("all ranks have the same error", failed({end(3, 1, "loss 1e9"), end(0, 1, "loss 1e8")}),

@@ -424,13 +424,21 @@ TEST(Leader, reads_the_exit_code_of_ranks_that_no_agent_watched) {
       return RankEnd{.rank = rank, .exit_code = 75, .unwatched = true, .error = "not watched"};
     };
     job.end("n2", {unwatched(1)});
-    job.run_for(Milliseconds(5'000));
-    EXPECT_EQ(job.leader->phase(), Phase::run) << "rank 0 may save";
+    job.run_for(Milliseconds(1'500));
     job.end("n1", {unwatched(0)});
     job.run_for(Milliseconds(8'000));
     EXPECT_EQ(job.exit_code, code == 75 ? std::nullopt : std::optional(code));
     EXPECT_TRUE(job.bad_hosts.empty());
   }
+}
+
+TEST(Leader, restarts_at_once_after_a_loss_that_only_unwatched_ranks_noticed) {
+  auto job = started();
+  job.silent.insert("n2");
+  job.run_for(Milliseconds(5'000));
+  job.end("n1", {{.rank = 0, .exit_code = 75, .unwatched = true, .error = "not watched"}});
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
 }
 
 TEST(Leader, blames_no_host_that_has_not_joined_yet_after_a_loss_of_all_power) {
