@@ -146,7 +146,7 @@ train fp8_parts cuda "${fp8[@]}"
 same_bits fp8_parts fp8
 other_bits whole fp8
 train from_fp8 cuda "${fp8[@]}" --set train.init_from=fp8 --set train.offload_optimizer=true
-says from_fp8.out train.given_weights checkpoint=fp8/checkpoints/step-00000006
+says from_fp8.out train.given_weights checkpoint="$PWD/fp8/checkpoints/step-00000006"
 mkdir fp8_again
 cp from_fp8/numerics.json fp8_again
 train fp8_again cuda "${fp8[@]}" --set train.init_from=fp8
