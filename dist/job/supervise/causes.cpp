@@ -238,17 +238,19 @@ RestartPolicy::Repeat RestartPolicy::repeat(const Cause& cause, const Evidence& 
   const auto distance = std::abs(before.step - last_.step);
   const bool is_same_step =
       distance == 0 || (distance == 1 && before.is_reported != last_.is_reported);
-  // An error of a start that did not reach the step.
-  const bool is_earlier = evidence.noted_step > 0 && !is_reported;
-  if (before.signature != last_.signature || !is_same_step || is_earlier) return Repeat::no;
+  if (before.signature != last_.signature || !is_same_step) return Repeat::no;
   last_.count = before.count + 1;
   if (before.is_reported && !last_.is_reported) {
     last_.step = before.step;
     last_.is_reported = true;
   }
-  if (before.hosts != cause.hosts || cause.hosts.size() > 1) return Repeat::other_host;
+  // A start that did not reach the step says nothing about its data.
+  const bool is_earlier = evidence.noted_step > 0 && !is_reported;
+  if (before.hosts != cause.hosts || cause.hosts.size() > 1)
+    return is_earlier ? Repeat::no : Repeat::other_host;
   if (before.place != last_.place) return Repeat::same_host;
-  return evidence.can_move || last_.count < kEnough ? Repeat::same_place : Repeat::other_host;
+  const bool may_move = evidence.can_move || is_earlier || last_.count < kEnough;
+  return may_move ? Repeat::same_place : Repeat::other_host;
 }
 
 // The program or the data of the step causes the error. With PolicyOptions::skips, the run goes on

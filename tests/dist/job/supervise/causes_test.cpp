@@ -244,6 +244,22 @@ TEST(RestartPolicy, tells_an_error_of_the_data_from_one_of_a_host) {
   EXPECT_EQ(Policy().decide(crash).noted_step, 7);
 }
 
+TEST(RestartPolicy, tells_an_error_of_a_start_from_one_of_a_step) {
+  auto start = failed({end(2, 1, "cannot open the GPU")});
+  start.can_move = true;
+  Policy policy;
+  EXPECT_EQ(policy.decide(start).move, "");
+  start.noted_step = 15;  // no rank reported it
+  EXPECT_EQ(policy.decide(start).move, "n2");
+  auto other = policy;
+  auto follows = start, stays = start;
+  follows.ends[0].rank = 0;
+  EXPECT_TRUE(other.decide(follows).restarts) << "it is not the data of step 15";
+  stays.attempt.places = {"n2", "n1"};
+  stays.ends[0].rank = 0;
+  EXPECT_EQ(policy.decide(stays).exclude, std::vector<std::string>{"n2"});
+}
+
 TEST(RestartPolicy, blames_the_step_if_no_other_host_can_compute_it) {
   Policy policy;
   const auto crash = killed(5, 2, SIGSEGV);
