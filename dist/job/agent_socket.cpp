@@ -115,7 +115,9 @@ std::string RankReport::dump() const {
                            {"faulty", json_list(faulty)},
                            {"slow", json_list(slow)},
                            {"step", step},
-                           {"samples", samples}})
+                           {"samples", samples},
+                           {"is_verdict", is_verdict},
+                           {"is_common", is_common}})
       .dump();
 }
 
@@ -126,7 +128,9 @@ RankReport RankReport::parse(const std::string& line) {
           .faulty = texts_at(json, "faulty"),
           .slow = texts_at(json, "slow"),
           .step = json.at("step").as_integer(),
-          .samples = text_at(json, "samples")};
+          .samples = text_at(json, "samples"),
+          .is_verdict = json.at("is_verdict").as_bool(),
+          .is_common = json.at("is_common").as_bool()};
 }
 
 void report_to_agent(const RankReport& report) noexcept {

@@ -45,6 +45,8 @@ struct RankReport {
   std::vector<std::string> slow{};    // stragglers, while the rank trains
   std::int64_t step = 0;              // that the rank computes, see AgentPlace::noted_step
   std::string samples{};              // of this step, in words
+  bool is_verdict = false;            // it ends because of an error of another rank
+  bool is_common = false;             // every rank has this error at this step
 
   std::string dump() const;
   static RankReport parse(const std::string& line);

@@ -152,15 +152,17 @@ int MonitoredWorld::open_directory() {
 
 void MonitoredWorld::end(const Verdict& verdict) {
   std::signal(SIGTERM, SIG_IGN);  // mpirun sends it to all ranks when one died
-  end_process(verdict, {.rank = rank(), .last_words = [&] {
-                          const std::jthread beside([&] {  // in parallel, because either may hang
-                            leave_words(verdict.text);
-                          });
-                          const std::lock_guard lock(ending_);
-                          const auto lost = server_ ? server_->lost() : verdict.lost;
-                          report_to_agent({.error = verdict.text, .lost = control_->hosts(lost)});
-                          if (exit_handler_) exit_handler_(verdict.text, verdict.exit_code, lost);
-                        }});
+  end_process(verdict,
+              {.rank = rank(), .last_words = [&] {
+                 const std::jthread beside([&] {  // in parallel, because either may hang
+                   leave_words(verdict.text);
+                 });
+                 const std::lock_guard lock(ending_);
+                 const auto lost = server_ ? server_->lost() : verdict.lost;
+                 report_to_agent(
+                     {.error = verdict.text, .lost = control_->hosts(lost), .is_verdict = true});
+                 if (exit_handler_) exit_handler_(verdict.text, verdict.exit_code, lost);
+               }});
 }
 
 // Does not sync, because a hanging disk may be the cause. The ring may not answer if a driver

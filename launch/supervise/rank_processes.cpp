@@ -146,6 +146,8 @@ void RankProcess::read_reports() {
         report.step = said.step;
         report.samples = said.samples;
       }
+      report.is_verdict = report.is_verdict || said.is_verdict;
+      report.is_common = report.is_common || said.is_common;
     } catch (const DataError& error) {
       log_own_warning(error.what());
     }
@@ -318,7 +320,9 @@ std::optional<Ended> RankProcesses::ended() {
                 .lost = rank->report.lost,
                 .faulty = rank->report.faulty,
                 .step = rank->report.step,
-                .samples = rank->report.samples};
+                .samples = rank->report.samples,
+                .is_verdict = rank->report.is_verdict,
+                .is_common = rank->report.is_common};
     end.out_of_memory = end.exit_code == 128 + SIGKILL && oom_kills() > oom_kills_;
     if (!killed_) ended.ranks.push_back(std::move(end));
     rank = ranks_.erase(rank);

@@ -443,7 +443,8 @@ void Trainer::check_skipped(const StepReport& report) {
                 "first target that counts; the update is skipped and the weights are unchanged");
   if (++skipped_in_a_row_ < run_.config.train.most_skipped) return;
   saves_.give_up();  // waits for saves under way; the error names the last good one
-  report_to_agent({.step = report.step});  // a GPU computes the next one already
+  // A GPU computes the next step already. All ranks are about to throw this.
+  report_to_agent({.step = report.step, .is_common = true});
   throw Error(str(
       skipped_in_a_row_, " updates in a row were skipped, the last one at step ", report.step, "; ",
       saves_.last_good(),

@@ -73,9 +73,10 @@ std::string how(const RankEnd& end) {
 Cause cause_of(const Evidence& evidence, const RankEnd& end, CauseKind kind) {
   const auto host = host_of(evidence, end.rank);
   std::vector<std::string> hosts{host};
+  if (end.is_common) hosts = evidence.attempt.places;
   for (const auto& other : evidence.ends)
     if (const auto its = host_of(evidence, other.rank);
-        other.exit_code == end.exit_code &&
+        other.is_verdict == end.is_verdict && other.exit_code == end.exit_code &&
         without_numbers(how(other)) == without_numbers(how(end)) &&
         std::ranges::find(hosts, its) == hosts.end())
       hosts.push_back(its);
@@ -95,10 +96,12 @@ Cause cause_of(CauseKind kind, std::vector<std::string> hosts, const std::string
   return {.kind = kind, .hosts = std::move(hosts), .text = std::move(text)};
 }
 
-// The first rank that ended with such an exit code; nullptr: none did.
+// The first rank that ended with such an exit code by itself, else because of another rank;
+// nullptr: none did.
 const RankEnd* first_with(const Evidence& evidence, bool (*is_it)(int exit_code)) {
-  for (const auto& end : evidence.ends)
-    if (is_it(end.exit_code)) return &end;
+  for (const bool is_verdict : {false, true})
+    for (const auto& end : evidence.ends)
+      if (end.is_verdict == is_verdict && is_it(end.exit_code)) return &end;
   return nullptr;
 }
 
@@ -244,7 +247,7 @@ RestartPolicy::Repeat RestartPolicy::repeat(const Cause& cause, const Evidence& 
     last_.step = before.step;
     last_.is_reported = true;
   }
-  // A start that did not reach the step says nothing about its data.
+  // The data of a step that the start did not reach has no part in it.
   const bool is_earlier = evidence.noted_step > 0 && !is_reported;
   if (before.hosts != cause.hosts || cause.hosts.size() > 1)
     return is_earlier ? Repeat::no : Repeat::other_host;

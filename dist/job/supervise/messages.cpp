@@ -57,7 +57,9 @@ Json to_json(const RankEnd& end) {
                       {"lost", json_list(end.lost)},
                       {"faulty", json_list(end.faulty)},
                       {"step", end.step},
-                      {"samples", end.samples}};
+                      {"samples", end.samples},
+                      {"is_verdict", end.is_verdict},
+                      {"is_common", end.is_common}};
 }
 RankEnd rank_end(const Json& json) {
   return {.rank = int_at(json, "rank"),
@@ -68,7 +70,9 @@ RankEnd rank_end(const Json& json) {
           .lost = texts_at(json, "lost"),
           .faulty = texts_at(json, "faulty"),
           .step = number_at(json, "step"),
-          .samples = text_at(json, "samples")};
+          .samples = text_at(json, "samples"),
+          .is_verdict = json.at("is_verdict").as_bool(),
+          .is_common = json.at("is_common").as_bool()};
 }
 
 Json parsed(const std::string& text) {

@@ -32,6 +32,8 @@ struct RankEnd {
   std::vector<std::string> faulty{};  // hosts whose weights are wrong
   std::int64_t step = 0;              // that it computed, if it reports it; 0: unknown
   std::string samples{};              // of that step, in words; "": unknown
+  bool is_verdict = false;            // because of an error of another rank
+  bool is_common = false;             // every rank has this error at this step
 
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };

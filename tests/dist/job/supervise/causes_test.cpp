@@ -93,6 +93,11 @@ std::vector<Row> rows() {
   auto unwatched = failed({end(0, 0), end(2, 75, "no agent watched")});
   unwatched.ends[1].unwatched = true;
   add("an agent did not see how ranks ended", unwatched, done);
+  auto common = failed({end(0, 1, "rank 2 failed: no token counts"), end(2, 1, "no token counts")});
+  common.ends[0].is_verdict = true;
+  add("the verdict has the exit code of the failed rank", common, program, {"n2"});
+  common.ends[1].is_common = true;
+  add("each rank would have the error", common, program, {"n1", "n2"});
   add("all ranks have the same error", failed({end(3, 1, "loss 1e9"), end(0, 1, "loss 1e8")}),
       program, {"n1", "n2"});
   add("the loss is not finite", failed({end(0, 1, "10 updates were skipped"), verdict(2)}), program,

@@ -13,7 +13,9 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
                     .lost = {"n1"},
                     .faulty = {"n2", "n3"},
                     .step = 12,
-                    .samples = "samples 4 to 7"};
+                    .samples = "samples 4 to 7",
+                    .is_verdict = true,
+                    .is_common = true};
   const Attempt attempt{.number = 1'048'577, .places = {"n1", "n2"}};
   const std::vector<FromAgent> from_agent{
       Join{.id = "a", .host = "n1", .job = "j", .slots = 8, .running = attempt},
