@@ -181,19 +181,27 @@ void run_ends(Kernel& kernel) {
   Fleet fleet(kernel, options);
   fleet.start_agents();
   if (!await_training(kernel, fleet)) return;
+  int killed = 0;  // agents; the second one may cost a start
   for (int i = 0; i < 3; ++i)
     if (random.chance(0.3)) {
+      ++killed;
       fleet.restart_agent(static_cast<int>(random.below(6)));
       kernel.run(kernel.now() + random.between(0, 20) * kSecond);
     }
-  bool lost = false;
+  bool lost = killed > 1;
   for (int tries = 0; tries < 5 && !fleet.over(); ++tries) {
     fleet.finish();
     kernel.run(kernel.now() + random.between(0, 45'000) * kMillisecond);
     const auto host = static_cast<int>(random.below(6));
     switch (tries == 0 ? random.below(4) : 3) {
-      case 0: fleet.restart_agent(host); break;
-      case 1: fleet.pause_agent(host, random.between(1, 30) * kSecond); break;
+      case 0:
+        fleet.restart_agent(host);
+        lost = lost || killed > 0;
+        break;
+      case 1:
+        fleet.pause_agent(host, random.between(1, 30) * kSecond);
+        lost = lost || killed > 0;
+        break;
       case 2:
         if (fleet.over()) break;  // an agent that starts later begins the run again
         fleet.power_off(host, random.between(5, 60) * kSecond);
