@@ -133,11 +133,12 @@ void RangeServer::send(Socket& socket, const FileRange& range) const {
   }
   socket.send_all(bytes_of(kBytesFollow), Deadline::max());
   if (range.is_whole != 0) {
-    for (std::uint64_t done = 0; done < range.bytes; made_progress()) {
+    for (std::uint64_t done = 0; done < range.bytes;) {
       const auto count = std::min<std::uint64_t>(range.bytes - done, kPiece);
       socket.send_all(*file, static_cast<std::int64_t>(range.offset + done), count,
                       Deadline::max());
       done += count;
+      made_progress();
     }
     return;
   }

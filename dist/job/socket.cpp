@@ -20,6 +20,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/file.h"
+
 namespace lockstep {
 namespace {
 

@@ -14,9 +14,10 @@
 
 #include "core/descriptor.h"
 #include "core/error.h"
-#include "core/file.h"
 
 namespace lockstep {
+
+class ReadFile;
 
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;

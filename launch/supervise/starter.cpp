@@ -112,8 +112,8 @@ class RemoteAgent {
   Deadline again_{};
 };
 
-// ssh, or the shell that it starts, ends with such a code if the agent or its host died, or if the
-// host has no access to storage. A run does not end with these codes.
+// Whether the agent or its host died, or the host has no access to storage: the exit code of ssh,
+// or of the shell that it starts. A run does not end with these codes.
 bool is_death(int exit_code) {
   constexpr int kStopped = 130;  // by `lockstep ctl RUN stop`
   return (exit_code >= 126 && exit_code != kStopped) || exit_code == kStorage;

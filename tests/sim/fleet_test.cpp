@@ -19,6 +19,13 @@ bool await_training(Kernel& kernel, const Fleet& fleet, Micros bound = kBound) {
   return !kernel.failed();
 }
 
+int host_that_trains(Kernel& kernel, const Fleet& fleet, int hosts) {
+  for (;;)
+    if (const auto host = static_cast<int>(kernel.random.below(static_cast<std::uint64_t>(hosts)));
+        fleet.trains_on(host))
+      return host;
+}
+
 // One verdict, which names a host of `injected`, or no host if `may_be_unknown`.
 void check_verdicts(Kernel& kernel, const Fleet& fleet, std::size_t before,
                     const std::set<int>& injected, bool may_be_unknown) {
@@ -46,10 +53,7 @@ void run_rank_faults(Kernel& kernel, FleetOptions options) {
   std::set<int> faulty;
   for (int i = 0; i < 3; ++i) {
     kernel.run(kernel.now() + kernel.random.between(61, 300) * kSecond);
-    int host = 0;
-    do
-      host = static_cast<int>(kernel.random.below(static_cast<std::uint64_t>(options.hosts)));
-    while (!fleet.trains_on(host));
+    const int host = host_that_trains(kernel, fleet, options.hosts);
     const auto before = fleet.judged().size();
     const auto fault = kernel.random.below(5);
     const bool is_network = fault == 3;
@@ -146,10 +150,7 @@ void run_leader_faults(Kernel& kernel) {
   if (!await_training(kernel, fleet)) return;
   for (int i = 0; i < 8; ++i) {
     kernel.run(kernel.now() + random.between(11, 60) * kSecond);
-    int host = 0;
-    do
-      host = static_cast<int>(random.below(7));
-    while (!fleet.trains_on(host));
+    const int host = host_that_trains(kernel, fleet, options.hosts);
     switch (random.below(4)) {
       case 0: fleet.fail_rank(host, RankFault::crash); break;
       case 1: fleet.fail_rank(host, RankFault::network); break;
@@ -411,10 +412,7 @@ double run_days(Kernel& kernel, int hosts, double days, double failures) {
     kernel.run(kernel.now() + 2 * kSecond);
     if (next > kernel.now()) fleet.jump(std::min(next, end) - kernel.now());
     if (kernel.now() >= end || !fleet.trains()) continue;
-    int host = 0;
-    do
-      host = static_cast<int>(random.below(static_cast<std::uint64_t>(options.hosts)));
-    while (!fleet.trains_on(host));
+    const int host = host_that_trains(kernel, fleet, options.hosts);
     // Unscheduled causes: GPU and memory 239, software 54, network 35, maintenance 32, silent 6.
     const auto cause = random.below(419);
     const auto before = fleet.judged().size();

@@ -79,12 +79,14 @@ void StepRunner::note_samples(int micro_step) {
     return;
   run_.host.stream.synchronize();
   RankReport report{.step = step};
-  if (micro_step < run_.data.loader.micro_steps()) {
-    const auto first =
-        run_.data.loader.first_sample_of(run_.position.progress.first_sample, micro_step);
-    report.samples = str("samples ", first, " to ", first + run_.config.train.micro_batch - 1,
-                         " of step ", step);
-  }
+  const auto& loader = run_.data.loader;
+  const auto first_of_step = run_.position.progress.first_sample;
+  const auto first = loader.first_sample_of(first_of_step, micro_step);
+  // Sequences after the step's last sample are masked.
+  const auto end =
+      std::min(first + run_.config.train.micro_batch, first_of_step + loader.step_samples());
+  if (micro_step < loader.micro_steps() && first < end)
+    report.samples = str("samples ", first, " to ", end - 1, " of step ", step);
   report_to_agent(report);
 }
 

@@ -96,8 +96,8 @@ Cause cause_of(CauseKind kind, std::vector<std::string> hosts, const std::string
   return {.kind = kind, .hosts = std::move(hosts), .text = std::move(text)};
 }
 
-// The first rank that ended with such an exit code by itself, else because of another rank;
-// nullptr: none did.
+// Returns the first rank that ended with such an exit code because of its own error; if there is
+// none, the first that ended because of another rank; nullptr: none ended so.
 const RankEnd* first_with(const Evidence& evidence, bool (*is_it)(int exit_code)) {
   for (const bool is_verdict : {false, true})
     for (const auto& end : evidence.ends)
@@ -224,7 +224,7 @@ RestartPolicy::Repeat RestartPolicy::repeat(const Cause& cause, const Evidence& 
   using enum CauseKind;
   constexpr int kEnough = 3;  // if no other host can compute the ranks
   const auto before = std::exchange(last_, {});
-  // Errors that may follow the data of a step. A signal such as SIGKILL comes from outside.
+  // The data of a step can cause these errors. Another process sends signals such as SIGKILL.
   const bool may_repeat =
       cause.kind == program || (cause.kind == process && is_program_signal(cause.exit_code));
   if (!may_repeat || cause.hosts.empty() || evidence.last_step == kUnknown) return Repeat::no;
@@ -256,8 +256,8 @@ RestartPolicy::Repeat RestartPolicy::repeat(const Cause& cause, const Evidence& 
   return may_move ? Repeat::same_place : Repeat::other_host;
 }
 
-// The program or the data of the step causes the error. With PolicyOptions::skips, the run goes on
-// without the data of the step, once.
+// The cause is the program or the data of the step. If PolicyOptions::skips is set, the run
+// continues once without the data of the step.
 Decision RestartPolicy::blame_step(const Cause& cause, Decision go) {
   const auto step = last_.step;
   go.why = str(cause.text, "; the same error ended step ", step, " ", last_.count,

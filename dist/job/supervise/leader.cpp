@@ -209,9 +209,7 @@ LeaderActions Leader::time(Deadline now) {
     case Phase::run:
       if (((!asked_.empty() || !draining_.empty()) && now >= until_) ||
           (finish_ && now >= *finish_)) {
-        judging_ = Judging::evidence;
-        until_ = now;
-        phase_ = Phase::judge;
+        begin_judging(Milliseconds(0), now);
       } else {
         check_spares(now);
         if (finish_) look_at_ends(now);
@@ -246,7 +244,7 @@ void Leader::adopt(Deadline now) {
   };
   if (phase_ == Phase::run && std::ranges::any_of(agents, has_lost_ranks)) {
     finish_ = std::min(finish_.value_or(Deadline::max()), now + options_.orphaned);
-    if (std::ranges::all_of(agents, &Agent::has_ended)) begin_judging(now);
+    if (std::ranges::all_of(agents, &Agent::has_ended)) begin_judging(options_.evidence, now);
   }
   if ((asked_.empty() && draining_.empty()) || phase_ == Phase::judge) return;
   evidence_.asked = asked_;
@@ -422,15 +420,16 @@ void Leader::look_at_ends(Deadline now) {
   });
   // Ranks of a complete run end together, so this holds for an exit code that no agent saw too.
   const bool failed = std::ranges::any_of(ends, [](auto& end) { return end.exit_code != 0; });
-  if (failed || all) return begin_judging(now);
+  const bool saves = !asked_.empty() || !draining_.empty();
+  if (failed || all) return begin_judging(saves ? options_.save : options_.evidence, now);
   if (!finish_ && !ends.empty()) finish_ = now + options_.finish;
 }
 
-void Leader::begin_judging(Deadline now) {
+// The ranks that are left have `wait` to end by themselves.
+void Leader::begin_judging(Milliseconds wait, Deadline now) {
   phase_ = Phase::judge;
   judging_ = Judging::evidence;
-  until_ = now + options_.evidence;
-  if (!asked_.empty() || !draining_.empty()) until_ = now + options_.save;
+  until_ = now + wait;
   ended_ = now;
   record("ended", {{"attempt", attempt_.number}});
 }
@@ -457,9 +456,7 @@ void Leader::watch_orphans(Deadline now) {
     }
     return;
   }
-  phase_ = Phase::judge;
-  judging_ = Judging::evidence;
-  until_ = now;
+  begin_judging(Milliseconds(0), now);
   judge(now);
 }
 
@@ -566,9 +563,8 @@ void Leader::follow(const Decision& decision) {
   if (decision.skip_step > 0) skip_step_ = decision.skip_step;
 }
 
-// The host that computes the ranks of this one in the next attempt, so that an error that comes
-// back shows whether it follows the host or the data: a spare, else a host of the attempt. "":
-// none.
+// Returns the host that computes the ranks of this one in the next attempt: a spare, else another
+// host of the attempt; "": none. An error that comes back then shows whether the host causes it.
 std::string Leader::substitute(const std::string& host, Deadline now) const {
   std::string best;
   for (const auto& [id, agent] : agents_) {

@@ -131,7 +131,7 @@ class Leader {
   void exclude(const std::string& host, const std::string& why, Deadline now);
   void leave(const std::string& host, Deadline now);
   void look_at_ends(Deadline now);
-  void begin_judging(Deadline now);
+  void begin_judging(Milliseconds wait, Deadline now);
   void judge(Deadline now);
   void stop_ranks(bool save, Deadline now);
   void decide(Deadline now);

@@ -1,4 +1,4 @@
-// What a leader knows from the records of the leaders before it, and what it records.
+// The memory of a leader: decisions of earlier leaders, read from their records, and its own lines.
 #include <algorithm>
 #include <utility>
 
