@@ -20,17 +20,26 @@
 namespace lockstep {
 namespace {
 
-constexpr Milliseconds kTick{100}, kKeepTerm{500}, kHandshakeTime{5'000}, kEndTime{3'000};
+constexpr Milliseconds kTick{100}, kKeepTerm{500}, kStatusTime{200}, kHandshakeTime{5'000},
+    kEndTime{3'000};
 constexpr std::size_t kMostConnections = 20'000, kMostOutBytes = 16 << 20;
 
+std::string in_words(const Json& value) {
+  constexpr std::size_t kMost = 8;
+  if (value.is_string()) return value.as_string();
+  if (!value.is_array() || value.as_array().size() <= kMost) return value.dump();
+  const auto& all = value.as_array();
+  return str(all.size(), ": ", all.front().dump(), " to ", all.back().dump());
+}
+
 // A line for people about an event.
-std::string in_words(const Json& line) {
+std::string event_in_words(const Json& line) {
   std::string text;
   for (const auto& [key, value] : line.as_object())
     if (key == "event")
       text = value.as_string();
     else if (key != "term" && key != "saved_step" && key != "last_step")
-      text += str("; ", key, " ", value.is_string() ? value.as_string() : value.dump());
+      text += str("; ", key, " ", in_words(value));
   return text;
 }
 
@@ -96,6 +105,10 @@ void LeaderServer::lead_until_over() {
           connections_.emplace_back(std::move(*socket), secret_, Clock::now() + kHandshakeTime);
     const auto now = Clock::now();
     carry_out(leader_->time(now));
+    if (status_changed_ && now >= next_status_) {
+      next_status_ = now + kStatusTime;
+      write_status();
+    }
     if (now >= next_keep && !run_over_) {
       next_keep = now + kKeepTerm;
       keep_term();
@@ -122,6 +135,7 @@ void LeaderServer::lead_until_over() {
   by_agent_.clear();
   connections_.clear();
   if (run_over_) {
+    write_status();
     alive_.finish(Clock::now() + kEndTime);
     files_.finish(Clock::now() + kEndTime);
   }
@@ -165,11 +179,11 @@ void LeaderServer::carry_out(const LeaderActions& actions) {
     } else if (const auto* bad = std::get_if<BadHost>(&action)) {
       tell_bad_host(bad->host, bad->why);
     } else if (const auto* record = std::get_if<Record>(&action)) {
-      log_line(LogLevel::info, str("supervise: ", in_words(record->line)));
-      files_.run([this, line = record->line, status = leader_->status(Clock::now())] {
+      log_line(LogLevel::info, str("supervise: ", event_in_words(record->line)));
+      status_changed_ = true;
+      files_.run([this, line = record->line] {
         try {
           records_.append(line);
-          records_.set_status(status);
         } catch (const Error& error) {
           log_own_warning(error.what());
         }
@@ -194,6 +208,17 @@ void LeaderServer::carry_out(const LeaderActions& actions) {
       });
     }
   }
+}
+
+void LeaderServer::write_status() {
+  status_changed_ = false;
+  files_.run([this, status = leader_->status(Clock::now())] {
+    try {
+      records_.set_status(status);
+    } catch (const Error& error) {
+      log_own_warning(error.what());
+    }
+  });
 }
 
 void LeaderServer::send(const std::string& agent, const FromLeader& message) {

@@ -55,6 +55,7 @@ class LeaderServer {
   void carry_out(const LeaderActions& actions);
   void send(const std::string& agent, const FromLeader& message);
   static void flush(Connection& to);
+  void write_status();
   void keep_term();
   void take_requests();
   void read_progress();
@@ -74,6 +75,8 @@ class LeaderServer {
   std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false;
   std::optional<int> run_over_;  // the exit code of the run
   bool deposed_ = false;
+  bool status_changed_ = false;  // since status.json was written
+  Deadline next_status_{};       // when it may be written again
   std::int64_t beats_ = 0;
   std::vector<Json> before_;
   ControlDirectory control_;

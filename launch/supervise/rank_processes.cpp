@@ -201,14 +201,11 @@ RankProcesses::RankProcesses(std::vector<std::string> command, int slots,
                              const std::filesystem::path& run)
     : command_(std::move(command)), slots_(slots), file_(file_of_ranks(run)) {}
 
-Attempt RankProcesses::adopt() {
+std::int64_t RankProcesses::adopt() {
   try {
-    if (!is_own_file(file_)) return {};
+    if (!is_own_file(file_)) return 0;
     const Json json = Json::parse(read_text(file_, kMostRanksBytes), file_.string());
-    if (text_at(json, "boot") != machine_id()) return {};
-    Attempt attempt{.number = json.at("attempt").as_integer()};
-    for (const auto& place : json.at("places").as_array())
-      attempt.places.push_back(place.as_string());
+    if (text_at(json, "boot") != machine_id()) return 0;
     for (const auto& rank : json.at("ranks").as_array()) {
       const auto pid = static_cast<pid_t>(rank.at("pid").as_integer());
       auto process = open_process(pid);
@@ -219,31 +216,28 @@ Attempt RankProcesses::adopt() {
       adopted.is_child = false;
       adopted.process = std::move(process);
     }
-    if (ranks_.empty()) return {};
-    attempt_ = attempt;
-    return attempt;
+    if (ranks_.empty()) return 0;
+    attempt_ = json.at("attempt").as_integer();
+    return attempt_;
   } catch (const Error& error) {
     log_own_warning(error.what(), "; ranks of an earlier agent are not taken over");
     ranks_.clear();
-    return {};
+    return 0;
   }
 }
 
 // Written for the next agent of this host, which may start after this one was killed.
 void RankProcesses::record() const {
-  Json::Array ranks, places;
+  Json::Array ranks;
   for (const auto& rank : ranks_)
     ranks.push_back(Json::Object{
         {"rank", rank.number}, {"pid", std::int64_t{rank.pid}}, {"started", start_time(rank.pid)}});
-  for (const auto& place : attempt_.places)
-    places.emplace_back(place);
   if (path_exists(file_) && !is_own_file(file_))
     throw ConfigError(str(file_.string(), ": the file belongs to another user; remove it"));
-  write_text(file_, Json(Json::Object{{"boot", machine_id()},
-                                      {"attempt", attempt_.number},
-                                      {"places", std::move(places)},
-                                      {"ranks", std::move(ranks)}})
-                        .dump());
+  write_text(
+      file_,
+      Json(Json::Object{{"boot", machine_id()}, {"attempt", attempt_}, {"ranks", std::move(ranks)}})
+          .dump());
 }
 
 void RankProcesses::start(const Start& start, const Secret& secret) {
@@ -258,18 +252,17 @@ void RankProcesses::start(const Start& start, const Secret& secret) {
   }
   try {
     for (int local = 0; local < slots_; ++local)
-      ranks_.emplace_back(
-          command,
-          AgentPlace{.rank = start.place * slots_ + local,
-                     .ranks = static_cast<int>(start.attempt.places.size()) * slots_,
-                     .local_rank = local,
-                     .addresses = start.addresses,
-                     .port = start.port,
-                     .secret = secret.hex(),
-                     .takes_over = start.takes_over,
-                     .restart = start.restart,
-                     .noted_step = start.noted_step},
-          RankProcess::Log::shown);
+      ranks_.emplace_back(command,
+                          AgentPlace{.rank = start.place * slots_ + local,
+                                     .ranks = start.hosts * slots_,
+                                     .local_rank = local,
+                                     .addresses = start.addresses,
+                                     .port = start.port,
+                                     .secret = secret.hex(),
+                                     .takes_over = start.takes_over,
+                                     .restart = start.restart,
+                                     .noted_step = start.noted_step},
+                          RankProcess::Log::shown);
     record();
   } catch (const Error&) {
     stop(/*save=*/false);
@@ -304,7 +297,7 @@ std::vector<std::string> RankProcesses::slow() {
 }
 
 std::optional<Ended> RankProcesses::ended() {
-  Ended ended{.attempt = attempt_.number};
+  Ended ended{.attempt = attempt_};
   bool any = false;
   for (auto rank = ranks_.begin(); rank != ranks_.end();) {
     if (!rank->has_ended()) {

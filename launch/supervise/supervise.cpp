@@ -192,7 +192,7 @@ class AgentProcess {
         const auto before = records_.read();
         takes_over = term.number > 1 && before.alive != "over";
         is_same_start = takes_over && before.newest.job == term.job;
-        if (is_same_start) before_it = records_.events();
+        if (takes_over) before_it = records_.events();
         won = records_.claim(term);
       } catch (const Error& error) {
         log_own_warning("supervise: ", error.what());
@@ -260,13 +260,13 @@ class AgentProcess {
     try {
       // All agents have the secret of the run, so none is sent.
       ranks_.start(start.start,
-                   Secret(secret_.sign(as_bytes(str("attempt ", start.start.attempt.number)))));
+                   Secret(secret_.sign(as_bytes(str("attempt ", start.start.attempt)))));
     } catch (const Error& error) {
       log_line(LogLevel::error, error.what());
       RankEnd end{.rank = start.start.place * options_.leader.slots,
                   .exit_code = error.exit_code(),
                   .error = error.what()};
-      act(agent_->ended({.attempt = start.start.attempt.number, .ranks = {end}, .all = true},
+      act(agent_->ended({.attempt = start.start.attempt, .ranks = {end}, .all = true},
                         Clock::now()));
     }
   }

@@ -76,7 +76,7 @@ void Fleet::start_agent(int number) {
   join.id = str(name(number), "-", host.lives);
   join.host = name(number);
   join.slots = options_.leader.slots;
-  if (host.ranks != 0) join.running = attempts_.at(host.ranks);
+  join.running = host.ranks;
   host.agent.emplace(AgentOptions{.join = join}, local(host));
   tick(number, host.lives);
 }
@@ -244,6 +244,10 @@ void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
       kernel_.note(std::hash<std::string>()(event));
       auto& line = log_.emplace_back(record->line);
       line.set("time", seconds(kernel_.now()));
+      if (event == "preparing") {
+        const auto id = record->line.at("attempt").as_integer();
+        attempts_[id] = {.number = id, .places = texts_at(record->line, "hosts")};
+      }
       // A leader that cannot read the records may not know that another one leads.
       if (newest_.number > host.term) continue;
       if (event == "judged") {
@@ -306,20 +310,14 @@ void Fleet::close(std::shared_ptr<Link> link, bool tells_agent) {
 
 void Fleet::start_ranks(int number, const Start& start) {
   auto& host = at(number);
-  host.ranks = start.attempt.number;
+  const auto id = host.ranks = start.attempt;
   host.noted_step = start.noted_step;
   host.life_of_ranks = host.lives;
   ended_ = -1;
   if (start.skip_step == poison_ / kSecond + 1) poison_ = 0;
-  attempts_.try_emplace(start.attempt.number, start.attempt);
-  const auto& attempt = attempts_.at(start.attempt.number);
-  const bool all = std::ranges::all_of(attempt.places, [&](const auto& place) {
-    return at(std::stoi(place.substr(1))).ranks == attempt.number;
-  });
-  if (all) {
-    kernel_.after(options_.load, [this, id = attempt.number] { begin_training(id); });
-  } else {  // ranks that do not come are reported after a minute
-    kernel_.after(60 * kSecond, [this, id = attempt.number] {
+  const int count = ++started_[id];
+  if (count == 1) {  // ranks that do not come are reported after a minute
+    kernel_.after(60 * kSecond, [this, id] {
       const auto& started = attempts_.at(id);
       if (training_ == id || failing_.contains(id)) return;
       for (const auto& place : started.places)
@@ -327,6 +325,7 @@ void Fleet::start_ranks(int number, const Start& start) {
           return break_attempt(started, missing, "did not connect", 0);
     });
   }
+  if (count == start.hosts) kernel_.after(options_.load, [this, id] { begin_training(id); });
 }
 
 void Fleet::begin_training(std::int64_t id) {

@@ -129,10 +129,11 @@ class Fleet {
   std::vector<LedgerLine> ledger_;
   std::string why_;
   Micros ended_ = -1;  // when rank 0 of the newest attempt ended the run; -1: it has not
-  std::map<std::int64_t, Attempt> attempts_;
-  std::set<std::int64_t> failing_;           // attempts whose ranks are about to end
-  std::int64_t training_ = 0;                // the attempt that trains; 0: none
-  Micros began_ = 0, saved_ = 0, last_ = 0;  // time of training: at the start, saved, in all
+  std::map<std::int64_t, Attempt> attempts_;  // as the leaders recorded them
+  std::map<std::int64_t, int> started_;       // hosts, by attempt
+  std::set<std::int64_t> failing_;            // attempts whose ranks are about to end
+  std::int64_t training_ = 0;                 // the attempt that trains; 0: none
+  Micros began_ = 0, saved_ = 0, last_ = 0;   // time of training: at the start, saved, in all
   int starts_ = 0;
   std::optional<RunOver> over_;
   std::vector<Judged> judged_;

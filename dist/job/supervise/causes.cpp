@@ -72,21 +72,19 @@ std::string how(const RankEnd& end) {
 
 Cause cause_of(const Evidence& evidence, const RankEnd& end, CauseKind kind) {
   const auto host = host_of(evidence, end.rank);
-  std::vector<std::string> hosts{host};
-  if (end.is_common) hosts = evidence.attempt.places;
+  const auto signature = without_numbers(how(end));
+  std::set<std::string> hosts{host};
+  if (end.is_common) hosts.insert(evidence.attempt.places.begin(), evidence.attempt.places.end());
   for (const auto& other : evidence.ends)
-    if (const auto its = host_of(evidence, other.rank);
-        other.is_verdict == end.is_verdict && other.exit_code == end.exit_code &&
-        without_numbers(how(other)) == without_numbers(how(end)) &&
-        std::ranges::find(hosts, its) == hosts.end())
-      hosts.push_back(its);
-  std::ranges::sort(hosts);
+    if (other.is_verdict == end.is_verdict && other.exit_code == end.exit_code &&
+        without_numbers(how(other)) == signature)
+      hosts.insert(host_of(evidence, other.rank));
   return {.kind = kind,
-          .hosts = std::move(hosts),
+          .hosts = {hosts.begin(), hosts.end()},
           .exit_code = end.exit_code,
           .text = str("rank ", end.rank, " on host ", host, ": ", how(end),
                       end.samples.empty() ? "" : ", in " + end.samples),
-          .signature = without_numbers(how(end)),
+          .signature = signature,
           .step = end.step,
           .samples = end.samples};
 }

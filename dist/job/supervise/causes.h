@@ -20,11 +20,20 @@ inline constexpr int kUsage = 64, kDamaged = 65, kStorage = 74, kTemporary = 75,
 // Steps of Evidence. kNone: the run has none yet. kUnknown: storage did not answer.
 inline constexpr std::int64_t kNone = -1, kUnknown = -2;
 
+// Place p of an attempt has ranks p * slots to p * slots + slots - 1, on the host places[p].
+struct Attempt {
+  std::int64_t number = 0;  // 0: none
+  std::vector<std::string> places{};
+
+  friend bool operator==(const Attempt&, const Attempt&) = default;
+};
+
 // The facts that are known after all ranks of an attempt have ended.
 struct Evidence {
   Attempt attempt;
   int slots = 1;
   std::vector<RankEnd> ends{};                     // in the order in which they were reported
+  std::set<int> ended{};                           // ranks of `ends`
   std::map<std::string, std::vector<int>> xids{};  // by host
   std::vector<std::string> gone{};   // hosts of the attempt whose agent does not answer
   std::vector<std::string> stuck{};  // hosts whose ranks could not be killed

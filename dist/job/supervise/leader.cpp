@@ -81,14 +81,15 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
   agent = {.join = join, .heard = now};
   send(id, Welcome{options_.term, last_judged_});
   record("joined", {{"host", join.host}});
-  const auto running = join.running.number;
+  const auto running = join.running;
   // This leader has started no ranks yet, so it adopts those that run, however late their agents
-  // join: storage may have kept them from finding it.
+  // join: storage may have kept them from finding it. Ranks of an attempt whose hosts it does not
+  // know are stopped.
   if ((phase_ == Phase::adopt || phase_ == Phase::gather) && attempts_ == 0 &&
-      running > std::max(attempt_.number, last_judged_)) {
+      running > std::max(attempt_.number, last_judged_) && running == known_.number) {
     if (phase_ == Phase::gather) until_ = now + options_.adopt;
     phase_ = Phase::adopt;
-    attempt_ = join.running;
+    attempt_ = known_;
     evidence_ = {.attempt = attempt_, .slots = options_.slots, .noted_step = noted_step_};
   }
   if (phase_ == Phase::adopt || running == 0) {
@@ -225,8 +226,8 @@ LeaderActions Leader::time(Deadline now) {
 // Continues with the attempt that the agents report, or that the records say runs.
 void Leader::adopt(Deadline now) {
   for (const auto& [id, agent] : agents_)
-    if (agent.join.running.number != 0 && agent.join.running.number != attempt_.number)
-      send(id, Stop{agent.join.running.number, false});
+    if (agent.join.running != 0 && agent.join.running != attempt_.number)
+      send(id, Stop{agent.join.running, false});
   if (attempt_.number == 0 && !asked_.empty()) return over(kTemporary, asked_, now);
   if (attempt_.number == 0) return gather_in(Milliseconds(0), now);
   record("adopted", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
@@ -235,12 +236,11 @@ void Leader::adopt(Deadline now) {
   look_at_ends(now);
   // A host that has booted again ended it. The ranks of the others end by themselves.
   const auto agents = attended(now);
-  const auto has_lost_ranks = [&](const Agent* agent) {
-    const auto place =
-        std::ranges::find(attempt_.places, agent->join.host) - attempt_.places.begin();
-    return agent->has_ended && std::ranges::none_of(evidence_.ends, [&](auto& end) {
-             return end.rank / options_.slots == place;
-           });
+  const auto has_lost_ranks = [&, place_of = places()](const Agent* agent) {
+    const int rank = place_of.at(agent->join.host) * options_.slots;
+    const auto first = evidence_.ended.lower_bound(rank);
+    const bool has_reported = first != evidence_.ended.end() && *first < rank + options_.slots;
+    return agent->has_ended && !has_reported;
   };
   if (phase_ == Phase::run && std::ranges::any_of(agents, has_lost_ranks)) {
     finish_ = std::min(finish_.value_or(Deadline::max()), now + options_.orphaned);
@@ -344,8 +344,9 @@ void Leader::start(Deadline now) {
   for (std::size_t place = 0; place < attempt_.places.size(); ++place) {
     auto* agent = at(attempt_.places[place]);
     agent->has_ended = false;
-    send(agent->join.id, Start{.attempt = attempt_,
+    send(agent->join.id, Start{.attempt = attempt_.number,
                                .place = static_cast<int>(place),
+                               .hosts = static_cast<int>(attempt_.places.size()),
                                .takes_over = options_.takes_over || attempts_ > 1,
                                .addresses = root_->addresses,
                                .port = root_->port,
@@ -395,14 +396,13 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
   Agent& agent = agents_.at(id);
   if (ended.all) {
     agent.has_ended = true;
-    agent.join.running = {};
+    agent.join.running = 0;
   }
   if (ended.attempt != attempt_.number ||
       (phase_ != Phase::adopt && phase_ != Phase::run && phase_ != Phase::judge))
     return;
   for (const auto& end : ended.ranks)  // an agent that joins again repeats its reports
-    if (std::ranges::find(evidence_.ends, end.rank, &RankEnd::rank) == evidence_.ends.end())
-      evidence_.ends.push_back(end);
+    if (evidence_.ended.insert(end.rank).second) evidence_.ends.push_back(end);
   auto& xids = evidence_.xids[agent.join.host];
   xids.insert(xids.end(), ended.xids.begin(), ended.xids.end());
   if (phase_ == Phase::run) look_at_ends(now);
@@ -483,13 +483,14 @@ void Leader::judge(Deadline now) {
     for (const auto* agent : attended(now))
       if (!agent->has_ended) evidence_.stuck.push_back(agent->join.host);
   }
+  std::set<std::string> named;
+  for (const auto& end : evidence_.ends)
+    named.insert(end.lost.begin(), end.lost.end());
   for (const auto& host : attempt_.places) {
-    // Whether a host that has not joined this leader is lost, only ranks know.
+    // Only ranks know whether a host that has not joined this leader is lost.
     const auto* agent = at(host);
-    const bool is_named = std::ranges::any_of(evidence_.ends, [&](auto& end) {
-      return std::ranges::find(end.lost, host) != end.lost.end();
-    });
-    if (agent == nullptr ? is_named : !is_heard(*agent, now)) evidence_.gone.push_back(host);
+    if (agent == nullptr ? named.contains(host) : !is_heard(*agent, now))
+      evidence_.gone.push_back(host);
   }
   judging_ = Judging::progress;
   until_ = now + options_.progress;
@@ -567,11 +568,11 @@ void Leader::follow(const Decision& decision) {
 // host of the attempt; "": none. An error that comes back then shows whether the host causes it.
 std::string Leader::substitute(const std::string& host, Deadline now) const {
   std::string best;
+  const auto place_of = places();
   for (const auto& [id, agent] : agents_) {
     const auto& other = agent.join.host;
     if (other == host || !is_usable(agent, now)) continue;
-    const bool is_spare = std::ranges::find(attempt_.places, other) == attempt_.places.end();
-    if (is_spare) return other;
+    if (!place_of.contains(other)) return other;
     if (best.empty()) best = other;
   }
   return best;
@@ -584,6 +585,13 @@ void Leader::move(const std::string& host, const std::string& to) {
       place = to;
     else if (place == to)
       place = host;
+}
+
+std::map<std::string, int> Leader::places() const {
+  std::map<std::string, int> places;
+  for (const auto& host : attempt_.places)
+    places.emplace(host, static_cast<int>(places.size()));
+  return places;
 }
 
 void Leader::over(int exit_code, const std::string& why, Deadline now) {
@@ -604,18 +612,17 @@ void Leader::send(const std::string& agent, FromLeader message) {
 
 Json Leader::status(Deadline now) const {
   Json::Array hosts;
+  const auto place_of = places();
   for (const auto& [id, agent] : agents_) {
     const auto& host = agent.join.host;
-    const auto found = std::ranges::find(attempt_.places, host);
-    const bool is_used = found != attempt_.places.end() && !agent.has_ended;
-    hosts.push_back(Json::Object{
-        {"host", host},
-        {"state", policy_.is_excluded(host, now) ? "excluded"
-                  : !is_heard(agent, now)        ? "silent"
-                  : is_used                      ? "training"
-                                                 : "spare"},
-        {"place",
-         is_used ? Json(static_cast<std::int64_t>(found - attempt_.places.begin())) : Json()}});
+    const auto found = place_of.find(host);
+    const bool is_used = found != place_of.end() && !agent.has_ended;
+    hosts.push_back(Json::Object{{"host", host},
+                                 {"state", policy_.is_excluded(host, now) ? "excluded"
+                                           : !is_heard(agent, now)        ? "silent"
+                                           : is_used                      ? "training"
+                                                                          : "spare"},
+                                 {"place", is_used ? Json(found->second) : Json()}});
   }
   return Json::Object{{"phase", str(words_of(phase_))},
                       {"term", options_.term},

@@ -1,7 +1,8 @@
 // Leader supervises a run: it gathers agents, starts the ranks on `need` of their hosts, finds out
 // why they ended, and starts them again, on a spare host if one is faulty. It is pure: callers pass
 // events with the time and carry out the actions. One agent of a run contains the leader. A new
-// leader learns from the agents which ranks run, so the change has no effect on them.
+// leader learns from the agents which ranks run, and from the records on which hosts, so the change
+// has no effect on them.
 //
 //   adopt -> gather -> prepare -> run -> judge -> gather (restart)
 //                        |          '-> over      '-> over (done, asked, or a retry cannot help)
@@ -140,6 +141,7 @@ class Leader {
   void remember(const Json& line, Deadline then);
   std::string substitute(const std::string& host, Deadline now) const;
   void move(const std::string& host, const std::string& to);
+  std::map<std::string, int> places() const;  // of the hosts of attempt_
   void over(int exit_code, const std::string& why, Deadline now);
   void send(const std::string& agent, FromLeader message);
   void record(const char* event, const std::vector<std::pair<std::string, Json>>& fields);
@@ -150,6 +152,7 @@ class Leader {
   std::map<std::string, std::string> id_of_;  // of the agent of a host
   std::size_t waits_for_ = 0;                 // a place, see any_waits()
   Attempt attempt_;                           // newest; hosts keep their places in the next one
+  Attempt known_;                             // newest whose hosts the records name
   Evidence evidence_;
   RestartPolicy policy_;
   Deadline until_;     // of the phase

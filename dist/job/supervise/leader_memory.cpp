@@ -5,6 +5,13 @@
 #include "dist/job/supervise/leader.h"
 
 namespace lockstep {
+namespace {
+
+Attempt attempt_in(const Json& line) {
+  return {.number = line.at("attempt").as_integer(), .places = texts_at(line, "hosts")};
+}
+
+}  // namespace
 
 LeaderActions Leader::begin(const std::vector<Json>& records, double wall, Deadline now) {
   bool is_ours = true;
@@ -15,6 +22,7 @@ LeaderActions Leader::begin(const std::vector<Json>& records, double wall, Deadl
       if (line.at("term").as_integer() < term) continue;
       term = line.at("term").as_integer();
       if (text_at(line, "event") == "leads") is_ours = text_at(line, "job") == options_.job;
+      if (text_at(line, "event") == "preparing") known_ = attempt_in(line);
       if (!is_ours) forget();
       const std::chrono::duration<double> age(std::max(wall - line.at("time").as_double(), 0.0));
       if (is_ours) remember(line, now - std::chrono::duration_cast<Clock::duration>(age));
@@ -35,7 +43,7 @@ void Leader::forget() {
 void Leader::remember(const Json& line, Deadline then) {
   const auto& event = text_at(line, "event");
   if (event == "started" || event == "adopted") {
-    attempt_ = {.number = line.at("attempt").as_integer(), .places = texts_at(line, "hosts")};
+    attempt_ = attempt_in(line);
     draining_.clear();
   } else if (event == "moved") {
     move(text_at(line, "host"), text_at(line, "to"));

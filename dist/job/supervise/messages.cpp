@@ -40,14 +40,6 @@ std::int64_t number_at(const Json& object, const char* key) {
   return integer_at(object, key, 0, std::numeric_limits<std::int64_t>::max());
 }
 
-Json to_json(const Attempt& attempt) {
-  return Json::Object{{"number", attempt.number}, {"places", json_list(attempt.places)}};
-}
-Attempt attempt_at(const Json& object, const char* key) {
-  const Json& attempt = object.at(key);
-  return {.number = number_at(attempt, "number"), .places = texts_at(attempt, "places")};
-}
-
 Json to_json(const RankEnd& end) {
   return Json::Object{{"rank", end.rank},
                       {"exit_code", end.exit_code},
@@ -89,7 +81,7 @@ std::string encode(const FromAgent& message) {
                                             {"host", join.host},
                                             {"job", join.job},
                                             {"slots", join.slots},
-                                            {"running", to_json(join.running)}});
+                                            {"running", join.running}});
                  },
                  [](const AgentBeat&) {
                    return Json(Json::Object{{"kind", "beat"}});
@@ -130,7 +122,7 @@ FromAgent decode_from_agent(const std::string& text) {
                 .host = text_at(json, "host"),
                 .job = text_at(json, "job"),
                 .slots = int_at(json, "slots", 1),
-                .running = attempt_at(json, "running")};
+                .running = number_at(json, "running")};
   if (kind == "ready")
     return Ready{.attempt = number_at(json, "attempt"),
                  .fault = text_at(json, "fault"),
@@ -163,8 +155,9 @@ std::string encode(const FromLeader& message) {
                  },
                  [](const Start& start) {
                    return Json(Json::Object{{"kind", "start"},
-                                            {"attempt", to_json(start.attempt)},
+                                            {"attempt", start.attempt},
                                             {"place", start.place},
+                                            {"hosts", start.hosts},
                                             {"takes_over", start.takes_over},
                                             {"addresses", json_list(start.addresses)},
                                             {"port", start.port},
@@ -196,15 +189,16 @@ FromLeader decode_from_leader(const std::string& text) {
                    .check = json.at("check").as_bool(),
                    .leads = json.at("leads").as_bool()};
   if (kind == "start") {
-    Start start{.attempt = attempt_at(json, "attempt"),
+    Start start{.attempt = number_at(json, "attempt"),
                 .place = int_at(json, "place"),
+                .hosts = int_at(json, "hosts", 1),
                 .takes_over = json.at("takes_over").as_bool(),
                 .addresses = texts_at(json, "addresses"),
                 .port = port_at(json),
                 .restart = restart_at(json, "restart"),
                 .noted_step = number_at(json, "noted_step"),
                 .skip_step = number_at(json, "skip_step")};
-    if (static_cast<std::size_t>(start.place) >= start.attempt.places.size())
+    if (start.place >= start.hosts)
       throw DataError(str(kWhat, ": place ", start.place, " does not exist"));
     return start;
   }

@@ -12,14 +12,8 @@
 
 namespace lockstep {
 
-// An attempt is one start of the ranks of a run. Place p has ranks p * slots to p * slots + slots
-// - 1, on the host places[p].
-struct Attempt {
-  std::int64_t number = 0;  // 0: none
-  std::vector<std::string> places{};
-
-  friend bool operator==(const Attempt&, const Attempt&) = default;
-};
+// An attempt is one start of the ranks of a run; its number is above 0. No message lists the hosts
+// of an attempt: the leader sends one to each host, so all lists would have hosts^2 names.
 
 // How a rank ended.
 struct RankEnd {
@@ -42,9 +36,9 @@ struct RankEnd {
 struct Join {
   std::string id{};  // random, of this process
   std::string host{};
-  std::string job{};  // of the launcher; all agents of a run have the same
-  int slots = 1;      // ranks of each host
-  Attempt running{};  // attempt whose ranks run here
+  std::string job{};         // of the launcher; all agents of a run have the same
+  int slots = 1;             // ranks of each host
+  std::int64_t running = 0;  // attempt whose ranks run here, or whose ends it reports; 0: none
   friend bool operator==(const Join&, const Join&) = default;
 };
 struct AgentBeat {
@@ -89,8 +83,9 @@ struct Prepare {
   friend bool operator==(const Prepare&, const Prepare&) = default;
 };
 struct Start {
-  Attempt attempt;
-  int place = 0;
+  std::int64_t attempt = 0;
+  int place = 0;  // of this host
+  int hosts = 1;  // of the attempt
   // An earlier attempt has ended, so rank 0 ignores its lock if a file server still holds it.
   bool takes_over = false;
   std::vector<std::string> addresses{};  // of the control server of rank 0

@@ -14,14 +14,14 @@ class Job {
   explicit Job(LeaderOptions options) : options_(std::move(options)) { lead(); }
 
   // Another leader, with the lines that those before recorded.
-  void lead(bool remembers = false) {
+  void lead() {
     ++options_.term;
     leader.emplace(options_, now);
-    take(leader->begin(remembers ? records : std::vector<Json>(), 1000, now));
+    take(leader->begin(records, 1000, now));
   }
-  void join(const std::string& host, Attempt attempt = {}) {
+  void join(const std::string& host, std::int64_t attempt = 0) {
     present.insert(host);
-    take(leader->message(host, Join{.id = host, .host = host, .running = std::move(attempt)}, now));
+    take(leader->message(host, Join{.id = host, .host = host, .running = attempt}, now));
   }
   void run_for(Milliseconds time) {
     for (const auto end = now + time; now < end;) {
@@ -91,7 +91,7 @@ class Job {
 
   Deadline now = Deadline() + std::chrono::hours(1000);
   std::set<std::string> present, silent, faulty, mute, stuck;
-  std::map<std::string, Attempt> running;
+  std::map<std::string, std::int64_t> running;
   std::map<std::string, int> told;
   std::vector<std::string> bad_hosts;
   std::int64_t saved_step = 10, last_step = 12;
@@ -184,17 +184,17 @@ TEST(Leader, continues_when_an_agent_dies_and_another_starts_on_its_host) {
 
 TEST(Leader, takes_over_what_runs_from_the_leader_before) {
   auto job = started();
-  const auto attempt = job.leader->attempt();
+  const auto attempt = job.leader->attempt().number;
   job.lead();
   job.join("n2", attempt);
   job.join("n3");
   job.run_for(Milliseconds(1'500));
   EXPECT_EQ(job.leader->phase(), Phase::run);
-  EXPECT_EQ(job.leader->attempt(), attempt);
+  EXPECT_EQ(job.leader->attempt().number, attempt);
   job.join("n1", attempt);
   job.run_for(Milliseconds(1'000));
   EXPECT_EQ(job.starts, 2);
-  EXPECT_GE(job.running.at("n1").number, attempt.number);
+  EXPECT_EQ(job.running.at("n1"), attempt);
 }
 
 TEST(Leader, keeps_the_newest_of_two_agents_of_a_host) {
@@ -207,7 +207,7 @@ TEST(Leader, keeps_the_newest_of_two_agents_of_a_host) {
 
 TEST(Leader, lets_ranks_save_if_it_is_asked_to_stop_before_it_has_adopted_them) {
   auto job = started();
-  const auto attempt = job.leader->attempt();
+  const auto attempt = job.leader->attempt().number;
   job.lead();
   job.join("n1", attempt);
   job.join("n2", attempt);
@@ -220,7 +220,7 @@ TEST(Leader, lets_ranks_save_if_it_is_asked_to_stop_before_it_has_adopted_them) 
 
 TEST(Leader, does_not_adopt_again_what_it_has_judged) {
   auto job = started();
-  const auto attempt = job.leader->attempt();
+  const auto attempt = job.leader->attempt().number;
   job.lead();
   job.join("n1", attempt);
   job.run_for(Milliseconds(1'500));
@@ -246,7 +246,7 @@ TEST(Leader, excludes_no_host_if_none_answers) {
 
 TEST(Leader, stops_ranks_of_an_older_attempt) {
   auto job = started();
-  job.join("n3", {.number = 1, .places = {"n3"}});
+  job.join("n3", 1);
   EXPECT_FALSE(job.running.contains("n3"));
   EXPECT_EQ(job.leader->phase(), Phase::run);
 }
@@ -287,7 +287,7 @@ TEST(Leader, remembers_hosts_that_an_earlier_leader_excluded) {
   };
   job.records = {Json(Json::Object{{"event", "of another version"}}), event("joined", "n2"),
                  event("excluded", "n1")};
-  job.lead(true);
+  job.lead();
   for (const char* host : {"n1", "n2", "n3"})
     job.join(host);
   job.run_for(Milliseconds(1'500));
@@ -298,7 +298,7 @@ TEST(Leader, continues_to_count_the_restarts_of_an_earlier_leader) {
   auto job = started();
   const RankEnd broken{.rank = 0, .exit_code = 75, .error = "connections broke"};
   for (int restart = 0; restart < PolicyOptions().fruitless; ++restart) {
-    job.lead(true);
+    job.lead();
     job.join("n1", job.running.at("n1"));
     job.join("n2", job.running.at("n2"));
     job.run_for(Milliseconds(1'500));
@@ -313,26 +313,26 @@ TEST(Leader, continues_to_count_the_restarts_of_an_earlier_leader) {
 
 TEST(Leader, judges_by_reports_that_the_leader_before_did_not_act_on) {
   auto job = started();
-  const auto attempt = job.leader->attempt();
+  const auto attempt = job.leader->attempt().number;
   job.lead();
   job.join("n1", attempt);
-  job.take(job.leader->message(
-      "n1", Ended{.attempt = attempt.number, .ranks = {{.rank = 0}}, .all = true}, job.now));
+  job.take(job.leader->message("n1", Ended{.attempt = attempt, .ranks = {{.rank = 0}}, .all = true},
+                               job.now));
   job.join("n2", attempt);
-  job.take(job.leader->message(
-      "n2", Ended{.attempt = attempt.number, .ranks = {{.rank = 1}}, .all = true}, job.now));
+  job.take(job.leader->message("n2", Ended{.attempt = attempt, .ranks = {{.rank = 1}}, .all = true},
+                               job.now));
   job.run_for(Milliseconds(1'500));
   EXPECT_EQ(job.exit_code, 0) << "the run was complete";
 }
 
 TEST(Leader, does_not_judge_an_attempt_again_that_the_leader_before_judged) {
   auto job = started();
-  const auto attempt = job.leader->attempt();
+  const auto attempt = job.leader->attempt().number;
   job.end("n1", {killed(0)});
   job.silent = {"n1", "n2"};  // the next start does not reach them
   job.run_for(Milliseconds(3'000));
   job.silent.clear();
-  job.lead(true);
+  job.lead();
   job.join("n1", attempt);
   job.join("n2", attempt);
   job.run_for(Milliseconds(1'500));
@@ -370,11 +370,11 @@ TEST(Leader, does_not_end_a_run_while_the_host_of_rank_0_is_silent) {
 
 TEST(Leader, continues_a_drain_that_an_earlier_leader_began) {
   auto job = started();
-  const auto attempt = job.leader->attempt();
+  const auto attempt = job.leader->attempt().number;
   job.stuck = {"n1", "n2"};  // they have not saved yet
   job.take(job.leader->drain("n2", "", job.now));
   job.stuck.clear();
-  job.lead(true);
+  job.lead();
   job.join("n1", attempt);
   job.join("n2", attempt);
   job.join("n3");
@@ -385,17 +385,16 @@ TEST(Leader, continues_a_drain_that_an_earlier_leader_began) {
 
 TEST(Leader, restarts_after_a_drain_whose_leader_died) {
   auto job = started();
-  const auto attempt = job.leader->attempt();
+  const auto attempt = job.leader->attempt().number;
   job.mute = {"n1", "n3"};  // the next attempt does not start
   job.take(job.leader->drain("n2", "", job.now));
   job.run_for(Milliseconds(1'000));
   job.mute.clear();
-  job.lead(true);
+  job.lead();
   for (const char* host : {"n1", "n2"}) {
     job.join(host, attempt);
     job.take(job.leader->message(
-        host,
-        Ended{.attempt = attempt.number, .ranks = {{.rank = 0, .exit_code = 75}}, .all = true},
+        host, Ended{.attempt = attempt, .ranks = {{.rank = 0, .exit_code = 75}}, .all = true},
         job.now));
   }
   job.join("n3");
@@ -409,7 +408,7 @@ TEST(Leader, forgets_what_another_job_recorded) {
   job.take(job.leader->drain("n3", "", job.now));
   for (auto& line : job.records)
     if (line.find("job") != nullptr) line.set("job", "another");
-  job.lead(true);
+  job.lead();
   for (const char* host : {"n1", "n3"})
     job.join(host);
   job.run_for(Milliseconds(1'500));
@@ -452,15 +451,15 @@ TEST(Leader, blames_no_host_that_has_not_joined_yet_after_a_loss_of_all_power) {
     job.present.clear();
     job.running.clear();
     ++job.saved_step;
-    job.lead(true);
+    job.lead();
   }
   EXPECT_TRUE(job.bad_hosts.empty());
 }
 
 TEST(Leader, gives_ranks_time_to_notice_a_host_that_booted_while_nobody_led) {
   auto job = started();
-  const auto attempt = job.leader->attempt();
-  job.lead(true);
+  const auto attempt = job.leader->attempt().number;
+  job.lead();
   job.join("n1", attempt);
   job.join("n2");
   job.run_for(Milliseconds(20'000));
@@ -488,7 +487,7 @@ TEST(Leader, ignores_lines_of_a_deposed_leader) {
     auto job = started();
     job.records.push_back(Json::Object{
         {"time", 1000.0}, {"term", term}, {"event", "drained"}, {"host", "n1"}, {"why", ""}});
-    job.lead(true);
+    job.lead();
     for (const char* host : {"n1", "n2", "n3"})
       job.join(host);
     job.run_for(Milliseconds(8'000));
@@ -516,9 +515,9 @@ TEST(Leader, moves_the_ranks_of_a_host_that_fails_again_at_the_same_step) {
     }
     EXPECT_EQ(job.places(), has_spare ? (Hosts{"n1", "n3"}) : (Hosts{"n2", "n1"}));
     const auto attempt = job.leader->attempt();  // a new leader knows the places before
-    job.lead(true);
+    job.lead();
     for (const auto& host : attempt.places)
-      job.join(host, attempt);
+      job.join(host, attempt.number);
     job.run_for(Milliseconds(1'500));
     EXPECT_TRUE(job.bad_hosts.empty());
     if (!has_spare) {  // the error follows the host
@@ -697,14 +696,48 @@ TEST(Leader, counts_no_stop_of_its_own_process_as_silence) {
 }
 
 TEST(Leader, adopts_ranks_whose_agents_join_late) {
-  Job job({.need = 2, .least = 2});
+  auto job = started();
+  const auto running = job.leader->attempt();
+  job.present.clear();
+  job.lead();
   job.run_for(Milliseconds(5'000));
-  const Attempt running{.number = 7, .places = {"n1", "n2"}};
-  job.join("n1", running);
-  job.join("n2", running);
+  job.join("n1", running.number);
+  job.join("n2", running.number);
   job.run_for(Milliseconds(5'000));
   EXPECT_EQ(job.leader->phase(), Phase::run);
   EXPECT_EQ(job.leader->attempt(), running);
+  EXPECT_EQ(job.starts, 2);
+}
+
+TEST(Leader, adopts_ranks_whose_start_the_leader_before_did_not_record) {
+  for (const bool is_same_job : {true, false}) {
+    auto job = started();
+    const auto running = job.leader->attempt();
+    ASSERT_EQ(text_at(job.records.back(), "event"), "started");
+    job.records.pop_back();
+    for (auto& line : job.records)
+      if (line.find("job") != nullptr && !is_same_job) line.set("job", "another");
+    job.lead();
+    job.join("n1", running.number);
+    job.join("n2", running.number);
+    job.run_for(Milliseconds(1'500));
+    EXPECT_EQ(job.leader->attempt(), running);
+    EXPECT_EQ(job.starts, 2);
+  }
+}
+
+TEST(Leader, stops_ranks_of_an_attempt_that_is_not_recorded) {
+  auto job = started();
+  const auto lost_attempt = job.leader->attempt().number;
+  job.records.clear();
+  job.lead();
+  job.join("n1", lost_attempt);
+  job.run_for(Milliseconds(1'500));
+  EXPECT_FALSE(job.running.contains("n1"));
+  job.join("n2", lost_attempt);
+  job.run_for(Milliseconds(1'500));
+  EXPECT_EQ(job.leader->phase(), Phase::run);
+  EXPECT_EQ(job.starts, 4);
 }
 
 TEST(Leader, restarts_no_ranks_while_their_progress_cannot_be_read) {
