@@ -20,8 +20,8 @@
 namespace lockstep {
 namespace {
 
-constexpr Milliseconds kTick{100}, kKeepTerm{500}, kStatusTime{200}, kHandshakeTime{5'000},
-    kEndTime{3'000};
+constexpr Milliseconds kTick{100}, kKeepTerm{500}, kWriteTime{100}, kStatusTime{5'000},
+    kHandshakeTime{5'000}, kEndTime{3'000};
 constexpr std::size_t kMostConnections = 20'000, kMostOutBytes = 16 << 20;
 
 std::string in_words(const Json& value) {
@@ -29,7 +29,10 @@ std::string in_words(const Json& value) {
   if (value.is_string()) return value.as_string();
   if (!value.is_array() || value.as_array().size() <= kMost) return value.dump();
   const auto& all = value.as_array();
-  return str(all.size(), ": ", all.front().dump(), " to ", all.back().dump());
+  std::string text = "[";
+  for (std::size_t i = 0; i < kMost; ++i)
+    text += all[i].dump() + ",";
+  return str(text, " and ", all.size() - kMost, " more]");
 }
 
 // A line for people about an event.
@@ -105,10 +108,8 @@ void LeaderServer::lead_until_over() {
           connections_.emplace_back(std::move(*socket), secret_, Clock::now() + kHandshakeTime);
     const auto now = Clock::now();
     carry_out(leader_->time(now));
-    if (status_changed_ && now >= next_status_) {
-      next_status_ = now + kStatusTime;
-      write_status();
-    }
+    if (!writing_ && now >= next_write_ && (!lines_.empty() || now >= next_status_))
+      write_records(now);
     if (now >= next_keep && !run_over_) {
       next_keep = now + kKeepTerm;
       keep_term();
@@ -135,7 +136,7 @@ void LeaderServer::lead_until_over() {
   by_agent_.clear();
   connections_.clear();
   if (run_over_) {
-    write_status();
+    write_records(Clock::now());
     alive_.finish(Clock::now() + kEndTime);
     files_.finish(Clock::now() + kEndTime);
   }
@@ -180,14 +181,10 @@ void LeaderServer::carry_out(const LeaderActions& actions) {
       tell_bad_host(bad->host, bad->why);
     } else if (const auto* record = std::get_if<Record>(&action)) {
       log_line(LogLevel::info, str("supervise: ", event_in_words(record->line)));
-      status_changed_ = true;
-      files_.run([this, line = record->line] {
-        try {
-          records_.append(line);
-        } catch (const Error& error) {
-          log_own_warning(error.what());
-        }
-      });
+      Json line = Json::Object{{"time", seconds_since_1970()}};
+      for (const auto& [key, value] : record->line.as_object())
+        line.set(key, value);
+      lines_.push_back(std::move(line));
     } else if (const auto* drained = std::get_if<DrainAnswer>(&action)) {
       drained_ = *drained;
     } else if (const auto* over = std::get_if<RunOver>(&action)) {
@@ -210,14 +207,19 @@ void LeaderServer::carry_out(const LeaderActions& actions) {
   }
 }
 
-void LeaderServer::write_status() {
-  status_changed_ = false;
-  files_.run([this, status = leader_->status(Clock::now())] {
+// Thousands of hosts join at once, so lines are written together.
+void LeaderServer::write_records(Deadline now) {
+  writing_ = true;
+  next_write_ = now + kWriteTime;
+  next_status_ = now + kStatusTime;
+  files_.run([this, lines = std::exchange(lines_, {}), status = leader_->status(now)] {
     try {
+      if (!lines.empty()) records_.append(lines);
       records_.set_status(status);
     } catch (const Error& error) {
       log_own_warning(error.what());
     }
+    writing_ = false;
   });
 }
 

@@ -55,7 +55,7 @@ class LeaderServer {
   void carry_out(const LeaderActions& actions);
   void send(const std::string& agent, const FromLeader& message);
   static void flush(Connection& to);
-  void write_status();
+  void write_records(Deadline now);
   void keep_term();
   void take_requests();
   void read_progress();
@@ -72,11 +72,11 @@ class LeaderServer {
   std::optional<Leader> leader_;
   std::list<Connection> connections_;
   std::map<std::string, Connection*> by_agent_;  // ids of those that have joined
-  std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false;
+  std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false, writing_ = false;
   std::optional<int> run_over_;  // the exit code of the run
   bool deposed_ = false;
-  bool status_changed_ = false;  // since status.json was written
-  Deadline next_status_{};       // when it may be written again
+  std::vector<Json> lines_;                // for log.jsonl
+  Deadline next_write_{}, next_status_{};  // of log.jsonl; of status.json without an event
   std::int64_t beats_ = 0;
   std::vector<Json> before_;
   ControlDirectory control_;

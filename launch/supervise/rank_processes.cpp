@@ -201,11 +201,12 @@ RankProcesses::RankProcesses(std::vector<std::string> command, int slots,
                              const std::filesystem::path& run)
     : command_(std::move(command)), slots_(slots), file_(file_of_ranks(run)) {}
 
-std::int64_t RankProcesses::adopt() {
+HostPlace RankProcesses::adopt() {
   try {
-    if (!is_own_file(file_)) return 0;
+    if (!is_own_file(file_)) return {};
     const Json json = Json::parse(read_text(file_, kMostRanksBytes), file_.string());
-    if (text_at(json, "boot") != machine_id()) return 0;
+    if (text_at(json, "boot") != machine_id()) return {};
+    const auto place = host_place(json.at("place"));
     for (const auto& rank : json.at("ranks").as_array()) {
       const auto pid = static_cast<pid_t>(rank.at("pid").as_integer());
       auto process = open_process(pid);
@@ -216,13 +217,13 @@ std::int64_t RankProcesses::adopt() {
       adopted.is_child = false;
       adopted.process = std::move(process);
     }
-    if (ranks_.empty()) return 0;
-    attempt_ = json.at("attempt").as_integer();
-    return attempt_;
+    if (ranks_.empty()) return {};
+    place_ = place;
+    return place;
   } catch (const Error& error) {
     log_own_warning(error.what(), "; ranks of an earlier agent are not taken over");
     ranks_.clear();
-    return 0;
+    return {};
   }
 }
 
@@ -234,14 +235,14 @@ void RankProcesses::record() const {
         {"rank", rank.number}, {"pid", std::int64_t{rank.pid}}, {"started", start_time(rank.pid)}});
   if (path_exists(file_) && !is_own_file(file_))
     throw ConfigError(str(file_.string(), ": the file belongs to another user; remove it"));
-  write_text(
-      file_,
-      Json(Json::Object{{"boot", machine_id()}, {"attempt", attempt_}, {"ranks", std::move(ranks)}})
-          .dump());
+  write_text(file_, Json(Json::Object{{"boot", machine_id()},
+                                      {"place", to_json(place_)},
+                                      {"ranks", std::move(ranks)}})
+                        .dump());
 }
 
 void RankProcesses::start(const Start& start, const Secret& secret) {
-  attempt_ = start.attempt;
+  place_ = start.place;
   killed_ = saves_ = false;
   oom_kills_ = oom_kills();
   kernel_log_.xids();  // earlier errors belong to earlier attempts
@@ -253,8 +254,8 @@ void RankProcesses::start(const Start& start, const Secret& secret) {
   try {
     for (int local = 0; local < slots_; ++local)
       ranks_.emplace_back(command,
-                          AgentPlace{.rank = start.place * slots_ + local,
-                                     .ranks = start.hosts * slots_,
+                          AgentPlace{.rank = place_.number * slots_ + local,
+                                     .ranks = place_.hosts * slots_,
                                      .local_rank = local,
                                      .addresses = start.addresses,
                                      .port = start.port,
@@ -297,7 +298,7 @@ std::vector<std::string> RankProcesses::slow() {
 }
 
 std::optional<Ended> RankProcesses::ended() {
-  Ended ended{.attempt = attempt_};
+  Ended ended{.attempt = place_.attempt};
   bool any = false;
   for (auto rank = ranks_.begin(); rank != ranks_.end();) {
     if (!rank->has_ended()) {

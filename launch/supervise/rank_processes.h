@@ -61,9 +61,8 @@ class RankProcesses {
   //   run: its directory
   RankProcesses(std::vector<std::string> command, int slots, const std::filesystem::path& run);
 
-  // Finds ranks that an earlier agent of this host left, which cannot report how they end. Returns
-  // their attempt; 0: there are none.
-  std::int64_t adopt();
+  // Finds ranks that an earlier agent of this host left. They cannot report how they end.
+  HostPlace adopt();
   // Throws TransientError if a process cannot be started; then none is left.
   //   secret: of the attempt
   void start(const Start& start, const Secret& secret);
@@ -82,7 +81,7 @@ class RankProcesses {
   std::vector<std::string> command_;
   int slots_;
   std::filesystem::path file_;  // names the ranks, for the next agent of this host
-  std::int64_t attempt_ = 0;
+  HostPlace place_;
   std::vector<RankProcess> ranks_;
   bool killed_ = false, saves_ = false;
   std::int64_t oom_kills_ = 0;

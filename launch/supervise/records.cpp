@@ -84,6 +84,7 @@ Records SuperviseRecords::read() const {
 }
 
 bool SuperviseRecords::claim(const Term& of) const {
+  if (path_exists(term(of.number))) return false;  // cheap; all agents claim after a leader's death
   return create(term(of.number), of.dump(), 0644);
 }
 
@@ -108,23 +109,30 @@ void SuperviseRecords::set_status(const Json& status) const {
   write_text(path() / "status.json", status.dump() + "\n");
 }
 
-void SuperviseRecords::append(const Json& line) const {
-  Json timed = Json::Object{{"time", seconds_since_1970()}};
-  for (const auto& [key, value] : line.as_object())
-    timed.set(key, value);
-  const auto text = timed.dump() + "\n";
-  const Descriptor out(open(log().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+void SuperviseRecords::append(const std::vector<Json>& lines) const {
+  std::string text;
+  const Descriptor out(open(log().c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  // A line that a power failure or a full disk cut off.
+  char last = '\n';
+  const auto end = out ? lseek(out.number(), 0, SEEK_END) : 0;
+  if (end > 0 && pread(out.number(), &last, 1, end - 1) == 1 && last != '\n') text = "\n";
+  for (const auto& line : lines)
+    text += line.dump() + "\n";
   if (!out || write(out.number(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     fail_io(log(), "cannot write", errno);
 }
 
 std::vector<Json> SuperviseRecords::events() const {
   std::vector<Json> events;
+  std::int64_t newest = 0;  // term
   if (!path_exists(log())) return events;
   for_each_line(ReadFile(log()), [&](std::string_view line) {
     try {
-      events.push_back(Json::parse(line, log().string()));
-      if (text_at(events.back(), "event") == "over") events.clear();
+      const auto& event = events.emplace_back(Json::parse(line, log().string()));
+      newest = std::max(newest, event.at("term").as_integer());
+      // A deposed leader may end the run that it believes to lead.
+      if (text_at(event, "event") == "over" && event.at("term").as_integer() == newest)
+        events.clear();
     } catch (const DataError&) {  // the disk was full
     }
     return true;

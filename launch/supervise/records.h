@@ -5,7 +5,7 @@
 //   alive                term and a counter, which the leader changes twice a second; after the end
 //                        of the run: term, "over" and the exit code
 //   exit_code            of the run, after its end    bad_hosts   those that were excluded then
-//   status.json          of the leader and the hosts, after the newest event
+//   status.json          of the leader and the hosts, at most a second old after an event
 //   log.jsonl            what happened: hosts that joined, starts, causes, exclusions
 //
 // All calls may hang if the file system does.
@@ -38,7 +38,7 @@ class SuperviseRecords {
   void set_status(const Json& status) const;
   // The lines of log.jsonl after the last `over`, without those that cannot be read.
   std::vector<Json> events() const;
-  void append(const Json& line) const;  // to log.jsonl; adds the time
+  void append(const std::vector<Json>& lines) const;  // to log.jsonl
 
   struct Progress {
     std::int64_t saved_step, last_step;

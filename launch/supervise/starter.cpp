@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <optional>
 #include <poll.h>
+#include <set>
 #include <sstream>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -123,6 +124,7 @@ bool is_death(int exit_code) {
 
 HostList read_hosts(const std::filesystem::path& file) {
   HostList list;
+  std::set<std::string> seen;
   std::istringstream lines(read_text(file, kMostHostsBytes));
   int number = 0;
   const auto fail = [&](const std::string& what) {
@@ -133,8 +135,7 @@ HostList read_hosts(const std::filesystem::path& file) {
     std::istringstream words(line.substr(0, line.find('#')));
     std::string host, word;
     if (!(words >> host)) continue;
-    if (std::ranges::find(list.hosts, host) != list.hosts.end())
-      fail(str("the host ", host, " occurs twice"));
+    if (!seen.insert(host).second) fail(str("the host ", host, " occurs twice"));
     int slots = 0;
     while (words >> word) {
       constexpr std::string_view kSlots = "slots=";
@@ -163,6 +164,7 @@ int start_agents(const std::vector<std::string>& hosts, const std::vector<std::s
   std::signal(SIGPIPE, SIG_IGN);
   const Descriptor signals(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
 
+  allow_open_files(hosts.size());
   std::vector<RemoteAgent> remotes;
   for (const auto& host : hosts)
     remotes.emplace_back(host, line);

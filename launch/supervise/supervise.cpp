@@ -192,10 +192,11 @@ class AgentProcess {
         const auto before = records_.read();
         takes_over = term.number > 1 && before.alive != "over";
         is_same_start = takes_over && before.newest.job == term.job;
-        if (takes_over) before_it = records_.events();
         won = records_.claim(term);
+        if (takes_over && won) before_it = records_.events();
       } catch (const Error& error) {
         log_own_warning("supervise: ", error.what());
+        won = false;  // another agent claims the next term
       }
       mailbox_.post(
           [this, leader, won, takes_over, is_same_start, before_it, number = term.number] {
@@ -260,13 +261,13 @@ class AgentProcess {
     try {
       // All agents have the secret of the run, so none is sent.
       ranks_.start(start.start,
-                   Secret(secret_.sign(as_bytes(str("attempt ", start.start.attempt)))));
+                   Secret(secret_.sign(as_bytes(str("attempt ", start.start.place.attempt)))));
     } catch (const Error& error) {
       log_line(LogLevel::error, error.what());
-      RankEnd end{.rank = start.start.place * options_.leader.slots,
+      RankEnd end{.rank = start.start.place.number * options_.leader.slots,
                   .exit_code = error.exit_code(),
                   .error = error.what()};
-      act(agent_->ended({.attempt = start.start.attempt, .ranks = {end}, .all = true},
+      act(agent_->ended({.attempt = start.start.place.attempt, .ranks = {end}, .all = true},
                         Clock::now()));
     }
   }

@@ -30,6 +30,7 @@ struct Fleet::Host {
   std::optional<Term> stale{};  // the newest term in its listing
   std::int64_t noted_step = 0;  // of its ranks
   int life_of_ranks = 0;        // of the agent that started them
+  int place = 0;                // in their attempt
   std::int64_t term = 0;
   Micros next_keep = 0;
 };
@@ -76,7 +77,7 @@ void Fleet::start_agent(int number) {
   join.id = str(name(number), "-", host.lives);
   join.host = name(number);
   join.slots = options_.leader.slots;
-  join.running = host.ranks;
+  if (host.ranks != 0) join.running = {host.ranks, host.place, options_.leader.need};
   host.agent.emplace(AgentOptions{.join = join}, local(host));
   tick(number, host.lives);
 }
@@ -310,7 +311,12 @@ void Fleet::close(std::shared_ptr<Link> link, bool tells_agent) {
 
 void Fleet::start_ranks(int number, const Start& start) {
   auto& host = at(number);
-  const auto id = host.ranks = start.attempt;
+  const auto id = host.ranks = start.place.attempt;
+  host.place = start.place.number;
+  const auto& places = attempts_.at(id).places;
+  if (places.at(static_cast<std::size_t>(host.place)) != name(number) ||
+      static_cast<int>(places.size()) != start.place.hosts)
+    kernel_.violate(1, "host ", number, " starts ranks of another host");
   host.noted_step = start.noted_step;
   host.life_of_ranks = host.lives;
   ended_ = -1;
@@ -325,7 +331,7 @@ void Fleet::start_ranks(int number, const Start& start) {
           return break_attempt(started, missing, "did not connect", 0);
     });
   }
-  if (count == start.hosts) kernel_.after(options_.load, [this, id] { begin_training(id); });
+  if (count == start.place.hosts) kernel_.after(options_.load, [this, id] { begin_training(id); });
 }
 
 void Fleet::begin_training(std::int64_t id) {

@@ -21,7 +21,7 @@ AgentActions Agent::looked(const Records& records, Deadline now) {
   term_ = records.newest;
   alive_ = records.alive;
   if (alive_ == "over" && has_joined_) {  // it missed the leader's message
-    if (running_ != 0) actions_.emplace_back(StopRanks{false});
+    if (running_.attempt != 0) actions_.emplace_back(StopRanks{false});
     actions_.emplace_back(EndAgent{records.exit_code, "the run is over"});
     return std::exchange(actions_, {});
   }
@@ -54,7 +54,7 @@ AgentActions Agent::connected(Deadline now) {
   reached_ = now;
   next_beat_ = now + options_.beat;
   Join join = options_.join;
-  join.running = running_ != 0 ? running_ : reported_;
+  join.running = running_.attempt != 0 ? running_ : reported_;
   send(std::move(join));
   for (const auto& ended : reports_)
     send(ended);
@@ -74,32 +74,32 @@ AgentActions Agent::message(const FromLeader& message, Deadline now) {
   reached_ = now;
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
     has_joined_ = true;
-    if (reported_ != 0 && reported_ <= welcome->judged) {
-      reported_ = 0;
+    if (reported_.attempt != 0 && reported_.attempt <= welcome->judged) {
+      reported_ = {};
       reports_.clear();
     }
   } else if (const auto* prepare = std::get_if<Prepare>(&message)) {
-    if (running_ != 0) {
+    if (running_.attempt != 0) {
       send(Ready{.attempt = prepare->attempt, .fault = "ranks of an earlier attempt still run"});
     } else {
       if (prepare->attempt != 0) prepared_ = prepare->attempt;  // 0: a spare
       actions_.emplace_back(CheckHost{*prepare});
     }
   } else if (const auto* start = std::get_if<Start>(&message)) {
-    if (start->attempt == prepared_ && running_ == 0) {
-      running_ = start->attempt;
-      reported_ = 0;
+    if (start->place.attempt == prepared_ && running_.attempt == 0) {
+      running_ = start->place;
+      reported_ = {};
       reports_.clear();
       prepared_ = 0;
       actions_.emplace_back(StartRanks{*start});
     }
   } else if (const auto* stop = std::get_if<Stop>(&message)) {
-    if (stop->attempt == running_ && running_ != 0)
+    if (stop->attempt == running_.attempt && running_.attempt != 0)
       actions_.emplace_back(StopRanks{stop->save});
     else
       send(Ended{.attempt = stop->attempt, .all = true});
   } else if (const auto* over = std::get_if<Over>(&message)) {
-    if (running_ != 0 && !over->keeps_ranks) actions_.emplace_back(StopRanks{false});
+    if (running_.attempt != 0 && !over->keeps_ranks) actions_.emplace_back(StopRanks{false});
     actions_.emplace_back(EndAgent{over->exit_code, over->why});
   }
   return std::exchange(actions_, {});
@@ -113,10 +113,10 @@ AgentActions Agent::checked(const Ready& ready, Deadline) {
 }
 
 AgentActions Agent::ended(const Ended& ended, Deadline) {
-  if (ended.attempt != running_) return {};
+  if (ended.attempt != running_.attempt) return {};
   reports_.push_back(ended);
   if (link_ == Link::joined) send(ended);
-  if (ended.all) reported_ = std::exchange(running_, 0);
+  if (ended.all) reported_ = std::exchange(running_, {});
   if (ended.all && link_ != Link::joined && !asked_.empty())
     actions_.emplace_back(EndAgent{TransientError("").exit_code(), asked_});
   return std::exchange(actions_, {});
@@ -131,7 +131,7 @@ AgentActions Agent::stop(const std::string& why, Deadline) {
   asked_ = why;
   if (link_ == Link::joined) {
     send(AskStop{why});
-  } else if (running_ != 0) {
+  } else if (running_.attempt != 0) {
     actions_.emplace_back(StopRanks{true});
   } else {
     actions_.emplace_back(EndAgent{TransientError("").exit_code(), why});

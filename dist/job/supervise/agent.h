@@ -79,7 +79,7 @@ class Agent {
   AgentActions stop(const std::string& why, Deadline now);
   AgentActions time(Deadline now);
 
-  std::int64_t running() const { return running_; }
+  const HostPlace& running() const { return running_; }
   bool has_leader() const { return link_ == Link::joined; }
 
  private:
@@ -88,7 +88,7 @@ class Agent {
 
   AgentOptions options_;
   Link link_ = Link::none;
-  std::int64_t running_;  // attempt; 0: none
+  HostPlace running_;
   std::int64_t prepared_ = 0;
   Term term_{};          // newest that it knows
   std::string alive_{};  // as last seen, and when it changed
@@ -98,8 +98,8 @@ class Agent {
   // How the ranks of the newest attempt ended. Kept until a leader has judged the attempt, because
   // the leader that received the reports may end before.
   std::vector<Ended> reports_{};
-  std::int64_t reported_ = 0;  // attempt whose ranks have all ended, by reports_; 0: none
-  std::string asked_{};        // why it was asked to stop
+  HostPlace reported_{};  // whose ranks have all ended, by reports_
+  std::string asked_{};   // why it was asked to stop
   AgentActions actions_;
 };
 

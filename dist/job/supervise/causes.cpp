@@ -105,6 +105,13 @@ const RankEnd* first_with(const Evidence& evidence, bool (*is_it)(int exit_code)
 
 }  // namespace
 
+void Evidence::add(const RankEnd& end) {
+  if (!ended.insert(end.rank).second) return;
+  ends.push_back(end);
+  any_failed = any_failed || end.exit_code != 0;
+  if (end.rank == 0) root_code = end.exit_code;
+}
+
 const char* name(CauseKind kind) {
   switch (kind) {
     case CauseKind::done: return "done";
@@ -167,9 +174,10 @@ Cause classify(const Evidence& evidence) {
   if (!evidence.stuck.empty())
     return cause_of(CauseKind::host_stuck, evidence.stuck, "its ranks could not be killed");
   // A host whose agent does not answer may still train. It is lost if other ranks lost its ranks.
+  const std::set<std::string> gone(evidence.gone.begin(), evidence.gone.end());
   for (const auto& end : ends)
     for (const auto& host : end.lost)
-      if (std::ranges::find(evidence.gone, host) != evidence.gone.end())
+      if (gone.contains(host))
         return cause_of(CauseKind::host_lost, {host}, "the host does not answer");
   for (const auto& end : ends)
     if (end.out_of_memory)

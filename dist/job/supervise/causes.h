@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -33,7 +34,6 @@ struct Evidence {
   Attempt attempt;
   int slots = 1;
   std::vector<RankEnd> ends{};                     // in the order in which they were reported
-  std::set<int> ended{};                           // ranks of `ends`
   std::map<std::string, std::vector<int>> xids{};  // by host
   std::vector<std::string> gone{};   // hosts of the attempt whose agent does not answer
   std::vector<std::string> stuck{};  // hosts whose ranks could not be killed
@@ -43,6 +43,13 @@ struct Evidence {
   std::int64_t saved_step = kUnknown;  // newest saved step
   std::int64_t last_step = kUnknown;   // last step that was recorded
   std::string asked{};                 // who asked the run to stop; "": no request
+  // Of `ends`; add() keeps them.
+  std::set<int> ended{};           // ranks
+  std::optional<int> root_code{};  // exit code of rank 0
+  bool any_failed = false;
+
+  // An agent that joins again repeats its reports; the first one of a rank counts.
+  void add(const RankEnd& end);
 };
 
 enum class CauseKind : std::uint8_t {

@@ -81,17 +81,22 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
   agent = {.join = join, .heard = now};
   send(id, Welcome{options_.term, last_judged_});
   record("joined", {{"host", join.host}});
-  const auto running = join.running;
+  const auto running = join.running.attempt;
   // This leader has started no ranks yet, so it adopts those that run, however late their agents
-  // join: storage may have kept them from finding it. Ranks of an attempt whose hosts it does not
-  // know are stopped.
+  // join: storage may have kept them from finding it.
   if ((phase_ == Phase::adopt || phase_ == Phase::gather) && attempts_ == 0 &&
-      running > std::max(attempt_.number, last_judged_) && running == known_.number) {
+      running > std::max(attempt_.number, last_judged_)) {
     if (phase_ == Phase::gather) until_ = now + options_.adopt;
     phase_ = Phase::adopt;
-    attempt_ = known_;
+    const auto hosts = static_cast<std::size_t>(join.running.hosts);
+    attempt_ = {.number = running, .places = std::vector<std::string>(hosts)};
+    if (known_.number == running) attempt_ = known_;
     evidence_ = {.attempt = attempt_, .slots = options_.slots, .noted_step = noted_step_};
   }
+  const auto place = static_cast<std::size_t>(join.running.number);
+  if (running != 0 && running == attempt_.number && place < attempt_.places.size() &&
+      attempt_.places[place].empty())
+    attempt_.places[place] = join.host;
   if (phase_ == Phase::adopt || running == 0) {
     agent.has_ended = running == 0;
   } else if (running == attempt_.number && phase_ != Phase::prepare && phase_ != Phase::gather) {
@@ -226,8 +231,8 @@ LeaderActions Leader::time(Deadline now) {
 // Continues with the attempt that the agents report, or that the records say runs.
 void Leader::adopt(Deadline now) {
   for (const auto& [id, agent] : agents_)
-    if (agent.join.running != 0 && agent.join.running != attempt_.number)
-      send(id, Stop{agent.join.running, false});
+    if (const auto running = agent.join.running.attempt; running != 0 && running != attempt_.number)
+      send(id, Stop{running, false});
   if (attempt_.number == 0 && !asked_.empty()) return over(kTemporary, asked_, now);
   if (attempt_.number == 0) return gather_in(Milliseconds(0), now);
   record("adopted", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
@@ -344,9 +349,9 @@ void Leader::start(Deadline now) {
   for (std::size_t place = 0; place < attempt_.places.size(); ++place) {
     auto* agent = at(attempt_.places[place]);
     agent->has_ended = false;
-    send(agent->join.id, Start{.attempt = attempt_.number,
-                               .place = static_cast<int>(place),
-                               .hosts = static_cast<int>(attempt_.places.size()),
+    send(agent->join.id, Start{.place = {.attempt = attempt_.number,
+                                         .number = static_cast<int>(place),
+                                         .hosts = static_cast<int>(attempt_.places.size())},
                                .takes_over = options_.takes_over || attempts_ > 1,
                                .addresses = root_->addresses,
                                .port = root_->port,
@@ -396,13 +401,13 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
   Agent& agent = agents_.at(id);
   if (ended.all) {
     agent.has_ended = true;
-    agent.join.running = 0;
+    agent.join.running = {};
   }
   if (ended.attempt != attempt_.number ||
       (phase_ != Phase::adopt && phase_ != Phase::run && phase_ != Phase::judge))
     return;
   for (const auto& end : ended.ranks)  // an agent that joins again repeats its reports
-    if (evidence_.ended.insert(end.rank).second) evidence_.ends.push_back(end);
+    evidence_.add(end);
   auto& xids = evidence_.xids[agent.join.host];
   xids.insert(xids.end(), ended.xids.begin(), ended.xids.end());
   if (phase_ == Phase::run) look_at_ends(now);
@@ -412,17 +417,15 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
 // Judges the attempt if a rank failed or all have ended. A silent host may still train, unless rank
 // 0 has ended the run.
 void Leader::look_at_ends(Deadline now) {
-  const auto& ends = evidence_.ends;
-  const auto root = std::ranges::find(ends, 0, &RankEnd::rank);
-  const bool is_complete = root != ends.end() && root->exit_code == 0;
+  const bool is_complete = evidence_.root_code == 0;
   const bool all = is_complete ? all_ended(now) : !any_waits([](const Agent* agent) {
     return agent == nullptr || !agent->has_ended;
   });
   // Ranks of a complete run end together, so this holds for an exit code that no agent saw too.
-  const bool failed = std::ranges::any_of(ends, [](auto& end) { return end.exit_code != 0; });
   const bool saves = !asked_.empty() || !draining_.empty();
-  if (failed || all) return begin_judging(saves ? options_.save : options_.evidence, now);
-  if (!finish_ && !ends.empty()) finish_ = now + options_.finish;
+  if (evidence_.any_failed || all)
+    return begin_judging(saves ? options_.save : options_.evidence, now);
+  if (!finish_ && !evidence_.ends.empty()) finish_ = now + options_.finish;
 }
 
 // The ranks that are left have `wait` to end by themselves.
@@ -527,6 +530,7 @@ void Leader::decide(Deadline now) {
            {{"attempt", attempt_.number}, {"why", str("host ", draining_, " is drained")}});
     return gather_in(Milliseconds(0), now);
   }
+  evidence_.attempt = attempt_;  // agents that joined have named its hosts
   const auto cause = classify(evidence_);
   const auto other = cause.hosts.empty() ? "" : substitute(cause.hosts.front(), now);
   evidence_.can_move = !other.empty();
@@ -589,8 +593,8 @@ void Leader::move(const std::string& host, const std::string& to) {
 
 std::map<std::string, int> Leader::places() const {
   std::map<std::string, int> places;
-  for (const auto& host : attempt_.places)
-    places.emplace(host, static_cast<int>(places.size()));
+  for (std::size_t place = 0; place < attempt_.places.size(); ++place)
+    places.emplace(attempt_.places[place], static_cast<int>(place));
   return places;
 }
 

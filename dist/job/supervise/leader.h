@@ -1,8 +1,7 @@
 // Leader supervises a run: it gathers agents, starts the ranks on `need` of their hosts, finds out
 // why they ended, and starts them again, on a spare host if one is faulty. It is pure: callers pass
 // events with the time and carry out the actions. One agent of a run contains the leader. A new
-// leader learns from the agents which ranks run, and from the records on which hosts, so the change
-// has no effect on them.
+// leader learns from the agents which ranks run, so the change has no effect on them.
 //
 //   adopt -> gather -> prepare -> run -> judge -> gather (restart)
 //                        |          '-> over      '-> over (done, asked, or a retry cannot help)
@@ -76,7 +75,8 @@ class Leader {
   Leader(LeaderOptions options, Deadline now);
 
   // Call it before the first event. Restores the decisions of earlier leaders of this start from
-  // their records: places, excluded hosts, the number of restarts. `wall`: seconds since 1970.
+  // their records: places, excluded hosts, the number of restarts. `records` may have lines of
+  // other jobs and of deposed leaders. `wall`: seconds since 1970.
   LeaderActions begin(const std::vector<Json>& records, double wall, Deadline now);
 
   // Events. Each returns the actions to take, in their order.
@@ -151,8 +151,9 @@ class Leader {
   std::map<std::string, Agent> agents_;       // by id
   std::map<std::string, std::string> id_of_;  // of the agent of a host
   std::size_t waits_for_ = 0;                 // a place, see any_waits()
-  Attempt attempt_;                           // newest; hosts keep their places in the next one
-  Attempt known_;                             // newest whose hosts the records name
+  // Newest; hosts keep their places in the next one. A new leader may not know all names: "".
+  Attempt attempt_;
+  Attempt known_;  // newest that the records name, of any job
   Evidence evidence_;
   RestartPolicy policy_;
   Deadline until_;     // of the phase

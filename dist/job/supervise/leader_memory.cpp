@@ -18,11 +18,11 @@ LeaderActions Leader::begin(const std::vector<Json>& records, double wall, Deadl
   std::int64_t term = 0;
   for (const auto& line : records)
     try {
+      if (text_at(line, "event") == "preparing") known_ = attempt_in(line);
       // A leader that is deposed and does not know it may write lines.
       if (line.at("term").as_integer() < term) continue;
       term = line.at("term").as_integer();
       if (text_at(line, "event") == "leads") is_ours = text_at(line, "job") == options_.job;
-      if (text_at(line, "event") == "preparing") known_ = attempt_in(line);
       if (!is_ours) forget();
       const std::chrono::duration<double> age(std::max(wall - line.at("time").as_double(), 0.0));
       if (is_ours) remember(line, now - std::chrono::duration_cast<Clock::duration>(age));

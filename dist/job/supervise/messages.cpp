@@ -6,6 +6,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+constexpr int kMostHosts = 1 << 20;
 constexpr const char* kWhat = "a message of the supervision";
 
 template <class... Cases>
@@ -73,6 +74,19 @@ Json parsed(const std::string& text) {
 
 }  // namespace
 
+Json to_json(const HostPlace& place) {
+  return Json::Object{{"attempt", place.attempt}, {"number", place.number}, {"hosts", place.hosts}};
+}
+
+HostPlace host_place(const Json& json) {
+  const HostPlace place{.attempt = number_at(json, "attempt"),
+                        .number = int_at(json, "number"),
+                        .hosts = int_at(json, "hosts", 1)};
+  if (place.number >= place.hosts || place.hosts > kMostHosts)
+    throw DataError(str(kWhat, ": place ", place.number, " of ", place.hosts, " does not exist"));
+  return place;
+}
+
 std::string encode(const FromAgent& message) {
   const Json json = std::visit(
       Overloaded{[](const Join& join) {
@@ -81,7 +95,7 @@ std::string encode(const FromAgent& message) {
                                             {"host", join.host},
                                             {"job", join.job},
                                             {"slots", join.slots},
-                                            {"running", join.running}});
+                                            {"running", to_json(join.running)}});
                  },
                  [](const AgentBeat&) {
                    return Json(Json::Object{{"kind", "beat"}});
@@ -122,7 +136,7 @@ FromAgent decode_from_agent(const std::string& text) {
                 .host = text_at(json, "host"),
                 .job = text_at(json, "job"),
                 .slots = int_at(json, "slots", 1),
-                .running = number_at(json, "running")};
+                .running = host_place(json.at("running"))};
   if (kind == "ready")
     return Ready{.attempt = number_at(json, "attempt"),
                  .fault = text_at(json, "fault"),
@@ -155,9 +169,7 @@ std::string encode(const FromLeader& message) {
                  },
                  [](const Start& start) {
                    return Json(Json::Object{{"kind", "start"},
-                                            {"attempt", start.attempt},
-                                            {"place", start.place},
-                                            {"hosts", start.hosts},
+                                            {"place", to_json(start.place)},
                                             {"takes_over", start.takes_over},
                                             {"addresses", json_list(start.addresses)},
                                             {"port", start.port},
@@ -188,20 +200,14 @@ FromLeader decode_from_leader(const std::string& text) {
     return Prepare{.attempt = number_at(json, "attempt"),
                    .check = json.at("check").as_bool(),
                    .leads = json.at("leads").as_bool()};
-  if (kind == "start") {
-    Start start{.attempt = number_at(json, "attempt"),
-                .place = int_at(json, "place"),
-                .hosts = int_at(json, "hosts", 1),
-                .takes_over = json.at("takes_over").as_bool(),
-                .addresses = texts_at(json, "addresses"),
-                .port = port_at(json),
-                .restart = restart_at(json, "restart"),
-                .noted_step = number_at(json, "noted_step"),
-                .skip_step = number_at(json, "skip_step")};
-    if (start.place >= start.hosts)
-      throw DataError(str(kWhat, ": place ", start.place, " does not exist"));
-    return start;
-  }
+  if (kind == "start")
+    return Start{.place = host_place(json.at("place")),
+                 .takes_over = json.at("takes_over").as_bool(),
+                 .addresses = texts_at(json, "addresses"),
+                 .port = port_at(json),
+                 .restart = restart_at(json, "restart"),
+                 .noted_step = number_at(json, "noted_step"),
+                 .skip_step = number_at(json, "skip_step")};
   if (kind == "stop")
     return Stop{.attempt = number_at(json, "attempt"), .save = json.at("save").as_bool()};
   if (kind == "over")

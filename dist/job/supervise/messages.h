@@ -12,8 +12,17 @@
 
 namespace lockstep {
 
-// An attempt is one start of the ranks of a run; its number is above 0. No message lists the hosts
-// of an attempt: the leader sends one to each host, so all lists would have hosts^2 names.
+// The place of a host in an attempt. An attempt is one start of the ranks of a run. No message
+// lists the hosts of an attempt: each host gets a message, so all lists together would have hosts^2
+// names.
+struct HostPlace {
+  std::int64_t attempt = 0;  // 0: none
+  int number = 0;            // ranks number * slots to number * slots + slots - 1 are here
+  int hosts = 1;             // of the attempt
+  friend bool operator==(const HostPlace&, const HostPlace&) = default;
+};
+Json to_json(const HostPlace& place);
+HostPlace host_place(const Json& json);  // throws DataError
 
 // How a rank ended.
 struct RankEnd {
@@ -36,9 +45,9 @@ struct RankEnd {
 struct Join {
   std::string id{};  // random, of this process
   std::string host{};
-  std::string job{};         // of the launcher; all agents of a run have the same
-  int slots = 1;             // ranks of each host
-  std::int64_t running = 0;  // attempt whose ranks run here, or whose ends it reports; 0: none
+  std::string job{};    // of the launcher; all agents of a run have the same
+  int slots = 1;        // ranks of each host
+  HostPlace running{};  // of the ranks that run here, or whose ends it reports
   friend bool operator==(const Join&, const Join&) = default;
 };
 struct AgentBeat {
@@ -83,9 +92,7 @@ struct Prepare {
   friend bool operator==(const Prepare&, const Prepare&) = default;
 };
 struct Start {
-  std::int64_t attempt = 0;
-  int place = 0;  // of this host
-  int hosts = 1;  // of the attempt
+  HostPlace place{};
   // An earlier attempt has ended, so rank 0 ignores its lock if a file server still holds it.
   bool takes_over = false;
   std::vector<std::string> addresses{};  // of the control server of rank 0

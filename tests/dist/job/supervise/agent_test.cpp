@@ -32,7 +32,7 @@ struct Host {
     join();
     agent.message(Prepare{.attempt = 7}, now);
     agent.checked({.attempt = 7}, now);
-    EXPECT_TRUE(find<StartRanks>(agent.message(Start{.attempt = 7, .place = 0}, now)));
+    EXPECT_TRUE(find<StartRanks>(agent.message(Start{.place = {.attempt = 7}}, now)));
   }
   Deadline now = Deadline() + std::chrono::hours(1000);
   Agent agent{AgentOptions{}, now};
@@ -78,13 +78,13 @@ TEST(SuperviseAgent, repeats_its_reports_until_a_leader_has_judged_them) {
   };
   for (int leader = 0; leader < 2; ++leader) {
     const auto actions = join_again();
-    EXPECT_EQ(sent<Join>(actions)->running, 7);
+    EXPECT_EQ(sent<Join>(actions)->running.attempt, 7);
     ASSERT_TRUE(sent<Ended>(actions));
     EXPECT_EQ(*sent<Ended>(actions), end);
   }
   host.agent.message(Welcome{2, 7}, host.now);
   const auto actions = join_again();
-  EXPECT_EQ(sent<Join>(actions)->running, 0);
+  EXPECT_EQ(sent<Join>(actions)->running.attempt, 0);
   EXPECT_FALSE(sent<Ended>(actions));
 }
 
@@ -128,19 +128,19 @@ TEST(SuperviseAgent, keeps_its_ranks_when_the_leader_is_gone_and_tells_the_next_
       host.agent.ended({.attempt = 7, .ranks = {{.rank = 0, .exit_code = 9}}}, host.now).empty());
   EXPECT_TRUE(find<ConnectTo>(host.look({.newest = {.number = 2}, .alive = "2 1"})));
   const auto actions = host.agent.connected(host.now);
-  EXPECT_EQ(sent<Join>(actions)->running, 7);
+  EXPECT_EQ(sent<Join>(actions)->running.attempt, 7);
   ASSERT_TRUE(sent<Ended>(actions));
   EXPECT_EQ(sent<Ended>(actions)->ranks.front().exit_code, 9);
 }
 
 TEST(SuperviseAgent, joins_with_the_ranks_that_an_earlier_agent_left) {
   const Deadline now = Deadline() + std::chrono::hours(1000);
-  Agent agent({.join = {.id = "b", .host = "n1", .running = 7}}, now);
+  Agent agent({.join = {.id = "b", .host = "n1", .running = {.attempt = 7}}}, now);
   agent.time(now);
   agent.looked({.newest = {.number = 1}, .alive = "1 1"}, now);
   const auto actions = agent.connected(now);
   ASSERT_TRUE(sent<Join>(actions));
-  EXPECT_EQ(sent<Join>(actions)->running, 7);
+  EXPECT_EQ(sent<Join>(actions)->running.attempt, 7);
   EXPECT_TRUE(find<StopRanks>(agent.message(Stop{.attempt = 7}, now)));
 }
 
@@ -165,7 +165,7 @@ TEST(SuperviseAgent, prepares_an_attempt_while_it_is_checked_as_a_spare) {
 TEST(SuperviseAgent, starts_ranks_only_if_it_was_prepared_for_them) {
   Host host;
   host.join();
-  const Start start{.attempt = 7};
+  const Start start{.place = {.attempt = 7}};
   EXPECT_FALSE(find<StartRanks>(host.agent.message(start, host.now)));
   host.agent.message(Prepare{.attempt = 8}, host.now);
   EXPECT_FALSE(find<StartRanks>(host.agent.message(start, host.now)));

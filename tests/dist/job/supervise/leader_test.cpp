@@ -19,9 +19,12 @@ class Job {
     leader.emplace(options_, now);
     take(leader->begin(records, 1000, now));
   }
+  // An agent joins; ranks of this attempt run on its host, in the place of its last start.
   void join(const std::string& host, std::int64_t attempt = 0) {
     present.insert(host);
-    take(leader->message(host, Join{.id = host, .host = host, .running = attempt}, now));
+    auto place = started_as[host];
+    place.attempt = attempt;
+    take(leader->message(host, Join{.id = host, .host = host, .running = place}, now));
   }
   void run_for(Milliseconds time) {
     for (const auto end = now + time; now < end;) {
@@ -74,7 +77,11 @@ class Job {
                            now));
     } else if (const auto* started_by = std::get_if<Start>(&message)) {
       start = *started_by;
-      running[host] = start.attempt;
+      running[host] = start.place.attempt;
+      started_as[host] = start.place;
+      EXPECT_EQ(start.place.attempt, leader->attempt().number);
+      EXPECT_EQ(start.place.hosts, static_cast<int>(places().size()));
+      EXPECT_EQ(places().at(static_cast<std::size_t>(start.place.number)), host);
       ++starts;
     } else if (const auto* stop = std::get_if<Stop>(&message)) {
       if (stuck.contains(host)) return;
@@ -92,6 +99,7 @@ class Job {
   Deadline now = Deadline() + std::chrono::hours(1000);
   std::set<std::string> present, silent, faulty, mute, stuck;
   std::map<std::string, std::int64_t> running;
+  std::map<std::string, HostPlace> started_as;
   std::map<std::string, int> told;
   std::vector<std::string> bad_hosts;
   std::int64_t saved_step = 10, last_step = 12;
@@ -710,34 +718,52 @@ TEST(Leader, adopts_ranks_whose_agents_join_late) {
 }
 
 TEST(Leader, adopts_ranks_whose_start_the_leader_before_did_not_record) {
-  for (const bool is_same_job : {true, false}) {
-    auto job = started();
-    const auto running = job.leader->attempt();
-    ASSERT_EQ(text_at(job.records.back(), "event"), "started");
-    job.records.pop_back();
-    for (auto& line : job.records)
-      if (line.find("job") != nullptr && !is_same_job) line.set("job", "another");
-    job.lead();
-    job.join("n1", running.number);
-    job.join("n2", running.number);
-    job.run_for(Milliseconds(1'500));
-    EXPECT_EQ(job.leader->attempt(), running);
-    EXPECT_EQ(job.starts, 2);
-  }
+  auto job = started();
+  const auto before = job.records;
+  job.end("n2", {killed(1)});
+  job.end("n1", {lost(0, "n2")});
+  job.run_for(Milliseconds(200));
+  const auto running = job.leader->attempt();
+  ASSERT_EQ(job.starts, 4);
+  job.records = before;  // storage of the leader's host did not answer
+  job.lead();
+  job.join("n2", running.number);
+  job.run_for(Milliseconds(1'500));
+  EXPECT_EQ(job.leader->attempt().places, (Hosts{"", "n2"}));
+  job.join("n1", running.number);
+  EXPECT_EQ(job.leader->attempt(), running);
+  job.run_for(Milliseconds(2'000));
+  EXPECT_EQ(job.starts, 4);
+  job.end("n1", {killed(0)});
+  job.end("n2", {lost(1, "n1")});
+  job.run_for(Milliseconds(200));
+  EXPECT_EQ(job.starts, 6);
 }
 
-TEST(Leader, stops_ranks_of_an_attempt_that_is_not_recorded) {
+TEST(Leader, adopts_ranks_of_another_job) {
   auto job = started();
-  const auto lost_attempt = job.leader->attempt().number;
+  const auto running = job.leader->attempt();
+  for (auto& line : job.records)
+    if (line.find("job") != nullptr) line.set("job", "another");
+  job.lead();
+  job.join("n1", running.number);  // n2 joins later, but the records name it
+  job.run_for(Milliseconds(1'500));
+  EXPECT_EQ(job.leader->attempt(), running);
+  EXPECT_EQ(job.starts, 2);
+}
+
+TEST(Leader, restarts_on_spares_if_hosts_are_not_known) {
+  auto job = started();
+  const auto running = job.leader->attempt().number;
   job.records.clear();
   job.lead();
-  job.join("n1", lost_attempt);
+  job.join("n1", running);
+  job.join("n3");
   job.run_for(Milliseconds(1'500));
-  EXPECT_FALSE(job.running.contains("n1"));
-  job.join("n2", lost_attempt);
-  job.run_for(Milliseconds(1'500));
-  EXPECT_EQ(job.leader->phase(), Phase::run);
-  EXPECT_EQ(job.starts, 4);
+  job.end("n1", {lost(0, "n2")});
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+  EXPECT_TRUE(job.bad_hosts.empty());
 }
 
 TEST(Leader, restarts_no_ranks_while_their_progress_cannot_be_read) {

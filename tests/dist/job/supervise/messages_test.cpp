@@ -16,8 +16,9 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
                     .samples = "samples 4 to 7",
                     .is_verdict = true,
                     .is_common = true};
+  const HostPlace place{.attempt = 1'048'577, .number = 1, .hosts = 2};
   const std::vector<FromAgent> from_agent{
-      Join{.id = "a", .host = "n1", .job = "j", .slots = 8, .running = 1'048'577},
+      Join{.id = "a", .host = "n1", .job = "j", .slots = 8, .running = place},
       AgentBeat(),
       Ready{.attempt = 7, .fault = "no", .addresses = {"10.0.0.1", "fe80::1"}, .port = 4711},
       Ended{.attempt = 7, .ranks = {end, {}}, .xids = {79}, .all = true},
@@ -27,9 +28,7 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
     EXPECT_EQ(decode_from_agent(encode(message)), message) << encode(message);
   const std::vector<FromLeader> from_leader{
       Welcome{3, 2}, Prepare{.attempt = 7, .check = true, .leads = true},
-      Start{.attempt = 1'048'577,
-            .place = 1,
-            .hosts = 2,
+      Start{.place = place,
             .takes_over = true,
             .addresses = {"10.0.0.1"},
             .port = 4711,
@@ -42,12 +41,13 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
 }
 
 TEST(SuperviseMessages, that_are_wrong_are_errors) {
-  for (const char* text :
-       {"", "{}", "[]", R"({"kind":"other"})", R"({"kind":"stop"})",
-        R"({"kind":"stop","attempt":-1,"save":true})",
-        R"({"kind":"ready","attempt":1,"fault":"","addresses":[],"port":65536})",
-        R"({"kind":"start","attempt":1,"place":1,"hosts":1,"takes_over":false,"addresses":[],)"
-        R"("port":1,"restart":{"judge":0,"prepare":0},"noted_step":0,"skip_step":0})"}) {
+  for (
+      const char* text :
+      {"", "{}", "[]", R"({"kind":"other"})", R"({"kind":"stop"})",
+       R"({"kind":"stop","attempt":-1,"save":true})",
+       R"({"kind":"ready","attempt":1,"fault":"","addresses":[],"port":65536})",
+       R"({"kind":"start","place":{"attempt":1,"number":1,"hosts":1},"takes_over":false,"addresses":[],)"
+       R"("port":1,"restart":{"judge":0,"prepare":0},"noted_step":0,"skip_step":0})"}) {
     EXPECT_THROW(decode_from_agent(text), DataError) << text;
     EXPECT_THROW(decode_from_leader(text), DataError) << text;
   }
