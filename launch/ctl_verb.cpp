@@ -218,6 +218,12 @@ std::string nobody_trains(const fs::path& run) {
              "--skip-steps");
 }
 
+// Whether a process takes the request: one that trains, or the leader of a supervised run.
+bool has_receiver(const CtlVerbOptions& o, const ControlDirectory& control) {
+  const bool is_for_leader = o.command == "drain" || o.command == "stop";
+  return (is_for_leader && control.has_supervisor()) || trainer_after_a_while(o.run);
+}
+
 int wait_for_answer(const CtlVerbOptions& o, const ControlDirectory& control, std::int64_t number) {
   constexpr auto kTurn = std::chrono::milliseconds(200);
   constexpr double kBetweenLooks = 5;
@@ -237,7 +243,7 @@ int wait_for_answer(const CtlVerbOptions& o, const ControlDirectory& control, st
                                o.run.string(), " log` shows its outcome later"));
     if (seconds - told > kBetweenLooks) {
       told = seconds;
-      if (!trainer_after_a_while(o.run) && !control.answer_of(number)) {
+      if (!has_receiver(o, control) && !control.answer_of(number)) {
         control.withdraw(number);
         throw TransientError(str("the run ended before it answered; request ", number,
                                  " is withdrawn unless the log says that it was taken: "
@@ -265,7 +271,7 @@ int run_ctl(const CtlVerbOptions& o) {
             near.empty() ? "; see `lockstep ctl --help`" : str("; did you mean ", near, "?")));
   }
   const auto request = request_of(o);
-  if (!trainer_after_a_while(o.run)) throw TransientError(nobody_trains(o.run));
+  if (!has_receiver(o, control)) throw TransientError(nobody_trains(o.run));
   if (!directory_exists(control.path()))
     throw TransientError(
         str(control.path().string(), ": absent; the run takes requests after its start"));

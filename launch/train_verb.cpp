@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/thread_pool.h"
 #include "core/toml.h"
+#include "dist/job/agent_socket.h"
 #include "launch/config.h"
 #include "launch/device.h"
 #include "launch/plan/cluster_file.h"
@@ -259,9 +260,9 @@ int RunHere::train_over(World& world, const Topology& topology, TensorAcross acr
     saved_ = saved_run(directory_, options_, device_, world);
     resolve();
     if (!needs_other_processes(before, phases_.front().config)) continue;
-    log_info(
-        "the next phase needs other processes, because of its layout; rerun the same command "
-        "to continue");
+    constexpr const char* kWhy = "the next phase needs other processes, because of its layout";
+    log_info(kWhy, "; rerun the same command to continue");
+    report_to_agent({.error = kWhy});  // it restarts them
     return TransientError("").exit_code();
   }
 }

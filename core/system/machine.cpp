@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -167,6 +168,8 @@ void divide(const fs::path& sysfs, const std::vector<int>& mask, std::span<const
 }  // namespace
 
 std::string host_name() {
+  if (const char* given = std::getenv("LOCKSTEP_HOSTNAME"); given != nullptr && *given != '\0')
+    return given;
   char name[256] = "";
   return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }

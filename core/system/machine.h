@@ -10,6 +10,7 @@
 
 namespace lockstep {
 
+// LOCKSTEP_HOSTNAME if it is set, else the kernel's name.
 std::string host_name();
 
 // The kernel's boot id, which is the same for all processes of a host and differs between hosts.

@@ -27,6 +27,7 @@ if [[ -n ${LOCKSTEP_INTERFACE:-} ]]; then
   export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME-=$LOCKSTEP_INTERFACE}"  # "=": exact names
 fi
 # By default mpirun sends only its own variables.
+unset LOCKSTEP_HOSTNAME  # of this host only
 for name in ${!LOCKSTEP_*} ${!NCCL_*} ${!LD_LIBRARY_PATH*}; do options+=(-x "$name"); done
 
 # An unreachable host sends no confirmation: mpirun and its daemon on that host would wait for each

@@ -4,8 +4,8 @@
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
-#include <poll.h>
 #include <sstream>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,8 @@
 namespace lockstep {
 namespace {
 
-constexpr Milliseconds kTick{100}, kKeepTerm{500}, kWriteTime{100}, kStatusTime{5'000},
+constexpr int kEvents = 1024;  // at most, of one call of epoll_wait
+constexpr Milliseconds kTurn{20}, kKeepTerm{500}, kWriteTime{100}, kStatusTime{5'000},
     kHandshakeTime{5'000}, kEndTime{3'000};
 constexpr std::size_t kMostConnections = 20'000, kMostOutBytes = 16 << 20;
 
@@ -55,7 +56,12 @@ LeaderServer::LeaderServer(LeaderOptions options, const SuperviseRecords& record
       secret_(secret),
       on_bad_host_(std::move(on_bad_host)),
       listener_(listen_at("", 0)),
-      control_(records.run()) {}
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      control_(records.run()) {
+  if (!epoll_) throw TransientError(str("cannot create an epoll descriptor: ", reason(errno)));
+  watch(listener_.descriptor(), EPOLLIN, nullptr);
+  watch(mailbox_.descriptor(), EPOLLIN, nullptr);
+}
 
 LeaderServer::~LeaderServer() {
   stopping_ = true;
@@ -87,49 +93,40 @@ void LeaderServer::lead_until_over() {
   allow_open_files(kMostConnections);
   leader_.emplace(options_, Clock::now());
   carry_out(leader_->begin(before_, seconds_since_1970(), Clock::now()));
-  auto next_keep = Clock::now();
+  auto next_keep = Clock::now(), next_turn = next_keep;
   auto end = Deadline::max();
+  std::array<epoll_event, kEvents> events;
   while (!stopping_ && !deposed_) {
-    std::vector<pollfd> polled{{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0},
-                               {.fd = mailbox_.descriptor(), .events = POLLIN, .revents = 0}};
-    for (const auto& connection : connections_)
-      polled.push_back(
-          {.fd = connection.socket.descriptor(),
-           .events = static_cast<short>(connection.out.empty() ? POLLIN : POLLIN | POLLOUT),
-           .revents = 0});
-    poll(polled.data(), polled.size(), static_cast<int>(kTick.count()));
+    const int count =
+        epoll_wait(epoll_.number(), events.data(), kEvents, static_cast<int>(kTurn.count()));
+    for (int i = 0; i < count; ++i)
+      if (auto* connection = static_cast<Connection*>(events[static_cast<std::size_t>(i)].data.ptr))
+        serve(*connection);
+    accept_all();
     mailbox_.run();
-    auto at = polled.begin() + 2;
-    for (auto& connection : connections_)
-      if ((at++)->revents != 0) serve(connection);
-    if (polled[0].revents != 0)
-      while (auto socket = accept_from(listener_))
-        if (connections_.size() < kMostConnections)
-          connections_.emplace_back(std::move(*socket), secret_, Clock::now() + kHandshakeTime);
     const auto now = Clock::now();
-    carry_out(leader_->time(now));
+    if (now >= next_turn) {  // its time grows with the number of hosts
+      next_turn = now + kTurn;
+      carry_out(leader_->time(now));
+      for (auto& connection : connections_)
+        if (!connection.session.authenticated() && now >= connection.deadline) close(connection);
+    }
     if (!writing_ && now >= next_write_ && (!lines_.empty() || now >= next_status_))
       write_records(now);
     if (now >= next_keep && !run_over_) {
       next_keep = now + kKeepTerm;
       keep_term();
     }
-    for (auto& connection : connections_) {
-      flush(connection);
-      if ((!connection.session.authenticated() && now >= connection.deadline) ||
-          connection.out.size() > kMostOutBytes)
-        connection.closed = true;
-      const auto found = by_agent_.find(connection.agent);
-      if (!connection.closed || found == by_agent_.end() || found->second != &connection) continue;
-      by_agent_.erase(found);  // the agent may have joined again by another connection
-      carry_out(leader_->closed(connection.agent, now));
-    }
-    connections_.remove_if([](auto& connection) { return connection.closed; });
+    for (auto* connection : std::exchange(sending_, {}))
+      flush(*connection);
+    if (std::exchange(any_closed_, false)) remove_closed(now);
     if (run_over_ && end == Deadline::max()) end = now + kEndTime;
-    const bool all_said =
-        std::ranges::all_of(connections_, [](auto& connection) { return connection.out.empty(); });
+    const auto all_said = [&] {
+      return std::ranges::all_of(connections_,
+                                 [](auto& connection) { return connection.out.empty(); });
+    };
     if (run_over_ &&
-        (connections_.empty() || (all_said && now >= end) || now >= 2 * kEndTime + end))
+        (connections_.empty() || (now >= end && all_said()) || now >= 2 * kEndTime + end))
       break;
   }
   if (deposed_) log_own_warning("supervise: another agent leads this run now");
@@ -142,13 +139,45 @@ void LeaderServer::lead_until_over() {
   }
 }
 
+void LeaderServer::watch(int descriptor, std::uint32_t events, Connection* connection) const {
+  epoll_event event{.events = events, .data = {.ptr = connection}};
+  if (epoll_ctl(epoll_.number(), EPOLL_CTL_ADD, descriptor, &event) != 0)
+    throw TransientError(str("cannot watch a connection: ", reason(errno)));
+}
+
+void LeaderServer::accept_all() {
+  while (auto socket = accept_from(listener_)) {
+    if (connections_.size() >= kMostConnections) continue;
+    auto& connection =
+        connections_.emplace_back(std::move(*socket), secret_, Clock::now() + kHandshakeTime);
+    // Edges: serve() receives and sends all that it can.
+    watch(connection.socket.descriptor(), EPOLLIN | EPOLLOUT | EPOLLET, &connection);
+  }
+}
+
+void LeaderServer::close(Connection& connection) {
+  connection.closed = any_closed_ = true;
+}
+
+void LeaderServer::remove_closed(Deadline now) {
+  for (auto& connection : connections_) {
+    if (!connection.closed) continue;
+    std::erase(sending_, &connection);
+    const auto found = by_agent_.find(connection.agent);
+    if (found == by_agent_.end() || found->second != &connection) continue;
+    by_agent_.erase(found);  // the agent may have joined again by another connection
+    carry_out(leader_->closed(connection.agent, now));
+  }
+  connections_.remove_if([](auto& connection) { return connection.closed; });
+}
+
 void LeaderServer::serve(Connection& from) {
   try {
     std::array<std::byte, 4096> bytes;
     while (!from.closed) {
       const auto count = from.socket.try_receive(bytes);
-      if (!count) from.closed = true;
-      if (!count || *count == 0) return;
+      if (!count) close(from);
+      if (!count || *count == 0) break;
       for (const auto& frame : from.session.take(std::span(bytes).first(*count), from.out)) {
         if (from.session.introduction().channel != Channel::agents)
           throw DataError("it is not an agent");
@@ -157,8 +186,9 @@ void LeaderServer::serve(Connection& from) {
     }
   } catch (const Error& error) {
     if (!from.agent.empty()) log_own_warning("supervise: ", from.socket.peer(), ": ", error.what());
-    from.closed = true;
+    close(from);
   }
+  flush(from);
 }
 
 void LeaderServer::take(Connection& from, const std::string& text) {
@@ -224,17 +254,20 @@ void LeaderServer::write_records(Deadline now) {
 }
 
 void LeaderServer::send(const std::string& agent, const FromLeader& message) {
-  if (const auto found = by_agent_.find(agent); found != by_agent_.end())
-    append(found->second->out, {.kind = FrameKind::message, .body = as_bytes(encode(message))});
+  const auto found = by_agent_.find(agent);
+  if (found == by_agent_.end()) return;
+  append(found->second->out, {.kind = FrameKind::message, .body = as_bytes(encode(message))});
+  sending_.push_back(found->second);
 }
 
 void LeaderServer::flush(Connection& to) {
   try {
-    if (to.out.empty()) return;
+    if (to.out.empty() || to.closed) return;
     const auto count = to.socket.try_send(to.out);
     to.out.erase(to.out.begin(), to.out.begin() + static_cast<std::ptrdiff_t>(count));
+    if (to.out.size() > kMostOutBytes) close(to);
   } catch (const TransientError&) {
-    to.closed = true;
+    close(to);
   }
 }
 
@@ -252,7 +285,8 @@ void LeaderServer::keep_term() {
   });
 }
 
-// Takes requests of `lockstep ctl RUN drain HOST`. The run answers all others.
+// Takes requests of `lockstep ctl`: `drain`, and `stop` while no ranks train. The run answers all
+// others.
 void LeaderServer::take_requests() {
   if (!control_lock_) {
     make_directories(control_.path());
@@ -263,11 +297,18 @@ void LeaderServer::take_requests() {
   for (const auto number : control_.unanswered()) {
     if (taken_.contains(number)) continue;
     const auto request = control_.read(number);
-    if (request.command != "drain" || !control_.is_of_this_start(number)) continue;
-    taken_.insert(number);
+    const bool stops = request.command == "stop";
+    if ((request.command != "drain" && !stops) || !control_.is_of_this_start(number)) continue;
+    if (!stops) taken_.insert(number);
     const auto newest = EpochRecord::newest(records_.run() / "checkpoints");
-    mailbox_.post([this, request, epoch = newest ? newest->number : 0] {
-      carry_out(leader_->drain(request.target, "lockstep ctl", Clock::now()));
+    mailbox_.post([this, request, stops, epoch = newest ? newest->number : 0] {
+      if (stops && (leader_->phase() == Leader::Phase::run || run_over_)) return;
+      if (stops) {
+        drained_ = DrainAnswer{.is_done = true, .text = "the run ends; no ranks train"};
+        carry_out(leader_->stop("lockstep ctl", Clock::now(), kInterrupted));
+      } else {
+        carry_out(leader_->drain(request.target, "lockstep ctl", Clock::now()));
+      }
       const auto drained = std::exchange(drained_, std::nullopt);
       if (!drained) return;
       files_.run([this, request, epoch, drained = *drained] {

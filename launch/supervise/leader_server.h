@@ -50,11 +50,15 @@ class LeaderServer {
 
   void run();
   void lead_until_over();
+  void watch(int descriptor, std::uint32_t events, Connection* connection) const;
+  void accept_all();
+  void close(Connection& connection);
+  void remove_closed(Deadline now);
   void serve(Connection& from);
   void take(Connection& from, const std::string& text);
   void carry_out(const LeaderActions& actions);
   void send(const std::string& agent, const FromLeader& message);
-  static void flush(Connection& to);
+  void flush(Connection& to);
   void write_records(Deadline now);
   void keep_term();
   void take_requests();
@@ -66,12 +70,15 @@ class LeaderServer {
   Secret secret_;
   std::string on_bad_host_;
   Socket listener_;
+  Descriptor epoll_;
   Mailbox mailbox_;
   // Separate threads, so that neither a slow file nor an operator's command delays the others.
   Background files_, alive_, commands_;
   std::optional<Leader> leader_;
   std::list<Connection> connections_;
   std::map<std::string, Connection*> by_agent_;  // ids of those that have joined
+  std::vector<Connection*> sending_;             // may have something to send
+  bool any_closed_ = false;
   std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false, writing_ = false;
   std::optional<int> run_over_;  // the exit code of the run
   bool deposed_ = false;

@@ -75,7 +75,9 @@ class AgentProcess {
       wait();
       mailbox_.run();
       while (const int signal = signals_.next())
-        act(agent_->stop(str("signal ", signal, " (", strsignal(signal), ")"), Clock::now()));
+        act(agent_->stop({.why = str("signal ", signal, " (", strsignal(signal), ")"),
+                          .leaves = signal == SIGTERM},
+                         Clock::now()));
       read_input();
       read_leader();
       if (auto slow = ranks_.slow(); !slow.empty())
@@ -118,7 +120,7 @@ class AgentProcess {
     if (count <= 0)
       reads_input_ = false;
     else if (std::string_view(bytes.data(), static_cast<std::size_t>(count)).starts_with("stop\n"))
-      act(agent_->stop("the starter of the agents was told to stop", Clock::now()));
+      act(agent_->stop({.why = "the starter of the agents was told to stop"}, Clock::now()));
   }
 
   void read_leader() {

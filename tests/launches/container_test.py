@@ -53,7 +53,7 @@ class Agents(unittest.TestCase):
         for job, _ in self.jobs:
             rule, = job["podFailurePolicy"]["rules"]
             self.assertEqual(rule["action"], "FailJob")
-            self.assertEqual(rule["onExitCodes"]["values"], [int(code) for code in codes.split(" | ")])
+            self.assertEqual(rule["onExitCodes"]["values"], [*(int(code) for code in codes.split(" | ")), 130])  # 130: ctl stop
 
     def test_there_are_spare_pods(self):
         for job, pods in self.jobs:

@@ -8,6 +8,7 @@ usage: supervise_test.py LOCKSTEP TIER
 import contextlib
 import json
 import os
+import pathlib
 import random
 import re
 import signal
@@ -18,6 +19,7 @@ import time
 
 import hosts
 import job
+from host_death_test import MEMORY, pattern, saved_steps
 
 SETTINGS = ["checkpoint.every_steps=2"]
 SEED = int(os.environ.get("LOCKSTEP_SEED", "1"))
@@ -26,18 +28,20 @@ SEED = int(os.environ.get("LOCKSTEP_SEED", "1"))
 class Supervised:
     """A run of `need` hosts and the others as spares."""
 
-    def __init__(self, tiny, run, numbers, spares=1, settings=(), flags=()):
+    def __init__(self, tiny, run, numbers, spares=1, settings=(), flags=(), config=None):
         self.tiny, self.run = tiny, run
         self.nodes = {f"n{number}": hosts.Host(number) for number in numbers}
         self.file = tiny.folder / f"{run}.hosts"
         self.file.write_text("".join(f"{name} slots=2\n" for name in self.nodes))
         self.settings = [*SETTINGS, *settings]
+        self.config = config or tiny.config
         self.launcher = [tiny.lockstep, "supervise", "--hosts", self.file, "--spares", spares, *flags, "--"]
         self.begin()
 
     def begin(self):
         # Without the program, which the launcher has.
         command = [*map(str, self.launcher), *self.tiny.train(self.run, *self.settings)[1:]]
+        command[command.index("train") + 1] = str(self.config)
         with open(self.tiny.folder / f"{self.run}.log", "a") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
@@ -66,11 +70,21 @@ class Supervised:
         hosts.wait_for(lambda: self.starts() > starts and self.steps() > before + 1, f"{self.run}: a step after a fault")
         return time.monotonic() - begin
 
+    def expect_end(self, expected):
+        code = self.process.wait(timeout=hosts.PATIENCE)
+        job.expect(code == expected, f"{self.run}: ended with {code}: {self.tiny.log(self.run)[-3000:]}")
+        status = json.loads((self.tiny.folder / self.run / "supervise" / "status.json").read_text())
+        job.expect(status["phase"] == "over", f"{self.run}: {status} after the end")
+        self.process = None
+
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout=hosts.PATIENCE)
-        job.expect(code == 75, f"{self.run}: ended by SIGTERM with {code}: {self.tiny.log(self.run)[-3000:]}")
-        self.process = None
+        self.expect_end(75)
+
+    def ctl(self, *words):
+        done = subprocess.run([self.tiny.lockstep, "ctl", self.tiny.folder / self.run, *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=hosts.PATIENCE)
+        return done.returncode, done.stdout
 
 
 def leader(run):
@@ -107,9 +121,18 @@ def kill_agent(run, name):
 RANK_LIMIT, HOST_LIMIT = 10, 20
 
 
+def expect_secret_is_hidden(run):
+    secret = (run.tiny.folder / run.run / "supervise" / "secret").read_text().encode()
+    for pid in job.processes("lockstep"):
+        for file in ("environ", "cmdline"):
+            with contextlib.suppress(OSError):  # it has ended
+                job.expect(secret not in pathlib.Path(f"/proc/{pid}/{file}").read_bytes(), f"{file} of {pid} has the secret")
+
+
 def check_ci(tiny):
     run = Supervised(tiny, "kept", (1, 2, 3))
     run.wait_for_steps(4)
+    expect_secret_is_hidden(run)
     expect_within(kill_rank(run, run.places()[1]), RANK_LIMIT, "killed rank")
     run.wait_for_steps(4)
     kill_agent(run, leader(run))
@@ -174,27 +197,82 @@ def check_requests(tiny):
     """Requests of lockstep ctl: a drained host is left out, and a stopped run stays so."""
     run = Supervised(tiny, "asked", (1, 2, 3))
     run.wait_for_steps(4)
-
-    def ctl(*words):
-        done = subprocess.run([tiny.lockstep, "ctl", tiny.folder / "asked", *words], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=hosts.PATIENCE)
-        return done.returncode, done.stdout
-
     name = run.places()[1]
-    code, said = ctl("drain", name)
+    code, said = run.ctl("drain", name)
     job.expect(code == 0, f"drain: {code} {said}")
     hosts.wait_for(lambda: name not in run.places(), "the run restarts without the drained host")
     run.wait_for_steps(4)
     job.expect(len([event for event in run.events() if event["event"] == "drained"]) == 1, f"drained: {run.events()}")
-    code, said = ctl("drain", run.places()[0])
+    code, said = run.ctl("drain", run.places()[0])
     job.expect(code == 1 and "needs" in said, f"drain of a host that is needed: {code} {said}")
-    code, said = ctl("status")
+    code, said = run.ctl("status")
     job.expect(f"{name} (excluded)" in said, f"status: {code} {said}")
-    code, said = ctl("stop")
+    code, said = run.ctl("stop")
     job.expect(code == 0, f"stop: {code} {said}")
-    code = run.process.wait(timeout=hosts.PATIENCE)
-    job.expect(code == 130, f"a stopped run ends with {code}: {tiny.log('asked')[-3000:]}")
+    run.expect_end(130)
     tiny.expect_the_bits_of_one_host("asked")
+    job.expect_nothing_runs("lockstep")
+
+
+def check_leave(tiny):
+    """Hosts shut down; a run that waits for hosts is stopped; a phase needs other processes."""
+    told = tiny.folder / "bad_hosts_told"
+    run = Supervised(tiny, "left", (1, 2, 3), flags=("--on-bad-host", f"touch {told}-%h"))
+    run.wait_for_steps(4)
+    name = run.places()[1]
+    before = set(job.agents()[name])
+    for pid in before:
+        os.kill(pid, signal.SIGTERM)
+    hosts.wait_for(lambda: name not in run.places(), f"{name} leaves")
+    run.wait_for_steps(4)
+    hosts.wait_for(lambda: set(job.agents().get(name, before)) != before, f"another agent joins from {name}")
+    hosts.wait_for(lambda: len([event for event in run.events() if event["event"] == "joined"]) >= 4,
+                   f"{name} is a spare")
+
+    # Its ranks crash twice within an hour, so the operator is told. Then too few hosts are left.
+    for _ in range(2):
+        name = run.places()[1]
+        kill_rank(run, name)
+        run.wait_for_steps(4)
+    hosts.wait_for(lambda: pathlib.Path(f"{told}-{name}").exists(), f"the operator is told of {name}")
+    for host in run.places():
+        run.nodes[host].kill()
+    hosts.wait_for(lambda: run.events()[-1]["event"] in ("judged", "readmitted", "excluded"), "the run waits for hosts")
+    code, said = run.ctl("stop")
+    job.expect(code == 0, f"stop of a run that waits: {code} {said}")
+    run.expect_end(130)
+    tiny.expect_the_bits_of_one_host("left")
+    for node in run.nodes.values():
+        with contextlib.suppress(FileNotFoundError):
+            node.kill()
+
+    phases = tiny.folder / "phases.toml"
+    phases.write_text(tiny.config.read_text() + "\n[[phase]]\nfrom_step = 6\nlayout.replicate = 2\nlayout.shard = 1\n")
+    run = Supervised(tiny, "phases", (1, 2), spares=0, settings=["train.steps=12"], config=phases)
+    run.expect_end(0)
+    job.expect(run.starts() == 2 and run.steps() == 12, f"phases: {run.starts()} starts, {run.steps()} steps")
+    job.expect_nothing_runs("lockstep")
+
+
+def check_memory(tiny):
+    """Checkpoints stay in the memory of hosts. A spare reads those of a lost host from the host's partner."""
+    run = Supervised(tiny, "memory", (1, 2, 3), settings=MEMORY[1:])
+    for _ in range(2):
+        hosts.wait_for(lambda: len(saved_steps(tiny.log("memory"))) > 2, "the run saves")
+        run.wait_for_steps(4)
+        saved, said = saved_steps(tiny.log("memory"))[-1], len(tiny.log("memory"))
+        name = run.places()[1]
+        run.nodes[name].kill()
+        expect_within(run.seconds_to_next_step(), HOST_LIMIT, "killed host, checkpoints in memory")
+        loaded = re.search(pattern("train.loaded_from_hosts", step=r"(\d+)", remote=r"(\S+ \S+)"), tiny.log("memory")[said:])
+        job.expect(loaded and int(loaded[1]) >= saved and loaded[2] != "0 B",
+                   f"step {saved} is not loaded from a partner: {tiny.log('memory')[said:][-3000:]}")
+        job.expect(tiny.checkpoints("memory") == [], f"the shared directory was used: {tiny.checkpoints('memory')}")
+        run.nodes[name] = hosts.Host(int(name[1:]))
+        hosts.wait_for(lambda: set(job.agents()) == set(run.nodes), "the booted host joins")
+    run.wait_for_steps(4)
+    run.stop()
+    tiny.expect_the_bits_of_one_host("memory")
     job.expect_nothing_runs("lockstep")
 
 

@@ -58,7 +58,7 @@ AgentActions Agent::connected(Deadline now) {
   send(std::move(join));
   for (const auto& ended : reports_)
     send(ended);
-  if (!asked_.empty()) send(AskStop{asked_});
+  if (asked_) send(*asked_);
   return std::exchange(actions_, {});
 }
 
@@ -117,8 +117,8 @@ AgentActions Agent::ended(const Ended& ended, Deadline) {
   reports_.push_back(ended);
   if (link_ == Link::joined) send(ended);
   if (ended.all) reported_ = std::exchange(running_, {});
-  if (ended.all && link_ != Link::joined && !asked_.empty())
-    actions_.emplace_back(EndAgent{TransientError("").exit_code(), asked_});
+  if (ended.all && link_ != Link::joined && asked_)
+    actions_.emplace_back(EndAgent{TransientError("").exit_code(), asked_->why});
   return std::exchange(actions_, {});
 }
 
@@ -127,14 +127,14 @@ AgentActions Agent::slow(const Slow& slow, Deadline /*now*/) {
   return std::exchange(actions_, {});
 }
 
-AgentActions Agent::stop(const std::string& why, Deadline) {
-  asked_ = why;
+AgentActions Agent::stop(const AskStop& ask, Deadline) {
+  asked_ = ask;
   if (link_ == Link::joined) {
-    send(AskStop{why});
+    send(ask);
   } else if (running_.attempt != 0) {
     actions_.emplace_back(StopRanks{true});
   } else {
-    actions_.emplace_back(EndAgent{TransientError("").exit_code(), why});
+    actions_.emplace_back(EndAgent{TransientError("").exit_code(), ask.why});
   }
   return std::exchange(actions_, {});
 }

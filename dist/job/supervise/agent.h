@@ -8,6 +8,7 @@
 // on the leader.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -75,8 +76,8 @@ class Agent {
   AgentActions ended(const Ended& ended, Deadline now);
   // A rank of this host reported stragglers.
   AgentActions slow(const Slow& slow, Deadline now);
-  // A user or a scheduler asks to save and stop.
-  AgentActions stop(const std::string& why, Deadline now);
+  // A user or a scheduler asks this host to end the run or to leave it.
+  AgentActions stop(const AskStop& ask, Deadline now);
   AgentActions time(Deadline now);
 
   const HostPlace& running() const { return running_; }
@@ -99,7 +100,7 @@ class Agent {
   // the leader that received the reports may end before.
   std::vector<Ended> reports_{};
   HostPlace reported_{};  // whose ranks have all ended, by reports_
-  std::string asked_{};   // why it was asked to stop
+  std::optional<AskStop> asked_{};
   AgentActions actions_;
 };
 

@@ -7,6 +7,7 @@
 namespace lockstep {
 namespace {
 
+constexpr int kLeft = 128 + 15;           // of an agent that left the run, as if SIGTERM ended it
 constexpr Milliseconds kLateTurn{2'000};  // callers take a turn twice a second
 constexpr std::int64_t kAttemptsPerTerm = std::int64_t{1} << 20;
 
@@ -50,7 +51,7 @@ LeaderActions Leader::message(const std::string& agent, const FromAgent& message
   else if (const auto* stragglers = std::get_if<Slow>(&message))
     slow(*stragglers, now);
   else if (const auto* ask = std::get_if<AskStop>(&message))
-    return stop(ask->why, now);
+    ask->leaves ? ask_to_leave(agent, ask->why, now) : stop_run(ask->why, kTemporary, now);
   return std::exchange(actions_, {});
 }
 
@@ -119,18 +120,41 @@ LeaderActions Leader::closed(const std::string& id, Deadline now) {
   return std::exchange(actions_, {});
 }
 
-LeaderActions Leader::stop(const std::string& why, Deadline now) {
-  if (!asked_.empty() || phase_ == Phase::over) return std::exchange(actions_, {});
+LeaderActions Leader::stop(const std::string& why, Deadline now, int exit_code) {
+  stop_run(why, exit_code, now);
+  return std::exchange(actions_, {});
+}
+
+void Leader::stop_run(const std::string& why, int exit_code, Deadline now) {
+  if (!asked_.empty() || phase_ == Phase::over) return;
   asked_ = why;
+  asked_code_ = exit_code;
   record("asked to stop", {{"why", why}});
   if (phase_ == Phase::run) {
     evidence_.asked = why;
     stop_ranks(true, now);
     until_ = now + options_.save;
   } else if (phase_ != Phase::judge && phase_ != Phase::adopt) {
-    over(kTemporary, why, now);
+    over(exit_code, why, now);
   }
-  return std::exchange(actions_, {});
+}
+
+// Other hosts that can train, or that do.
+std::int64_t Leader::others(const std::string& host, Deadline now) const {
+  return std::ranges::count_if(agents_, [&](const auto& one) {
+    return one.second.join.host != host && may_train(one.second, now);
+  });
+}
+
+// A host shuts down, or its pod is evicted. If all hosts are told so, the run ends.
+void Leader::ask_to_leave(const std::string& id, const std::string& why, Deadline now) {
+  Agent& agent = agents_.at(id);
+  if (std::exchange(agent.leaves, true)) return;
+  const auto& host = agent.join.host;
+  if (others(host, now) < options_.least) return stop_run(why, kTemporary, now);
+  record("leaves", {{"host", host}, {"why", why}});
+  if (!agent.has_ended || phase_ == Phase::prepare) leave(host, now);
+  if (agent.has_ended) send(id, Over{.exit_code = kLeft, .why = why});
 }
 
 LeaderActions Leader::drain(const std::string& host, const std::string& why, Deadline now) {
@@ -140,19 +164,14 @@ LeaderActions Leader::drain(const std::string& host, const std::string& why, Dea
   };
   if (at(host) == nullptr) return answer(false, str("no agent runs on host ", host));
   if (!asked_.empty() || phase_ == Phase::over) return answer(false, "the run ends");
-  const auto others = std::ranges::count_if(agents_, [&](auto& one) {
-    const auto& [id, agent] = one;
-    return agent.join.host != host && is_heard(agent, now) &&
-           !policy_.is_excluded(agent.join.host, now);
-  });
-  if (others < options_.least)
-    return answer(false, str("only ", others, " other hosts are there, but the run needs ",
+  if (const auto left = others(host, now); left < options_.least)
+    return answer(false, str("only ", left, " other hosts are there, but the run needs ",
                              options_.least, "; add a spare host first"));
-  policy_.exclude(host, false, now);
+  policy_.exclude(host, /*broken=*/true, now);
   record("drained", {{"host", host}, {"why", why}});
   leave(host, now);
   return answer(true, draining_ == host ? str("the ranks save and restart without host ", host)
-                                        : str("host ", host, " is not used for an hour"));
+                                        : str("host ", host, " is not used until the run ends"));
 }
 
 void Leader::exclude(const std::string& host, const std::string& why, Deadline now) {
@@ -233,7 +252,7 @@ void Leader::adopt(Deadline now) {
   for (const auto& [id, agent] : agents_)
     if (const auto running = agent.join.running.attempt; running != 0 && running != attempt_.number)
       send(id, Stop{running, false});
-  if (attempt_.number == 0 && !asked_.empty()) return over(kTemporary, asked_, now);
+  if (attempt_.number == 0 && !asked_.empty()) return over(asked_code_, asked_, now);
   if (attempt_.number == 0) return gather_in(Milliseconds(0), now);
   record("adopted", {{"attempt", attempt_.number}, {"hosts", json_list(attempt_.places)}});
   phase_ = Phase::run;
@@ -251,6 +270,8 @@ void Leader::adopt(Deadline now) {
     finish_ = std::min(finish_.value_or(Deadline::max()), now + options_.orphaned);
     if (std::ranges::all_of(agents, &Agent::has_ended)) begin_judging(options_.evidence, now);
   }
+  for (const auto* agent : agents)
+    if (agent->leaves && !agent->has_ended) draining_ = agent->join.host;
   if ((asked_.empty() && draining_.empty()) || phase_ == Phase::judge) return;
   evidence_.asked = asked_;
   stop_ranks(true, now);
@@ -265,7 +286,7 @@ void Leader::gather_in(Milliseconds pause, Deadline now) {
 }
 
 bool Leader::is_usable(const Agent& agent, Deadline now) const {
-  return is_heard(agent, now) && agent.has_ended && !policy_.is_excluded(agent.join.host, now);
+  return agent.has_ended && may_train(agent, now);
 }
 
 void Leader::gather(Deadline now) {
@@ -274,7 +295,7 @@ void Leader::gather(Deadline now) {
   for (const auto& [id, agent] : agents_)
     if (is_usable(agent, now))
       usable.push_back(agent.join.host);
-    else if (is_heard(agent, now) && agent.has_ended)
+    else if (is_heard(agent, now) && agent.has_ended && !agent.leaves)
       excluded.push_back(agent.join.host);
   std::ranges::sort(usable);
   const auto need = static_cast<std::size_t>(options_.need);
@@ -402,6 +423,7 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
   if (ended.all) {
     agent.has_ended = true;
     agent.join.running = {};
+    if (agent.leaves) send(id, Over{.exit_code = kLeft, .why = "its host leaves the run"});
   }
   if (ended.attempt != attempt_.number ||
       (phase_ != Phase::adopt && phase_ != Phase::run && phase_ != Phase::judge))
@@ -527,7 +549,7 @@ void Leader::decide(Deadline now) {
   if (!draining_.empty() && asked_.empty()) {
     last_judged_ = attempt_.number;
     record("restarting",
-           {{"attempt", attempt_.number}, {"why", str("host ", draining_, " is drained")}});
+           {{"attempt", attempt_.number}, {"why", str("host ", draining_, " is left out")}});
     return gather_in(Milliseconds(0), now);
   }
   evidence_.attempt = attempt_;  // agents that joined have named its hosts
@@ -555,7 +577,7 @@ void Leader::decide(Deadline now) {
     actions_.emplace_back(BadHost{host, cause.text});
   }
   if (!decision.restarts) return over(decision.exit_code, decision.why, now);
-  if (!asked_.empty()) return over(kTemporary, asked_, now);
+  if (!asked_.empty()) return over(asked_code_, asked_, now);
   follow(decision);
   if (decision.skip_step > 0) record("skipped", {{"step", decision.skip_step}});
   if (!decision.move.empty()) move(decision.move, other);

@@ -86,8 +86,8 @@ class Leader {
   LeaderActions progress(std::int64_t saved_step, std::int64_t last_step, int end_code,
                          Deadline now);
   // A user or a scheduler asks to save and stop.
-  LeaderActions stop(const std::string& why, Deadline now);
-  // A user asks not to use a host: the ranks save and restart without it.
+  LeaderActions stop(const std::string& why, Deadline now, int exit_code = kTemporary);
+  // A user asks not to use a host until the run ends: the ranks save and restart without it.
   LeaderActions drain(const std::string& host, const std::string& why, Deadline now);
   LeaderActions time(Deadline now);  // at least twice a second
 
@@ -105,11 +105,15 @@ class Leader {
     bool has_ended = true;              // no rank of attempt_ runs there
     std::optional<Deadline> checked{};  // time of its last check without a fault
     bool is_checking = false;           // as a spare
+    bool leaves = false;                // its host is about to shut down
   };
   bool is_checked(const Agent& agent, Deadline now) const {
     return agent.checked && now - *agent.checked < options_.recheck;
   }
   bool is_usable(const Agent& agent, Deadline now) const;
+  bool may_train(const Agent& agent, Deadline now) const {
+    return is_heard(agent, now) && !agent.leaves && !policy_.is_excluded(agent.join.host, now);
+  }
   bool is_heard(const Agent& agent, Deadline now) const {
     return agent.present && now - agent.heard < options_.silence;
   }
@@ -118,6 +122,7 @@ class Leader {
   bool any_waits(FunctionRef<bool(const Agent* agent)> waits);
   bool all_ended(Deadline now);
 
+  void stop_run(const std::string& why, int exit_code, Deadline now);
   void joined(const std::string& id, const Join& join, Deadline now);
   void start(Deadline now);
   void ready(const std::string& id, const Ready& ready, Deadline now);
@@ -131,6 +136,8 @@ class Leader {
   void slow(const Slow& slow, Deadline now);
   void exclude(const std::string& host, const std::string& why, Deadline now);
   void leave(const std::string& host, Deadline now);
+  void ask_to_leave(const std::string& id, const std::string& why, Deadline now);
+  std::int64_t others(const std::string& host, Deadline now) const;
   void look_at_ends(Deadline now);
   void begin_judging(Milliseconds wait, Deadline now);
   void judge(Deadline now);
@@ -161,6 +168,7 @@ class Leader {
   enum class Judging : std::uint8_t { evidence, killed, progress };
   Judging judging_ = Judging::evidence;
   std::string asked_{};        // why the run was asked to stop
+  int asked_code_ = 0;         // its exit code then
   std::string draining_{};     // the host without which it restarts
   std::optional<Ready> root_;  // of rank 0's host
   std::int64_t attempts_ = 0;

@@ -68,7 +68,7 @@ void Leader::remember(const Json& line, Deadline then) {
     last_judged_ = line.at("attempt").as_integer();
   } else if ((event == "excluded" || event == "drained") && line.find("cause") == nullptr) {
     const auto& host = text_at(line, "host");
-    policy_.exclude(host, false, then);
+    policy_.exclude(host, event == "drained", then);
     const bool trains = std::ranges::find(attempt_.places, host) != attempt_.places.end();
     if (attempt_.number != 0 && trains) draining_ = host;
   } else if (event == "readmitted") {

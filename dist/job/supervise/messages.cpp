@@ -121,7 +121,8 @@ std::string encode(const FromAgent& message) {
                    return Json(Json::Object{{"kind", "slow"}, {"hosts", json_list(slow.hosts)}});
                  },
                  [](const AskStop& ask) {
-                   return Json(Json::Object{{"kind", "ask_stop"}, {"why", ask.why}});
+                   return Json(Json::Object{
+                       {"kind", "ask_stop"}, {"why", ask.why}, {"leaves", ask.leaves}});
                  }},
       message);
   return json.dump();
@@ -143,7 +144,8 @@ FromAgent decode_from_agent(const std::string& text) {
                  .addresses = texts_at(json, "addresses"),
                  .port = port_at(json)};
   if (kind == "slow") return Slow{.hosts = texts_at(json, "hosts")};
-  if (kind == "ask_stop") return AskStop{.why = text_at(json, "why")};
+  if (kind == "ask_stop")
+    return AskStop{.why = text_at(json, "why"), .leaves = json.at("leaves").as_bool()};
   if (kind == "ended") {
     Ended ended{.attempt = number_at(json, "attempt"),
                 .xids = numbers_at(json, "xids"),

@@ -29,7 +29,7 @@ struct RankEnd {
   int rank = 0;
   int exit_code = 0;                  // 128 + n: signal n
   bool unwatched = false;             // no agent saw its exit code; exit_code is 75
-  bool out_of_memory = false;         // the kernel killed a process of this host's control group
+  bool out_of_memory = false;         // the kernel killed a process of this host for its memory
   std::string error{};                // the last error of the rank; "": it reported none
   std::vector<std::string> lost{};    // hosts whose ranks it knows to be dead or stalled
   std::vector<std::string> faulty{};  // hosts whose weights are wrong
@@ -73,9 +73,10 @@ struct Slow {
   std::vector<std::string> hosts{};
   friend bool operator==(const Slow&, const Slow&) = default;
 };
-// A user or a scheduler asks this host to end the run.
+// A user or a scheduler asks this host to end the run, or to leave it.
 struct AskStop {
   std::string why{};
+  bool leaves = false;  // the run continues without this host if enough others are left
   friend bool operator==(const AskStop&, const AskStop&) = default;
 };
 

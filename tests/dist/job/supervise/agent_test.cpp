@@ -184,7 +184,7 @@ TEST(SuperviseAgent, stops_its_ranks_by_itself_if_it_is_asked_without_a_leader) 
   Host host;
   host.run();
   host.agent.disconnected(host.now);
-  EXPECT_TRUE(find<StopRanks>(host.agent.stop("SIGTERM", host.now))->save);
+  EXPECT_TRUE(find<StopRanks>(host.agent.stop({"SIGTERM"}, host.now))->save);
   const auto actions = host.agent.ended({.attempt = 7, .all = true}, host.now);
   ASSERT_TRUE(find<EndAgent>(actions));
   EXPECT_EQ(find<EndAgent>(actions)->exit_code, 75);

@@ -651,12 +651,92 @@ TEST(Leader, saves_and_ends_when_it_is_asked) {
   EXPECT_TRUE(job.running.empty());
 }
 
+TEST(Leader, continues_without_a_host_that_shuts_down) {
+  auto job = started();
+  job.take(job.leader->message("n2", AskStop{.why = "SIGTERM", .leaves = true}, job.now));
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+  EXPECT_EQ(job.told.at("n2"), 143);
+  EXPECT_FALSE(job.told.contains("n1"));
+  job.close("n2");
+  job.join("n2");  // after it has booted, it is a spare
+  job.run_for(Milliseconds(1'000));
+  job.take(job.leader->drain("n3", "", job.now));
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n2"}));
+}
+
+TEST(Leader, lets_a_spare_leave) {
+  auto job = started();
+  job.take(job.leader->message("n3", AskStop{.why = "SIGTERM", .leaves = true}, job.now));
+  EXPECT_EQ(job.told.at("n3"), 143);
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.starts, 2);
+  EXPECT_EQ(job.exit_code, std::nullopt);
+}
+
+TEST(Leader, ends_the_run_if_too_few_hosts_stay) {
+  auto job = started();
+  for (const char* host : {"n3", "n1", "n2"})
+    job.take(job.leader->message(host, AskStop{.why = "SIGTERM", .leaves = true}, job.now));
+  job.run_for(Milliseconds(500));
+  EXPECT_EQ(job.exit_code, 75);
+  EXPECT_TRUE(job.running.empty());
+}
+
+TEST(Leader, starts_no_ranks_on_a_host_that_shuts_down_meanwhile) {
+  Job job({.need = 2, .least = 2});
+  job.mute = {"n1"};  // its check takes a while
+  for (const char* host : {"n1", "n2", "n3"})
+    job.join(host);
+  job.run_for(Milliseconds(1'500));
+  EXPECT_EQ(job.leader->phase(), Phase::prepare);
+  job.take(job.leader->message("n2", AskStop{.why = "SIGTERM", .leaves = true}, job.now));
+  job.mute.clear();
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+  EXPECT_EQ(job.starts, 2);
+}
+
+TEST(Leader, lets_a_host_leave_that_asked_before_a_change_of_the_leader) {
+  auto job = started();
+  const auto attempt = job.leader->attempt().number;
+  job.lead();
+  job.join("n1", attempt);
+  job.join("n2", attempt);
+  job.join("n3");
+  job.take(job.leader->message("n2", AskStop{.why = "SIGTERM", .leaves = true}, job.now));
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+  EXPECT_EQ(job.told.at("n2"), 143);
+}
+
+TEST(Leader, ends_a_run_that_waits_with_the_code_of_the_request) {
+  auto job = started();
+  job.mute = {"n1", "n2", "n3"};
+  job.end("n2", {killed(1)});
+  job.run_for(Milliseconds(3'000));
+  ASSERT_EQ(job.leader->phase(), Phase::prepare);
+  job.take(job.leader->stop("a user", job.now, 130));
+  EXPECT_EQ(job.exit_code, 130);
+}
+
 TEST(Leader, restarts_without_a_drained_host) {
   auto job = started();
   job.take(job.leader->drain("n2", "a fan is loud", job.now));
   EXPECT_TRUE(job.answer.is_done) << job.answer.text;
   job.run_for(Milliseconds(1'000));
   EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+  job.run_for(std::chrono::hours(2));
+  job.lead();
+  job.join("n1", job.running.at("n1"));
+  job.join("n3", job.running.at("n3"));
+  job.join("n2");
+  job.run_for(Milliseconds(1'500));
+  job.end("n3", {killed(1)});
+  job.close("n3");
+  job.run_for(Milliseconds(290'000));
+  EXPECT_EQ(job.leader->phase(), Phase::gather) << "it is not used until the run ends";
   EXPECT_EQ(job.exit_code, std::nullopt);
 }
 

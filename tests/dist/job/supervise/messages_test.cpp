@@ -22,7 +22,7 @@ TEST(SuperviseMessages, arrive_as_they_were_sent) {
       AgentBeat(),
       Ready{.attempt = 7, .fault = "no", .addresses = {"10.0.0.1", "fe80::1"}, .port = 4711},
       Ended{.attempt = 7, .ranks = {end, {}}, .xids = {79}, .all = true},
-      AskStop{"SIGTERM"},
+      AskStop{.why = "SIGTERM", .leaves = true},
       Slow{{"n1", "n2"}}};
   for (const auto& message : from_agent)
     EXPECT_EQ(decode_from_agent(encode(message)), message) << encode(message);
