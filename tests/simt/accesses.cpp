@@ -109,22 +109,20 @@ Region* Simulator::find(const void* address) {
   return device_memory().region(address);
 }
 
-void Simulator::in_bounds(const void* address, std::size_t bytes, const char* what,
-                          const void* caller) {
-  Region* region = find(address);
-  if (region == nullptr) return;
+void Simulator::in_bounds(const Region& region, const void* address, std::size_t bytes,
+                          const char* what, const void* caller) {
   const auto* begin = static_cast<const std::byte*>(address);
   const auto fail = [&](const std::string& where) {
     violate(std::string(what) + ' ' + std::to_string(bytes) + " bytes " + where, caller);
   };
-  if (region == static_shared_.get()) {
+  if (&region == static_shared_.get()) {
     check_static_shared(address, bytes, caller);
-  } else if (region == dynamic_shared_.get()) {
+  } else if (&region == dynamic_shared_.get()) {
     if (begin + bytes > shared_base_ + dynamic_bytes_)
       fail("at " + std::to_string(begin - shared_base_) + " of " + std::to_string(dynamic_bytes_) +
            " bytes of shared memory");
   } else {
-    if (!region->is_in_tensor(address, bytes)) fail(region->place_of(address));
+    if (!region.is_in_tensor(address, bytes)) fail(region.place_of(address));
   }
   if (reinterpret_cast<std::uintptr_t>(address) % std::min<std::size_t>(bytes, 16) != 0 &&
       (bytes & (bytes - 1)) == 0)
@@ -142,7 +140,7 @@ void Simulator::access(const void* address, std::size_t bytes, bool is_write, co
   if (!is_on_stack(__builtin_frame_address(0)) || is_on_stack(address)) return;
   Region* region = find(address);
   if (region == nullptr) return;
-  in_bounds(address, bytes, is_write ? "writes" : "reads", caller);
+  in_bounds(*region, address, bytes, is_write ? "writes" : "reads", caller);
   Cell* cells = region->cells(address);
   const Cell before = cells[0];
   check(cells[0], is_write, *region, caller);

@@ -71,7 +71,11 @@ class Simulator {
 
   // Called by the fiber that runs.
   void access(const void* address, std::size_t bytes, bool is_write, const void* caller);
-  void in_bounds(const void* address, std::size_t bytes, const char* what, const void* caller);
+  void in_bounds(const void* address, std::size_t bytes, const char* what, const void* caller) {
+    if (Region* region = find(address)) in_bounds(*region, address, bytes, what, caller);
+  }
+  void in_bounds(const Region& region, const void* address, std::size_t bytes, const char* what,
+                 const void* caller);
   void wait_block();
   void wait_warp(unsigned mask, const char* what, bool orders_memory);
   [[noreturn]] void violate(const std::string& what, const void* caller);
