@@ -96,6 +96,14 @@ std::vector<std::string> first_hosts(const StartTimes& start) {
   return hosts;
 }
 
+// Phases that took no time, or were not measured, are left out.
+Json json_of(const RestartPhases& phases) {
+  Json json{Json::Object{}};
+  for (const auto& [phase, seconds] : phases.parts())
+    if (seconds > 0) json.set(phase, rounded(seconds));
+  return json;
+}
+
 Json json_of(const StartTimes& start) {
   Json json;
   json.set("begin", start.begin_seconds);
@@ -109,6 +117,8 @@ Json json_of(const StartTimes& start) {
   json.set("host_count", std::ssize(start.hosts));
   if (start.exit_code) json.set("exit_code", *start.exit_code);
   json.set("why", start.why);
+  json.set("replays_seconds", rounded(start.replays_seconds));
+  json.set("phases", json_of(start.phases));
   return json;
 }
 
@@ -120,6 +130,7 @@ Json json_of(const Goodput& goodput, const std::vector<StartTimes>& starts) {
     each.push(json_of(start));
   json.set("wall_seconds", rounded(goodput.wall_seconds()));
   json.set("seconds", std::move(seconds));
+  json.set("phases", json_of(goodput.phases));
   json.set("starts", std::move(each));
   return json;
 }

@@ -255,7 +255,7 @@ function goodput() {
     }
     const keys = html("div", { class: "keys" }, ...kinds.map((kind) => html("span", {}, swatch(`var(--${kind})`), KIND_NAMES[kind], html("b", {}, `${percent(spent[kind] / wall)} ${DOT} ${duration(spent[kind])}`))));
     return [several ? html("h3", {}, ...named(run).filter(Boolean)) : undefined, share, keys, timeline(starts, begin, wall),
-      starts.length > 1 || !several ? startsTable(starts, begin) : undefined];
+      starts.length > 1 || !several ? startsTable(starts, begin) : undefined, starts.length > 1 ? restartsTable(run.goodput, begin) : undefined];
   });
   section("Goodput", "How the time from the first start to the last line was spent, and below its timeline.", ...blocks.filter(Boolean)).classList.add("long");
 }
@@ -290,13 +290,28 @@ function timeline(starts, begin, wall) {
   return plot;
 }
 
+const MOST_STARTS = 100;
+// The first and the last starts of a run, each with its index.
+const firstAndLast = (starts) => starts.map((start, i) => [start, i]).filter(([, i]) => i < MOST_STARTS / 2 || i >= starts.length - MOST_STARTS / 2);
+const ended = (starts, i) => starts[i].why || (known(starts[i].exit_code) ? `exit code ${starts[i].exit_code}` : i + 1 < starts.length ? "killed" : "no end recorded");
+
 function startsTable(starts, begin) {
-  const most = 100, shown = starts.map((start, i) => [start, i]).filter(([, i]) => i < most / 2 || i >= starts.length - most / 2);
-  const ended = (start, i) => start.why || (known(start.exit_code) ? `exit code ${start.exit_code}` : i + 1 < starts.length ? "killed" : "no end recorded");
+  const shown = firstAndLast(starts);
   const rows = shown.map(([start, i]) => [number(i + 1), number(duration(start.begin - begin)), number(stepsOf(start)),
-    number(duration(start.end - start.begin)), number(start.ranks ?? DASH), { text: start.hosts.slice(0, 4).join(", ") + (start.host_count > 4 ? `, ${start.host_count - 4} more` : "") }, { text: ended(start, i) }]);
+    number(duration(start.end - start.begin)), number(start.ranks ?? DASH), { text: start.hosts.slice(0, 4).join(", ") + (start.host_count > 4 ? `, ${start.host_count - 4} more` : "") }, { text: ended(starts, i) }]);
   const body = table([number("start"), number("began after"), number("steps"), number("duration"), number("ranks"), { text: "hosts" }, { text: "ended" }], rows, "starts");
-  return html("details", { open: starts.length > 1 && starts.length <= 12 }, html("summary", {}, starts.length === 1 ? "The start" : `All ${starts.length} starts` + (shown.length < starts.length ? `: the first and the last ${most / 2}` : "")), body);
+  return html("details", { open: starts.length > 1 && starts.length <= 12 }, html("summary", {}, starts.length === 1 ? "The start" : `All ${starts.length} starts` + (shown.length < starts.length ? `: the first and the last ${MOST_STARTS / 2}` : "")), body);
+}
+
+// One row for each restart: why the start before it ended, and the time until its first step. The last row has the sums.
+function restartsTable({ starts, phases: sums }, begin) {
+  const columns = Object.keys(sums);
+  const times = (phases) => [...columns.map((phase) => number(seconds(phases[phase]))), number(seconds(Object.values(phases).reduce((all, one) => all + one, 0)))];
+  const rows = firstAndLast(starts).filter(([, i]) => i > 0).map(([start, i]) => [number(i + 1), number(duration(start.begin - begin)), number(whole(start.from_step)),
+    { text: ended(starts, i - 1) }, number(seconds(start.replays_seconds)), ...times(start.phases)]);
+  const all = Object.assign(["", "", "", { text: "all restarts" }, number(seconds(starts.reduce((sum, start) => sum + start.replays_seconds, 0))), ...times(sums)], { class: "total" });
+  const head = [number("start"), number("began after"), number("from step"), { text: "the start before ended" }, number("replays"), ...columns.map((phase) => number(phase)), number("without a step")];
+  return html("details", { open: starts.length <= 12 }, html("summary", {}, "Restarts"), table(head, [...rows, all], "starts restarts"));
 }
 
 function configuration() {

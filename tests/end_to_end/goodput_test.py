@@ -155,6 +155,11 @@ def check_each_start(run):
     for lines, (begin, end) in zip(starts, run.there):
         first, last = lines[0]["time_seconds"], lines[-1]["time_seconds"]
         expect(begin <= first < begin + run.slack and last <= end, f"{lines} of a process from {begin} to {end}")
+        if len(lines) > 1 and lines[1]["event"] == "steps":
+            steps = lines[1]
+            listed = steps["step_seconds"] + steps["checkpoint_seconds"] + steps["evaluation_seconds"]
+            measured = lines[0]["meet_seconds"] + lines[0]["load_seconds"]
+            expect(0 < measured <= steps["time_seconds"] - listed - first + 1e-3, f"{lines[0]} begins its steps {listed} s before {steps}")
         if lines[-1]["event"] == "end":
             expect(last > end - run.slack, f"{lines} end before {end}")
 

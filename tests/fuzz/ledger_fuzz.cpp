@@ -22,6 +22,10 @@ void check_times(const std::vector<LedgerLine>& lines) {
   LOCKSTEP_CHECK(is_close(goodput.wall_seconds(), whole - starts.front().begin_seconds, whole),
                  "the parts are not the time");
   LOCKSTEP_CHECK(std::ssize(starts) == goodput.restarts + 1, "starts are missing");
+  const double without_steps = goodput.idle_seconds + goodput.restart_seconds;
+  const double phases = goodput.phases.total();
+  LOCKSTEP_CHECK(phases <= without_steps || is_close(phases, without_steps, whole),
+                 "phases of restarts are counted twice");
   double last = starts.front().begin_seconds;
   for (const auto& start : starts)
     for (const double next : {start.begin_seconds, start.first_step_seconds,

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/file.h"
+#include "core/function_ref.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "core/units.h"
@@ -59,6 +60,9 @@ std::optional<LedgerLine> line_of(const Json& json) {
       line.hosts.push_back(host.as_string());
     if (json.find("version") != nullptr) line.version = text_at(json, "version");
     if (json.find("restart") != nullptr) line.restart = restart_at(json, "restart");
+    if (json.find("meet_seconds") != nullptr)
+      line.starting = {.meet = seconds_at(json, "meet_seconds"),
+                       .load = seconds_at(json, "load_seconds")};
   } else if (event == "end") {
     line.kind = Kind::end;
     line.step = integer_at(json, "step", 0, kMostStep);
@@ -112,6 +116,8 @@ class Account {
     sum.idle_seconds += since;
     sum.restarts += starts.empty() ? 0 : 1;
     stepping_ = false;
+    starting_ = line.starting;
+    const double replayed_before = sum.replayed_seconds;
     while (!counted_.empty() && counted_.back().last > line.step)
       take_back(line.step);
     starts.push_back({.begin_seconds = now,
@@ -121,7 +127,25 @@ class Account {
                       .from_step = line.step,
                       .last_step = line.step,
                       .ranks = line.ranks,
-                      .hosts = line.hosts});
+                      .hosts = line.hosts,
+                      .replays_seconds = sum.replayed_seconds - replayed_before});
+    add_phases([&](RestartPhases& phases) { phases.add_gap(now - step_end_, line.restart); });
+    step_end_ = now;
+  }
+
+  // Calls add() on the phases of the newest start and of all, if it is a restart.
+  void add_phases(FunctionRef<void(RestartPhases&)> add) {
+    if (starts.size() == 1) return;
+    add(starts.back().phases);
+    add(sum.phases);
+  }
+
+  // The first step of the newest start begins, or the start ends without one.
+  void first_step(double at) {
+    starts.back().first_step_seconds = at;
+    add_phases([&](RestartPhases& phases) { phases.add_start(at - step_end_, starting_); });
+    step_end_ = at;
+    starting_ = {};  // a second `end` adds only the time after the first
   }
 
   // Takes back the last steps after `step`. Each step of a line counts equally.
@@ -147,7 +171,8 @@ class Account {
     const double seconds = line.step_seconds + line.checkpoint_seconds + line.evaluation_seconds;
     pass(std::max(since, seconds), seconds);
     StartTimes& start = starts.back();
-    if (!std::exchange(stepping_, true)) start.first_step_seconds = start.end_seconds - seconds;
+    if (!std::exchange(stepping_, true)) first_step(start.end_seconds - seconds);
+    step_end_ = start.end_seconds;
     start.last_step = line.last;
     const double computing = line.step_seconds - line.data_seconds;
     sum.productive_seconds += computing;
@@ -164,7 +189,7 @@ class Account {
 
   void end(const LedgerLine& line, double since) {
     pass(since, 0);
-    if (!stepping_) starts.back().first_step_seconds = starts.back().end_seconds;
+    if (!stepping_) first_step(starts.back().end_seconds);
     starts.back().exit_code = line.exit_code;
     starts.back().why = line.why;
   }
@@ -178,6 +203,8 @@ class Account {
 
   std::vector<Counted> counted_;
   bool stepping_ = false;
+  StartSeconds starting_;  // of the newest start
+  double step_end_ = 0;    // end of the last step; the phases cover the time until here
   double last_seconds_ = 0;
 };
 
@@ -215,6 +242,10 @@ std::string to_json_line(const LedgerLine& line) {
       json.set("hosts", std::move(hosts));
       if (!line.version.empty()) json.set("version", line.version);
       if (line.restart != RestartSeconds()) json.set("restart", to_json(line.restart));
+      if (line.starting != StartSeconds()) {
+        json.set("meet_seconds", line.starting.meet);
+        json.set("load_seconds", line.starting.load);
+      }
       break;
     }
     case Kind::steps:
@@ -311,7 +342,8 @@ Ledger::Ledger(const std::filesystem::path& path, const Start& start)
                                                          .ranks = start.ranks,
                                                          .hosts = start.hosts,
                                                          .version = start.version,
-                                                         .restart = start.restart});
+                                                         .restart = start.restart,
+                                                         .starting = start.starting});
   file_.append(to_json_line(line));
   const auto account = account_of(lines);
   goodput_ = account.sum;
@@ -321,10 +353,10 @@ Ledger::Ledger(const std::filesystem::path& path, const Start& start)
         ": two consecutive lines are more than a year apart, so a clock was wrong; this gap "
         "counts as 0 s");
   goodput_.restart_seconds += starting.count();
-  if (start.restart != RestartSeconds())
-    log_info("restart: ended and judged in ", human_seconds(start.restart.judge),
-             ", hosts ready after ", human_seconds(start.restart.prepare), ", first step after ",
-             human_seconds(starting.count()));
+  if (goodput_.restarts == 0) return;
+  goodput_.phases.add_start(starting.count(), start.starting);
+  phases_ = account.starts.back().phases;
+  phases_.add_start(starting.count(), start.starting);
 }
 
 double Ledger::time_of(Clock::time_point at) const {
@@ -377,6 +409,7 @@ void Ledger::end(int exit_code, const std::string& why, double checkpoint_second
     write_pending();
   }
   (stepping_ ? goodput_.idle_seconds : goodput_.restart_seconds) += seconds - saving;
+  if (!stepping_ && goodput_.restarts > 0) goodput_.phases.add_start(seconds - saving, {});
   accounted_ = now;
   file_.append(to_json_line({.kind = Kind::end,
                              .time_seconds = time_of(now),

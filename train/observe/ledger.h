@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "dist/job/agent_socket.h"
 #include "train/observe/append_only_file.h"
+#include "train/observe/restart_phases.h"
 #include "train/observe/step_report.h"
 
 namespace lockstep {
@@ -32,6 +32,7 @@ struct LedgerLine {
   std::vector<std::string> hosts{};  // start: hosts
   std::string version{};             // start: program version; empty: an older program
   RestartSeconds restart{};          // start: by `lockstep supervise`
+  StartSeconds starting{};           // start: by this program, or a newer one
   std::int64_t first = 0, last = 0;  // steps: range; last = first - 1: no step, only a save
   double step_seconds = 0;           // time with data wait and the host's work between steps
   double data_seconds = 0, checkpoint_seconds = 0, evaluation_seconds = 0;
@@ -59,6 +60,7 @@ struct Goodput {
   double evaluation_seconds = 0;  // evaluations and samples
   double idle_seconds = 0;        // between starts, and time that no line covers
   std::int64_t restarts = 0;      // number of starts without the first
+  RestartPhases phases{};         // of all restarts; these seconds are idle or restart above
 
   std::array<std::pair<const char*, double>, 7> parts() const;  // "productive", its seconds; ...
   // Sum of the parts: the time from the first start to the last line. If the host's clock was set
@@ -78,6 +80,10 @@ struct StartTimes {
   std::int64_t from_step = 0, last_step = 0;
   std::int64_t ranks = 0;
   std::vector<std::string> hosts{};
+  // All 0 for the first start. If a start was killed before its first line of steps, the time since
+  // its begin is in `stopped` or `detect` of the next start.
+  RestartPhases phases{};
+  double replays_seconds = 0;      // of earlier starts' steps that it computes again
   std::optional<int> exit_code{};  // nullopt: it was killed or is running
   std::string why{};
 };
@@ -96,6 +102,7 @@ class Ledger {
     std::vector<std::string> hosts{};  // hosts of the ranks, each once
     std::string version{};             // "0.1.0, commit 827b9f19baeb"
     RestartSeconds restart{};
+    StartSeconds starting{};
   };
   // Continues the file, or creates it. Make it when the first step begins. Within a start, time is
   // measured by a monotonic clock.
@@ -109,7 +116,8 @@ class Ledger {
   void sync() { file_.sync(); }
   bool is_named() const { return file_.is_named(); }  // see AppendOnlyFile
 
-  const Goodput& goodput() const { return goodput_; }  // of all starts, until the last call
+  const Goodput& goodput() const { return goodput_; }      // of all starts, until the last call
+  const RestartPhases& phases() const { return phases_; }  // of this start, until its first step
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -124,6 +132,7 @@ class Ledger {
   bool stepping_ = false;              // the first step of this start is done
   std::optional<LedgerLine> pending_;  // steps that have no line yet
   Goodput goodput_;
+  RestartPhases phases_;
 };
 
 }  // namespace lockstep

@@ -62,7 +62,10 @@ void RunLog::open(const Config::Log& config, const Ledger::Start& start) {
     open_ledger(start);
     return true;
   });
-  if (ledger_ && ledger_->goodput().restarts > 0) log_info(in_words(ledger_->goodput()));
+  if (ledger_ && ledger_->goodput().restarts > 0) {
+    log_info(in_words(ledger_->phases()));
+    log_info(in_words(ledger_->goodput()));
+  }
   attempt(page_part_, [&] {
     if (page_) page_->begin(start.step, goodput());
     return page_.has_value();
@@ -125,6 +128,8 @@ void RunLog::reopen_lost(std::int64_t step) {
   Ledger::Start start = start_;
   start.began = std::chrono::steady_clock::now();
   start.step = step;
+  start.restart = {};
+  start.starting = {};
   reopen(ledger_, ledger_part_, [&] { open_ledger(start); });
 }
 

@@ -43,10 +43,11 @@ class Trainer {
   ~Trainer() { run_.compute.training.set_timeline(nullptr); }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
-  int run();  // to the last step or a signal; returns the exit code
+  // Trains to the last step or a signal, and returns the exit code. `starting`: for the ledger.
+  int run(const StartSeconds& starting);
 
  private:
-  void open_logs();
+  void open_logs(const StartSeconds& starting);
   int take_steps();
   void begin_timeline();
   void end_timeline();
@@ -148,10 +149,15 @@ int train(const TrainOptions& options, const RunRanks& ranks) {
 
 namespace {
 
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
 // Makes the parts of the run and trains. All ranks execute each statement at the same time, because
 // most contain a collective. If one throws here, the caller's ends_all ends all ranks
 // (launch/train_verb.cpp).
 int train(RunHost& host, const TrainOptions& options, bool& is_restored) {
+  StartSeconds starting{.meet = seconds_since(options.began)};
   // The first rank of each host opens the data files for the ranks of that host.
   RunShards files(options.config.data, host.world);
   RunSources sources(options.config, files);
@@ -180,9 +186,11 @@ int train(RunHost& host, const TrainOptions& options, bool& is_restored) {
   Trainer trainer(run, runner);
   return host.world.ends_all([&] {
     try {
+      const auto loading = Clock::now();
       restore(run, runner);  // loads the newest checkpoint, the same on all ranks
       is_restored = true;
-      return trainer.run();
+      starting.load = seconds_since(loading);
+      return trainer.run(starting);
     } catch (const std::exception& error) {
       host.log.end(exit_code_of(error), error.what(), 0);
       if (!is_restored) check_unfinished(host, error);
@@ -198,16 +206,12 @@ double rest_of(const StepTime& traced, double seconds) {
   return std::max(seconds - (traced.total() - traced[Component::other]), 0.0);
 }
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 // Whether a step has a line in the log.
 bool has_line(const StepReport& report, const Due& due) {
   return due.line || report.validation_loss;
 }
 
-int Trainer::run() {
+int Trainer::run(const StartSeconds& starting) {
   RunLog& log = run_.host.log;
   if (run_.step() >= run_.steps()) {
     log_info("the run is at step ", run_.step(), " of ", run_.steps(),
@@ -217,7 +221,7 @@ int Trainer::run() {
     log.end(0, "done", 0);
     return 0;
   }
-  if (run_.host.is_first()) open_logs();
+  if (run_.host.is_first()) open_logs(starting);
   const int code = take_steps();
   if (run_.host.is_first() && observer_) observer_->end();
   const bool begins_again = is_beginning_again();
@@ -234,7 +238,7 @@ const char* Trainer::why_it_ends() const {
   return is_request ? "stopped by a request" : "stopped by a signal";
 }
 
-void Trainer::open_logs() {
+void Trainer::open_logs(const StartSeconds& starting) {
   run_.host.directory.check();
   run_.host.directory.keep();
   write_text(run_.host.directory.config(), run_.host.options.resolved_config);
@@ -249,7 +253,8 @@ void Trainer::open_logs() {
        .ranks = run_.host.world.size(),
        .hosts = run_.host.hosts(),
        .version = run_.host.options.version,
-       .restart = place && !run_.host.options.continues ? place->restart : RestartSeconds()});
+       .restart = place && !run_.host.options.continues ? place->restart : RestartSeconds(),
+       .starting = starting});
   Json data;  // which samples the steps after this checkpoint read
   data.set("stretches", to_json(run_.data.loader.sources().history()));
   write_text(run_.host.directory.data(), data.dump(2) + "\n");

@@ -257,15 +257,19 @@ TEST_F(Report, the_page_divides_the_time_of_a_run_into_parts_and_starts) {
                          .step_seconds = static_cast<double>(last - first + 1),
                          .checkpoint_seconds = checkpoint});
   };
-  const auto start = [](double time, std::int64_t step) {
-    return to_json_line(
-        {.kind = Kind::start, .time_seconds = time, .step = step, .ranks = 2, .hosts = {"a"}});
+  const auto start = [](double time, std::int64_t step, RestartSeconds restart = {}) {
+    return to_json_line({.kind = Kind::start,
+                         .time_seconds = time,
+                         .step = step,
+                         .ranks = 2,
+                         .hosts = {"a"},
+                         .restart = restart});
   };
   // The first start takes 5 s to its first step, 20 s for 20 steps and 2 s for a save. It is killed
   // after 3 s without work. The second start follows 7 s later and replays 8 of the steps.
   spit(run / "ledger.jsonl",
-       start(1000, 0) + steps(1025, 1, 20, 0) + steps(1030, 21, 20, 2) + start(1037, 12) +
-           steps(1046, 13, 20, 0) +
+       start(1000, 0) + steps(1025, 1, 20, 0) + steps(1030, 21, 20, 2) +
+           start(1037, 12, {.judge = 0, .prepare = 3}) + steps(1046, 13, 20, 0) +
            to_json_line(
                {.kind = Kind::end, .time_seconds = 1046, .step = 20, .exit_code = 75, .why = "x"}));
   const auto goodput = data_of_run(run).at("goodput");
@@ -280,9 +284,14 @@ TEST_F(Report, the_page_divides_the_time_of_a_run_into_parts_and_starts) {
   ASSERT_EQ(starts.size(), 2u);
   EXPECT_EQ(starts[0].dump(),
             R"({"begin":1000.0,"first_step":1005.0,"replayed_from":1017.0,"end":1030.0,)"
-            R"("from_step":0,"last_step":20,"ranks":2,"hosts":["a"],"host_count":1,"why":""})");
+            R"("from_step":0,"last_step":20,"ranks":2,"hosts":["a"],"host_count":1,"why":"",)"
+            R"("replays_seconds":0,"phases":{}})");
   EXPECT_EQ(starts[1].at("exit_code").as_integer(), 75);
   EXPECT_EQ(starts[1].at("replayed_from").as_double(), 1046);
+  EXPECT_EQ(starts[1].at("replays_seconds").as_integer(), 8);
+  const char* phases = R"({"detect":4,"prepare":3,"setup":1})";
+  EXPECT_EQ(starts[1].at("phases").dump(), phases);
+  EXPECT_EQ(goodput.at("phases").dump(), phases);
 }
 
 TEST_F(Report, derived_values_and_origins_are_read_from_a_configuration) {

@@ -255,6 +255,10 @@ TEST(Ledger, impossible_lines_are_errors_that_name_the_line_and_keep_the_file) {
       {good + steps(R"("first":1,"last":2,"step_seconds":1,"data_seconds":2,)"
                     R"("checkpoint_seconds":0,"evaluation_seconds":0)"),
        "line 2: data_seconds is 2"},
+      {good + R"({"event":"start","time_seconds":1,"step":0,"ranks":1,"hosts":[],)"
+              R"("meet_seconds":-2,"load_seconds":0})"
+              "\n",
+       "line 2: meet_seconds is -2"},
       {end + good, "line 1"}};
   for (const auto& [text, pin] : files) {
     spit(path, text);
@@ -296,6 +300,9 @@ void pass(double seconds) {
 void expect_same(const Goodput& a, const Goodput& b) {
   for (std::size_t i = 0; i < a.parts().size(); ++i)
     EXPECT_NEAR(a.parts()[i].second, b.parts()[i].second, 1e-5) << a.parts()[i].first;
+  for (std::size_t i = 0; i < a.phases.parts().size(); ++i)
+    EXPECT_NEAR(a.phases.parts()[i].second, b.phases.parts()[i].second, 1e-5)
+        << a.phases.parts()[i].first;
   EXPECT_EQ(a.restarts, b.restarts);
 }
 
@@ -331,7 +338,14 @@ TEST(Ledger, the_writer_counts_the_same_goodput_as_a_reader) {
     EXPECT_EQ(ledger.goodput().replayed_seconds, goodput_of(read_ledger(path)).replayed_seconds);
   }
   {
-    Ledger ledger(path, {.began = now(), .step = 2, .hosts = {"n1"}, .version = "0.1.0"});
+    Ledger ledger(path, {.began = now() - std::chrono::seconds(2),
+                         .step = 2,
+                         .hosts = {"n1"},
+                         .version = "0.1.0",
+                         .restart = {.judge = 0.5, .prepare = 0.001},
+                         .starting = {.meet = 0.25, .load = 1}});
+    EXPECT_EQ(ledger.phases().load, 1);
+    EXPECT_GT(ledger.phases().setup, 0.7);
     pass(0.005);
     ledger.end(75, "stopped \xff by a \"signal\"", 0);  // before its first step
     expect_same(ledger.goodput(), goodput_of(read_ledger(path)));
@@ -344,6 +358,9 @@ TEST(Ledger, the_writer_counts_the_same_goodput_as_a_reader) {
   EXPECT_EQ(lines[1].last, 2);
   EXPECT_EQ(lines[0].version, "");  // written by an older program
   EXPECT_EQ(lines[4].version, "0.1.0");
+  EXPECT_EQ(lines[4].restart, (RestartSeconds{.judge = 0.5, .prepare = 0.001}));
+  EXPECT_EQ(lines[4].starting, (StartSeconds{.meet = 0.25, .load = 1}));
+  EXPECT_EQ(lines[0].starting, StartSeconds());
   EXPECT_EQ(lines.back().step, 2);
   EXPECT_EQ(lines.back().why, "stopped \xef\xbf\xbd by a \"signal\"");  // U+FFFD
 }

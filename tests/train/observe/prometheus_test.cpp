@@ -104,7 +104,10 @@ Exposed everything() {
       .slowest = SlowestRank{.rank = 13, .seconds = 0.46, .median = 0.4},
       .validation_loss = 3.5,
       .gpu = report().gpu,
-      .goodput = Goodput{.productive_seconds = 30, .idle_seconds = 10, .restarts = 2},
+      .goodput = Goodput{.productive_seconds = 30,
+                         .idle_seconds = 10,
+                         .restarts = 2,
+                         .phases = {.detect = 7, .load = 3}},
       .planned =
           PlanFile::Step{
               .seconds = 0.4, .mfu = 0.5, .components = {{"attention", 0.2}, {"optimizer", 0.1}}},
@@ -166,6 +169,8 @@ TEST(Prometheus, each_metric_has_its_name_unit_and_labels) {
   EXPECT_EQ(values.at("lockstep_slowest_rank_seconds{run=\"r\",rank=\"13\"}"), 0.46);
   EXPECT_EQ(values.at("lockstep_goodput_seconds{run=\"r\",kind=\"productive\"}"), 30);
   EXPECT_EQ(values.at("lockstep_goodput_seconds{run=\"r\",kind=\"idle\"}"), 10);
+  EXPECT_EQ(values.at("lockstep_restart_seconds{run=\"r\",phase=\"detect\"}"), 7);
+  EXPECT_EQ(values.at("lockstep_restart_seconds{run=\"r\",phase=\"load\"}"), 3);
   EXPECT_EQ(values.count("lockstep_component_seconds{run=\"r\",component=\"evaluation\"}"), 0u);
   EXPECT_EQ(values.at("lockstep_checkpoint_copy_step{run=\"r\",destination=\"run\"}"), 5);
   EXPECT_EQ(values.at("lockstep_checkpoint_copy_timestamp_seconds{run=\"r\",destination=\"run\"}"),
