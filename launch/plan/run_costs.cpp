@@ -56,11 +56,24 @@ LocalSaves local_saves(const Config& c, const Cluster& cluster, const Estimate& 
                             : e.save.interval_seconds;
   const double steps = std::ceil(std::max(wanted, local.save_seconds) / costs.step_seconds - 1e-9);
   local.interval_seconds = steps * costs.step_seconds;
+  local.stall_seconds =
+      std::max((e.save.copies ? e.save.copy_seconds : local.save_seconds) - e.save.hidden_seconds,
+               0.0) +
+      e.save.next_stall_seconds * local.interval_seconds / e.save.interval_seconds;
   if (copies)
     local.network_share =
         sent / local.interval_seconds / (cluster.hardware.nic_bytes_per_second * ranks_of_node);
   local.lost_seconds = local.interval_seconds / 2 + local.save_seconds + cluster.restart_seconds;
   return local;
+}
+
+// The saves after which an interruption loses no step.
+struct SafeSaves {
+  double interval_seconds = 0, stall_seconds = 0, whole_after_seconds = 0;
+};
+SafeSaves safe_saves(const SaveTimes& save, const LocalSaves& local) {
+  if (local.survive()) return {local.interval_seconds, local.stall_seconds, local.save_seconds};
+  return {save.interval_seconds, save.stall_seconds(), save.whole_after_seconds()};
 }
 
 class Explanation {
@@ -79,6 +92,7 @@ class Explanation {
     memory();
     checkpoints();
     local_checkpoints();
+    goodput();
     run();
     return std::move(formulas_);
   }
@@ -260,11 +274,20 @@ class Explanation {
           {{"save_copy_seconds", save.copy_seconds}, written}, save.whole_after_seconds(), "s");
     else
       add("whole_after_seconds", "save_write_seconds", {written}, save.whole_after_seconds(), "s");
-    const Formula::Input M{"M", costs_.interruption_seconds}, R{"R", cluster_.restart_seconds},
-        S{"S", save.whole_after_seconds()};
+  }
+
+  void goodput() {
+    const auto& save = e_.save;
+    const Formula::Input M{"M", costs_.interruption_seconds}, R{"R", cluster_.restart_seconds};
     const std::string goodput = "t / (M * exp((R + S - C) / M) * expm1((t + C) / M))";
-    add("goodput", goodput, {{"C", save.stall_seconds()}, {"t", interval}, S, R, M}, costs_.goodput,
-        "");
+    const auto safe = safe_saves(save, costs_.local);
+    add("goodput", goodput,
+        {{"C", safe.stall_seconds},
+         {"t", safe.interval_seconds},
+         {"S", safe.whole_after_seconds},
+         R,
+         M},
+        costs_.goodput, "");
     if (!(costs_.best_interval_seconds > 0)) return;
     const Formula::Input C{"C", save.update_stall_seconds};
     const bool is_long = C.value >= 2 * M.value;
@@ -278,14 +301,18 @@ class Explanation {
         costs_.best_interval_seconds, "s");
     const double best = costs_.best_interval_seconds;
     add("best_goodput", goodput,
-        {{"C", C.value + save.next_stall_after(best)}, {"t", best}, S, R, M}, costs_.best_goodput,
-        "");
+        {{"C", C.value + save.next_stall_after(best)},
+         {"t", best},
+         {"S", save.whole_after_seconds()},
+         R,
+         M},
+        costs_.best_goodput, "");
   }
 
   void local_checkpoints() {
     const auto& local = costs_.local;
     if (local.bytes == 0) return;
-    const bool copies = local.kept_bytes > 2 * local.bytes;
+    const bool copies = local.survive();
     const Formula::Input bytes{"local_bytes", real(local.bytes)},
         ranks_of_node{"ranks_of_node", real(e_.room.ranks)},
         interval{"local_interval_seconds", local.interval_seconds},
@@ -309,6 +336,7 @@ class Explanation {
         {{"local_interval_steps", std::round(local.interval_seconds / costs_.step_seconds)},
          {"step_without_checkpoints", costs_.step_seconds}},
         local.interval_seconds, "s");
+    local_stall();
     if (copies)
       add("local_network_share",
           "local_bytes / local_interval_seconds / (nic_per_second * ranks_of_node)",
@@ -319,6 +347,23 @@ class Explanation {
           local.network_share, "");
     add("local_lost_seconds", "local_interval_seconds / 2 + local_save_seconds + R",
         {interval, save, {"R", cluster_.restart_seconds}}, local.lost_seconds, "s");
+  }
+
+  void local_stall() {
+    const auto& local = costs_.local;
+    const Formula::Input interval{"local_interval_seconds", local.interval_seconds},
+        hidden{"hidden_seconds", e_.save.hidden_seconds},
+        write{"save_write_seconds", e_.save.write_seconds},
+        run_interval{"interval_seconds", e_.save.interval_seconds};
+    if (e_.save.copies)
+      add("local_stall_seconds",
+          "max(save_copy_seconds - hidden_seconds, 0) + max(save_write_seconds - "
+          "interval_seconds, 0) * local_interval_seconds / interval_seconds",
+          {{"save_copy_seconds", e_.save.copy_seconds}, hidden, write, interval, run_interval},
+          local.stall_seconds, "s");
+    else
+      add("local_stall_seconds", "max(local_save_seconds - hidden_seconds, 0)",
+          {{"local_save_seconds", local.save_seconds}, hidden}, local.stall_seconds, "s");
   }
 
   void run() {
@@ -361,7 +406,10 @@ RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e,
   costs.interruption_seconds = cluster.gpu_hours_per_interruption * 3600 / e.ranks;
   const double W = e.save.write_seconds, S = e.save.whole_after_seconds(),
                M = costs.interruption_seconds, R = cluster.restart_seconds;
-  costs.goodput = goodput_of(e.save.interval_seconds, e.save.stall_seconds(), S, R, M);
+  costs.local = local_saves(c, cluster, e, costs);
+  const auto safe = safe_saves(e.save, costs.local);
+  costs.goodput =
+      goodput_of(safe.interval_seconds, safe.stall_seconds, safe.whole_after_seconds, R, M);
   if (W > 0) {
     const double C = e.save.update_stall_seconds;
     costs.best_interval_seconds =
@@ -375,7 +423,6 @@ RunCosts run_costs(const Config& c, const Cluster& cluster, const Estimate& e,
   costs.last_save_seconds = std::max(S - e.save.stall_seconds(), 0.0);
   if (costs.goodput > 0)
     costs.wall_seconds = costs.run_seconds / costs.goodput + costs.last_save_seconds;
-  costs.local = local_saves(c, cluster, e, costs);
   costs.cache_bytes_per_token = 2 * c.model.layers * c.model.kv_heads * c.model.head_size *
                                 bytes_per_element(c.precision.compute);
   costs.energy_joules = cluster.watts * e.ranks * costs.wall_seconds;

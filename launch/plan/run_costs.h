@@ -17,8 +17,12 @@ struct LocalSaves {
       0;  // of a host: two checkpoints, and with partner_copies two of another
   double interval_seconds = 0;  // whole steps; at least as long as a save
   double save_seconds = 0;      // from the start of a save until the partner has it too
+  double stall_seconds = 0;     // mean wait of steps per save, also for the run's directory
   double network_share = 0;     // of a host's NICs, for partner copies
   double lost_seconds = 0;      // mean loss of an interruption: half an interval, a save, a restart
+
+  // Whether the loss of a host leaves these checkpoints, because its partner has a copy.
+  bool survive() const { return kept_bytes > 2 * bytes; }
 };
 
 struct RunCosts {
@@ -27,8 +31,11 @@ struct RunCosts {
 
   double write_bytes_per_second = 0;  // rate that finishes a checkpoint before the next one
   double interruption_seconds = 0;    // M: mean time between interruptions
-  double goodput = 1;                 // share of the time spent on training
-  // Best checkpoint interval, and its goodput; 0: the write rate of the cluster is unknown.
+  // Share of the time spent on training. An interruption loses the steps after the newest local
+  // checkpoint if these survive(), otherwise those after the newest one in the run's directory.
+  double goodput = 1;
+  // Best interval of checkpoints in the run's directory, and its goodput if only they survive; 0:
+  // the write rate of the cluster is unknown.
   double best_interval_seconds = 0, best_goodput = 0;
   std::int64_t best_interval_steps = 0;
   double last_save_seconds = 0;  // from the last step to the end of its checkpoint

@@ -224,7 +224,7 @@ std::string checkpoints(const Plan& plan) {
 std::string local_rows(const Plan& plan) {
   const auto& local = plan.costs.local;
   if (local.bytes == 0) return "";
-  const bool copies = local.kept_bytes > 2 * local.bytes;
+  const bool copies = local.survive();
   const auto capacity = plan.cluster.host_memory_bytes;
   const auto share =
       capacity > 0
@@ -241,8 +241,10 @@ std::string local_rows(const Plan& plan) {
                               " of the network")
                         : std::string())) +
          row("lost per interruption", human_seconds(local.lost_seconds),
-             str("on average, with the restart, if ",
-                 copies ? "partners are not lost together" : "no host loses its files"));
+             copies ? "on average, with the restart, if partners are not lost together; goodput "
+                      "assumes this"
+                    : "on average, with the restart, if no host loses its files; goodput assumes "
+                      "that one does");
 }
 
 double all_tokens(const Plan& plan) {
@@ -292,7 +294,8 @@ std::string run_table(const Plan& plan) {
         row("best interval",
             str(with_commas(costs.best_interval_steps),
                 costs.best_interval_steps == 1 ? " step" : " steps"),
-            str(duration(costs.best_interval_seconds), ", goodput ", percent(costs.best_goodput)));
+            str(duration(costs.best_interval_seconds), ", goodput ", percent(costs.best_goodput),
+                costs.local.survive() ? " without partner copies" : ""));
   text += row("KV cache", human_bytes(static_cast<double>(costs.cache_bytes_per_token)),
               str("per token; ",
                   human_bytes(static_cast<double>(costs.cache_bytes_per_token) *

@@ -104,15 +104,18 @@ Cluster costly() {
 
 TEST(RunCosts, each_explained_formula_gives_its_stated_value) {
   std::set<std::string> names;
-  // Kinds: 0 has rare saves, 1 fp8, 2 steps that wait for data, 3 no memory for copies.
-  for (const int kind : {0, 1, 2, 3}) {
-    Config config = small_run(8);
+  // Kinds: 0 has rare saves, 1 fp8, 2 steps that wait for data, 3 no memory for copies, 4 partner
+  // copies.
+  for (const int kind : {0, 1, 2, 3, 4}) {
+    Config config = small_run(kind == 4 ? 16 : 8);
     config.precision.compute = DType::bf16;
     if (kind == 1) config.precision.fp8 = Fp8Matmuls::tensor;
     config.checkpoint.every_steps = kind == 0 ? 1'000'000 : 7;
     if (kind != 0) config.checkpoint.local_directory = "/dev/shm/local";
     if (kind == 1) config.checkpoint.every_seconds = 30;
+    config.checkpoint.partner_copies = kind == 4;
     auto cluster = costly();
+    if (kind == 4) cluster.nodes = 2;
     if (kind == 2) cluster.storage_read_bytes_per_second = 1e4;
     if (kind == 3) cluster.host_memory_bytes = 1 << 20;
     const auto found = estimate(config, cluster);
@@ -132,7 +135,7 @@ TEST(RunCosts, each_explained_formula_gives_its_stated_value) {
       "save_write_seconds save_stall_seconds write_bytes_per_second interruption_seconds "
       "best_interval_seconds goodput best_goodput run_seconds wall_seconds cache_bytes_per_token "
       "energy_joules price local_bytes local_kept_bytes local_save_seconds local_interval_seconds "
-      "local_lost_seconds");
+      "local_stall_seconds local_network_share local_lost_seconds");
   for (std::string name; expected >> name;)
     EXPECT_TRUE(names.contains(name)) << name;
 }
@@ -214,6 +217,51 @@ double simulated_goodput(double interval, double C, double S, double R, double M
     done += interval * std::max(std::floor((seconds - R - S + C) / (interval + C)), 0.0);
   }
   return done / passed;
+}
+
+// The run of local_checkpoints_equal_those_computed_by_hand, with M = 10 hours. To first order, an
+// interruption loses half an interval, a save and a restart: with partner copies of the local
+// interval, otherwise of the run's.
+TEST(RunCosts, with_partner_copies_an_interruption_loses_a_local_interval) {
+  Config config = small_run(1);
+  Cluster cluster = h100s(8);
+  cluster.restart_seconds = 20;
+  cluster.hardware.nic_bytes_per_second = 50e9;
+  cluster.gpu_hours_per_interruption = 640;
+  Estimate estimate;
+  estimate.ranks = 64;
+  estimate.room.ranks = 8;
+  estimate.time[Component::products] = 1.5;
+  estimate.save = {.bytes = 112'000'000'000,
+                   .copies = true,
+                   .nodes = 8,
+                   .copy_seconds = 0.25,
+                   .write_seconds = 60,
+                   .hidden_seconds = 1.4,
+                   .interval_steps = 1000,
+                   .interval_seconds = 1500};
+  config.checkpoint.every_seconds = 31;
+  const double M = 36'000, of_run = 1 - (750 + 60.25 + 20) / M, of_partner = 1 - 51.75 / M;
+  EXPECT_NEAR(run_costs(config, cluster, estimate).goodput, of_run, 5e-4);
+  config.checkpoint.local_directory = "/dev/shm/local";  // lost with its host
+  EXPECT_NEAR(run_costs(config, cluster, estimate).goodput, of_run, 5e-4);
+  config.checkpoint.partner_copies = true;
+  const auto costs = run_costs(config, cluster, estimate);
+  EXPECT_NEAR(costs.goodput, of_partner, 5e-6);
+  EXPECT_NEAR(costs.goodput, simulated_goodput(31.5, 0, 16, 20, M), 2e-4);
+  EXPECT_DOUBLE_EQ(costs.wall_seconds, costs.run_seconds / costs.goodput + 60.25);
+  // Updates wait 0.1 s for the copy of each save, and a save in the run's directory 500 s.
+  estimate.save.copy_seconds = 1.5;
+  estimate.save.write_seconds = 2000;
+  estimate.save.next_stall_seconds = 500;
+  const double stall = 0.1 + 500 * 33.0 / 1500;  // a local save takes 17.25 s
+  config.checkpoint.every_seconds = 32;
+  const auto slow = run_costs(config, cluster, estimate);
+  EXPECT_NEAR(slow.local.stall_seconds, stall, 1e-9);
+  EXPECT_NEAR(slow.goodput, simulated_goodput(33, stall, 17.25, 20, M), 5e-4);
+  // A single host has no partner.
+  estimate.save.nodes = 1;
+  EXPECT_LT(run_costs(config, cluster, estimate).goodput, slow.goodput);
 }
 
 // Interruptions range from very rare ones to one between most saves.
