@@ -52,8 +52,13 @@ void check(const std::filesystem::path& path) {
 Seeds seeds() {
   using Kind = LedgerLine::Kind;
   const auto start = [](double time, std::int64_t step) {
-    return to_json_line(
-        {.kind = Kind::start, .time_seconds = time, .step = step, .ranks = 2, .hosts = {"a"}});
+    return to_json_line({.kind = Kind::start,
+                         .time_seconds = time,
+                         .step = step,
+                         .ranks = 2,
+                         .hosts = {"a"},
+                         .restart = {.judge = 2, .prepare = 3},
+                         .starting = {.meet = 1, .load = 2}});
   };
   const auto steps = [](double time, std::int64_t first, std::int64_t last) {
     return to_json_line({.kind = Kind::steps,
@@ -67,7 +72,8 @@ Seeds seeds() {
   const auto end = to_json_line({.kind = Kind::end, .time_seconds = 40, .step = 9, .why = "done"});
   return {str(start(1, 0), steps(9, 1, 4), steps(19, 5, 9), steps(20, 10, 9), start(30, 3),
               steps(39, 4, 9), end),
-          start(1, 0) + end, steps(8, 1, 2) + start(1, 0)};
+          start(1, 0) + end, start(1, 0) + steps(9, 1, 4) + start(30, 3) + end + end,
+          steps(8, 1, 2) + start(1, 0)};
 }
 
 const Target target("ledger", seeds, check);
