@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "core/file.h"
 #include "tests/sim/seeds.h"
 
 namespace lockstep::sim::training_test {
@@ -166,6 +167,34 @@ TEST(TrainingSimulation, goes_on_after_the_storage_was_full_slow_or_faulty) {
   });
 }
 
+bool commits_checkpoint(const Files::Operation& of) {
+  return of.call == Files::Call::rename && of.path.find("/saving/step-") != std::string::npos &&
+         std::filesystem::path(of.to).parent_path() == Training::kCheckpoints;
+}
+
+// A checkpoint arrives after the next start has begun, which could not remove its directory.
+void run_late(Kernel& kernel, const std::function<void(Training&)>& mutate) {
+  Training run(kernel, {.hosts = 1});
+  mutate(run);
+  run.disk.before = [&kernel, &run, done = false](Process& process,
+                                                  const Files::Operation& of) mutable {
+    if (of.call == Files::Call::remove && of.path.find("/fenced/saving") != std::string::npos)
+      return EIO;
+    if (commits_checkpoint(of) && run.announced() > 3 && !std::exchange(done, true)) {
+      const auto late = kernel.random.between(6'000, 12'000) * kMillisecond;
+      run.disk.delay_next(process, late);
+      kernel.after(0, [&run, &process, late] { run.pause(process, late + kSecond); });
+    }
+    return 0;
+  };
+  run.start();
+  finish(kernel, run, 40 * kSecond);
+}
+
+TEST(TrainingSimulation, a_checkpoint_that_arrives_late_does_not_count) {
+  for_seeds(60, [](Kernel& kernel) { run_late(kernel, [](Training&) {}); });
+}
+
 // The controls.
 TEST(TrainingSimulation, notices_a_claim_that_leaves_the_work_of_the_old_epoch) {
   expect_violation(2, 20, [](Kernel& kernel) {
@@ -178,16 +207,32 @@ TEST(TrainingSimulation, notices_a_claim_that_leaves_the_work_of_the_old_epoch) 
       // Nor can it remove the files in there.
       if (of.call == Files::Call::remove && of.path.find("work/saving") != std::string::npos)
         return EIO;
-      const bool commits = of.call == Files::Call::rename &&
-                           of.path.find("/saving/step-") != std::string::npos &&
-                           std::filesystem::path(of.to).parent_path() == Training::kCheckpoints;
-      if (commits && run.announced() > 3 && !std::exchange(done, true))
+      if (commits_checkpoint(of) && run.announced() > 3 && !std::exchange(done, true))
         run.pause(process, kernel.random.between(6'000, 9'000) * kMillisecond);
       return 0;
     };
     run.start();
     finish(kernel, run, 40 * kSecond);
   });
+}
+
+// Each record lists all steps with the hash of any checkpoint.
+void count_all_checkpoints(Training& run) {
+  run.disk.renamed = [checks = run.disk.renamed](Process& process,
+                                                 const Files::Operation& operation) {
+    const auto epoch = std::filesystem::path(operation.to);
+    if (epoch.parent_path() == Training::kCheckpoints / "epochs" && epoch.extension().empty()) {
+      auto record = *EpochRecord::newest(Training::kCheckpoints);
+      for (int step = 0; step < 100; ++step)
+        record.checkpoints[step].clear();
+      write_text(epoch / "about.json", record.dump());
+    }
+    checks(process, operation);
+  };
+}
+
+TEST(TrainingSimulation, notices_that_the_list_of_checkpoints_is_ignored) {
+  expect_violation(1, 20, [](Kernel& kernel) { run_late(kernel, count_all_checkpoints); });
 }
 
 TEST(TrainingSimulation, notices_an_announcement_before_the_name_is_synced) {
