@@ -1,13 +1,14 @@
 #include "tests/sim/fleet.h"
 
 #include <csignal>
-#include <deque>
+#include <cstdlib>
 
 namespace lockstep::sim {
 namespace {
 
 constexpr Micros kKeepTerm = 500 * kMillisecond;
 constexpr Micros kUnreachable = kSecond;
+constexpr Micros kAgentEnd = 8 * kSecond;          // for the leader of an agent that ends
 constexpr Micros kSilence = 5'500 * kMillisecond;  // until the ranks' failure detection ends them
 
 double seconds(Micros time) {
@@ -33,6 +34,13 @@ struct Fleet::Host {
   int place = 0;                // in their attempt
   std::int64_t term = 0;
   Micros next_keep = 0;
+  // The storage, as this host sees it, responds again then.
+  Micros storage_from = 0;
+  Outage outage = Outage::hang;
+  std::shared_ptr<Thread> files{};                     // of the agent
+  std::shared_ptr<Thread> files_of_leader{}, alive{};  // as in LeaderServer
+  std::vector<Json> lines{};                           // that wait in the leader's process
+  bool is_writing = false, is_keeping = false;
 };
 
 // Link is a connection of an agent to a leader. Messages that a cut holds back arrive later.
@@ -71,8 +79,7 @@ void Fleet::start_agent(int number) {
   auto& host = at(number);
   if (!host.is_up) return;
   ++host.lives;
-  host.is_paused = false;
-  host.deferred.clear();
+  host.files = std::make_shared<Thread>();
   Join join;
   join.id = str(name(number), "-", host.lives);
   join.host = name(number);
@@ -108,31 +115,15 @@ void Fleet::carry_out(int number, AgentActions actions) {
   };
   for (const auto& action : actions) {
     if (std::holds_alternative<Look>(action)) {
-      later(5 * latency(), [this, number] {
-        auto& here = at(number);
-        carry_out(number, here.agent->looked(read_records(number), local(here)));
+      store(number, host.files, [this, number](bool works) {
+        auto records = works ? read_records(number) : Records();
+        records.readable = works;
+        if (at(number).agent)
+          carry_out(number, at(number).agent->looked(records, local(at(number))));
       });
-    } else if (const auto* claim = std::get_if<ClaimTerm>(&action)) {
-      later(5 * latency(), [this, number, term = claim->number] {
-        auto& here = at(number);
-        const bool won = kernel_.now() >= records_from_ && newest_.number < term;
-        if (won) {
-          auto options = options_.leader;
-          options.term = term;
-          options.takes_over = term > 1 && alive_ != "over";
-          newest_ = {.number = term, .id = str(number), .host = name(number)};
-          alive_ = str(term, " ", ++kept_);
-          kernel_.trace("host ", number, " leads, term ", term);
-          kernel_.note(static_cast<std::uint64_t>(number));
-          here.leader.emplace(options, local(here));
-          here.term = term;
-          carry_out_as_leader(number,
-                              here.leader->begin(log_, seconds(kernel_.now()), local(here)));
-          here.next_keep = kernel_.now();
-          lead_tick(number, here.lives);
-        }
-        carry_out(number, here.agent->claimed(won, local(here)));
-      });
+    } else if (const auto* term = std::get_if<ClaimTerm>(&action)) {
+      store(number, host.files,
+            [this, number, term = term->number](bool works) { claim(number, term, works); });
     } else if (const auto* to = std::get_if<ConnectTo>(&action)) {
       const int leader = std::stoi(to->term.host.substr(1));
       const auto is_cut = [this, number, leader] {
@@ -181,34 +172,112 @@ void Fleet::carry_out(int number, AgentActions actions) {
             });
     } else if (const auto* start = std::get_if<StartRanks>(&action)) {
       start_ranks(number, start->start);
-    } else if (std::holds_alternative<StopRanks>(action)) {
-      if (host.ranks != 0) stop_ranks(number, attempts_.at(host.ranks));
+    } else if (const auto* stop = std::get_if<StopRanks>(&action)) {
+      if (host.ranks != 0) stop_ranks(number, stop->save);
     } else if (const auto* end = std::get_if<EndAgent>(&action)) {
       kernel_.trace("the agent of host ", number, " ends: ", end->why);
-      ++host.lives;
       host.agent.reset();
+      if (host.link) close(host.link, false);
+      // The leader of a run that is over serves agents that join later.
+      kernel_.after(kAgentEnd, [this, number, life] {
+        if (at(number).lives != life || over_) return;
+        if (at(number).leader) end_leader(number);
+        end_process(number);
+      });
       return;
     }
   }
+}
+
+void Fleet::store(int number, const std::shared_ptr<Thread>& thread, Work work) {
+  thread->push_back(std::move(work));
+  if (thread->size() == 1) serve(number, thread);
+}
+
+void Fleet::serve(int number, const std::shared_ptr<Thread>& thread) {
+  const auto& host = at(number);
+  const bool hangs = kernel_.now() < host.storage_from && host.outage == Outage::hang;
+  const auto responds = hangs ? host.storage_from : kernel_.now();
+  kernel_.at(responds + 5 * latency(), [this, number, thread, life = host.lives] {
+    auto& here = at(number);
+    if (here.lives != life) return;  // the process has ended
+    const bool is_out = kernel_.now() < here.storage_from;
+    if (is_out && here.outage == Outage::hang) return serve(number, thread);
+    if (here.is_paused) return here.deferred.push_back([=, this] { serve(number, thread); });
+    const auto work = std::move(thread->front());
+    work(!is_out);
+    thread->pop_front();
+    if (!thread->empty() && here.lives == life) serve(number, thread);
+  });
+}
+
+void Fleet::claim(int number, std::int64_t term, bool works) {
+  auto& host = at(number);
+  if (!host.agent) return;
+  const auto before = read_records(number);
+  const bool won = works && newest_.number < term;
+  if (won) {
+    auto options = options_.leader;
+    options.term = term;
+    options.takes_over = options.is_same_start = term > 1 && before.alive != "over";
+    newest_ = {.number = term, .id = str(number), .host = name(number)};
+    kernel_.trace("host ", number, " leads, term ", term);
+    kernel_.note(static_cast<std::uint64_t>(number));
+    host.leader.emplace(options, local(host));
+    host.term = term;
+    host.files_of_leader = std::make_shared<Thread>();
+    host.alive = std::make_shared<Thread>();
+    host.lines.clear();
+    host.is_writing = host.is_keeping = false;
+    host.next_keep = kernel_.now();
+    carry_out_as_leader(number,
+                        host.leader->begin(options.takes_over ? events() : std::vector<Json>(),
+                                           seconds(kernel_.now()), local(host)));
+    lead_tick(number, host.lives);
+  }
+  carry_out(number, host.agent->claimed(won, local(host)));
 }
 
 void Fleet::lead_tick(int number, int life) {
   auto& host = at(number);
   if (!host.leader || host.lives != life) return;
   if (!host.is_paused) {
-    if (kernel_.now() >= host.next_keep && kernel_.now() >= records_from_) {
-      host.next_keep = kernel_.now() + kKeepTerm;
-      if (read_records(number).newest.number > host.term) return end_leader(number);
-      if (!over_ && newest_.number == host.term) alive_ = str(host.term, " ", ++kept_);
-    }
+    if (kernel_.now() >= host.next_keep && host.leader->phase() != Leader::Phase::over)
+      keep_term(number);
     carry_out_as_leader(number, host.leader->time(local(host)));
+    if (!host.is_writing && !host.lines.empty()) write_records(number);
   }
   kernel_.after(options_.tick, [this, number, life] { lead_tick(number, life); });
 }
 
+void Fleet::keep_term(int number) {
+  auto& host = at(number);
+  host.next_keep = kernel_.now() + kKeepTerm;
+  if (std::exchange(host.is_keeping, true)) return;
+  store(number, host.alive, [this, number, term = host.term](bool works) {
+    auto& here = at(number);
+    const bool leads = here.leader && here.term == term;
+    if (works) alive_ = str(term, " ", ++kept_);
+    if (leads) here.is_keeping = false;
+    if (works && leads && read_records(number).newest.number > term) end_leader(number);
+  });
+}
+
+void Fleet::write_records(int number) {
+  auto& host = at(number);
+  host.is_writing = true;
+  store(number, host.files_of_leader,
+        [this, number, term = host.term, lines = std::exchange(host.lines, {})](bool works) {
+          if (works) log_.insert(log_.end(), lines.begin(), lines.end());
+          if (at(number).term == term) at(number).is_writing = false;
+        });
+}
+
+// Lines that its threads write may follow.
 void Fleet::end_leader(int number) {
   kernel_.trace("host ", number, " does not lead any more");
   at(number).leader.reset();
+  at(number).lines.clear();
   for (const auto& link : std::vector(links_))
     if (link->leader == number) close(link, true);
 }
@@ -229,21 +298,20 @@ void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
           carry_out(link->agent, there.agent->message(message, local(there)));
       });
     } else if (std::holds_alternative<ReadProgress>(action)) {
-      kernel_.after(10 * latency(), [this, number, life = host.lives] {
+      store(number, host.files_of_leader, [this, number, term = host.term](bool works) {
         auto& here = at(number);
-        if (!here.leader || here.lives != life || kernel_.now() < records_from_) return;
-        const int end_code = ended_ >= 0 && kernel_.now() - ended_ < 60 * kSecond ? 0 : -1;
+        if (!here.leader || here.term != term) return;
+        const auto step = [&](Micros of) { return !works ? kUnknown : of > 0 ? of / kSecond : -1; };
+        const int end_code = works && ended_ >= 0 && kernel_.now() - ended_ < 60 * kSecond ? 0 : -1;
         carry_out_as_leader(
-            number,
-            here.leader->progress(saved_ > 0 ? saved_ / kSecond : -1,
-                                  last_ > options_.lag ? (last_ - options_.lag) / kSecond : -1,
-                                  end_code, local(here)));
+            number, here.leader->progress(step(saved(kernel_.now())),
+                                          step(computed() - options_.lag), end_code, local(here)));
       });
     } else if (const auto* record = std::get_if<Record>(&action)) {
       kernel_.trace("leader: ", record->line.dump());
       const auto& event = record->line.at("event").as_string();
       kernel_.note(std::hash<std::string>()(event));
-      auto& line = log_.emplace_back(record->line);
+      auto& line = host.lines.emplace_back(record->line);
       line.set("time", seconds(kernel_.now()));
       if (event == "preparing") {
         const auto id = record->line.at("attempt").as_integer();
@@ -261,10 +329,12 @@ void Fleet::carry_out_as_leader(int number, LeaderActions actions) {
       }
       if (event == "excluded") excluded_.insert(record->line.at("host").as_string());
     } else if (const auto* over = std::get_if<RunOver>(&action)) {
+      store(number, host.alive, [this, term = host.term, code = over->exit_code](bool works) {
+        if (works) alive_ = str(term, " over ", code);
+      });
       if (newest_.number > host.term) continue;
       kernel_.trace("the run is over: ", over->why);
       over_ = *over;
-      alive_ = "over";
     }
   }
 }
@@ -378,15 +448,23 @@ std::vector<LedgerLine> Fleet::ledger() const {
 
 void Fleet::end_training(Micros until) {
   if (training_ == 0) return;
+  saved_ = saved(until);
   training_ = 0;
   write_ledger(ledger_, until);
-  const auto from = last_;
   last_ += until - began_;
-  saved_ = from + (until - began_) / options_.save_every * options_.save_every;
+}
+
+Micros Fleet::computed() const {
+  return training_ == 0 ? last_ : last_ + kernel_.now() - began_;
+}
+
+Micros Fleet::saved(Micros until) const {
+  if (training_ == 0) return saved_;
+  return last_ + (until - began_) / options_.save_every * options_.save_every;
 }
 
 Micros Fleet::trained() const {
-  return training_ == 0 ? saved_ : last_ + kernel_.now() - began_;
+  return training_ == 0 ? saved_ : computed();
 }
 
 void Fleet::end_ranks(int number, std::int64_t attempt, std::vector<RankEnd> ends,
@@ -407,10 +485,23 @@ void Fleet::end_ranks(int number, std::int64_t attempt, std::vector<RankEnd> end
   });
 }
 
-void Fleet::stop_ranks(int number, const Attempt& attempt) {
-  if (training_ == attempt.number) end_training(kernel_.now());
-  failing_.insert(attempt.number);
-  end_ranks(number, attempt.number, {}, {}, kernel_.now() + 500 * kMillisecond);
+// If one rank is told to save and stop, all do so.
+void Fleet::stop_ranks(int number, bool saves) {
+  const auto id = at(number).ranks;
+  const bool trains = training_ == id;
+  if (trains && id > may_stop_)
+    kernel_.violate(10, "ranks of host ", number, " train and are stopped");
+  if (trains) end_training(kernel_.now());
+  const bool is_first = failing_.insert(id).second;
+  if (!saves) return end_ranks(number, id, {}, {}, kernel_.now() + 500 * kMillisecond);
+  if (!is_first) return;
+  if (trains) saved_ = last_;
+  const auto saved_at = kernel_.now() + kernel_.random.between(1, 5) * kSecond;
+  const auto& places = attempts_.at(id).places;
+  for (std::size_t place = 0; place < places.size(); ++place)
+    end_ranks(std::stoi(places[place].substr(1)), id,
+              {{.rank = static_cast<int>(place) * options_.leader.slots, .exit_code = 75}}, {},
+              saved_at + kernel_.random.between(0, 500) * kMillisecond);
 }
 
 // Ranks of `host` are lost. The others end after a time; rank 0 names the host.
@@ -434,9 +525,7 @@ void Fleet::power_off(int number, Micros time) {
   if (!host.is_up) return;
   kernel_.trace("host ", number, " has no power");
   host.is_up = false;
-  ++host.lives;
-  host.agent.reset();
-  host.leader.reset();
+  end_process(number);
   for (const auto& link : std::vector(links_))
     if (link->agent == number || link->leader == number) {
       link->is_open = false;  // the other side gets no packet
@@ -494,13 +583,19 @@ void Fleet::fail_rank(int number, RankFault fault) {
     case RankFault::corruption:
       end = {.rank = end.rank, .exit_code = 70, .error = "wrong sums", .faulty = {name(number)}};
       break;
+    case RankFault::storage:
+      end = {.rank = end.rank, .exit_code = kStorage, .error = "cannot write a file"};
+      break;
+    case RankFault::memory:
+      end = {.rank = end.rank, .exit_code = 128 + SIGKILL, .out_of_memory = true};
+      break;
   }
   const auto step = trained() / kSecond + 1;
   if (step == host.noted_step || step == host.noted_step + 1) {
     end.step = step;
     end.samples = str("samples of step ", step);
   }
-  if (fault == RankFault::all) {
+  if (fault == RankFault::all || fault == RankFault::storage) {
     failing_.insert(id);
     end_training(kernel_.now());
     for (std::size_t p = 0; p < attempt.places.size(); ++p) {
@@ -534,15 +629,20 @@ void Fleet::pause_agent(int number, Micros time) {
   });
 }
 
-void Fleet::restart_agent(int number) {
+void Fleet::end_process(int number) {
   auto& host = at(number);
-  if (!host.agent) return;
-  kernel_.trace("the agent of host ", number, " is killed");
   ++host.lives;
   host.agent.reset();
   host.leader.reset();
   host.is_paused = false;
   host.deferred.clear();
+}
+
+void Fleet::restart_agent(int number) {
+  auto& host = at(number);
+  if (!host.agent) return;
+  kernel_.trace("the agent of host ", number, " is killed");
+  end_process(number);
   for (const auto& link : std::vector(links_))
     if (link->agent == number || link->leader == number) close(link, link->leader == number);
   kernel_.after(kernel_.random.between(1, 3) * kSecond, [this, number] { start_agent(number); });
@@ -554,12 +654,36 @@ void Fleet::heal() {
     pump(link);
 }
 
-void Fleet::lose_records(Micros time) {
-  records_from_ = kernel_.now() + time;
+void Fleet::lose_records(Micros time, Outage outage, int number) {
+  kernel_.trace("the storage of host ", number, outage == Outage::hang ? " hangs" : " fails",
+                " for ", time / kSecond, " s");
+  at(number).storage_from = kernel_.now() + time;
+  at(number).outage = outage;
+}
+
+void Fleet::lose_records(Micros time, Outage outage) {
+  for (int host = 0; host < options_.hosts; ++host)
+    lose_records(time, outage, host);
+}
+
+void Fleet::ask_stop(int number) {
+  may_stop_ = INT64_MAX;
+  when_awake(number, [this, number] {
+    carry_out(number, at(number).agent->stop("signal 15", local(at(number))));
+  });
+}
+
+void Fleet::report_slow(int by, const std::vector<int>& hosts) {
+  may_stop_ = newest_attempt();
+  Slow slow;
+  for (const int host : hosts)
+    slow.hosts.push_back(name(host));
+  when_awake(by, [this, by, slow] { carry_out(by, at(by).agent->slow(slow, local(at(by)))); });
 }
 
 void Fleet::drain(int host) {
   const int number = leader();
+  may_stop_ = newest_attempt();
   if (number >= 0 && !at(number).is_paused)
     carry_out_as_leader(number, at(number).leader->drain(name(host), "drained", local(at(number))));
 }
@@ -589,13 +713,30 @@ void Fleet::freeze_listing(int number, Micros time) {
 
 // A file that is opened is new, as NFS promises. A listing may be old.
 Records Fleet::read_records(int number) const {
-  const auto& host = at(number);
-  Records records{.newest = host.stale.value_or(newest_),
-                  .alive = alive_,
-                  .exit_code = over_ ? over_->exit_code : 0,
-                  .readable = kernel_.now() >= records_from_};
-  if (records.newest.number != newest_.number) records.alive.clear();
+  Records records{.newest = at(number).stale.value_or(newest_), .alive = alive_};
+  const auto term = str(records.newest.number, " "), over = term + "over ";
+  if (!records.alive.starts_with(term)) records.alive.clear();
+  if (!records.alive.starts_with(over)) return records;
+  records.exit_code = std::atoi(records.alive.c_str() + over.size());
+  records.alive = "over";
   return records;
+}
+
+// As SuperviseRecords::events().
+std::vector<Json> Fleet::events() const {
+  std::vector<Json> events;
+  std::int64_t newest = 0;
+  for (const auto& line : log_) {
+    events.push_back(line);
+    const auto term = line.at("term").as_integer();
+    newest = std::max(newest, term);
+    if (text_at(line, "event") == "over" && term == newest) events.clear();
+  }
+  return events;
+}
+
+bool Fleet::has_agent(int host) const {
+  return at(host).agent.has_value();
 }
 
 int Fleet::leader() const {

@@ -4,6 +4,7 @@
 // would end them.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,13 @@ enum class RankFault : std::uint8_t {
   all,         // the same error, on all ranks
   network,     // connections break, and no rank is lost
   corruption,  // a rank's weights are wrong
+  storage,     // all ranks get errors from the storage
+  memory,      // the kernel kills a rank because memory is short
+};
+
+enum class Outage : std::uint8_t {
+  hang,    // calls return after the outage
+  errors,  // calls fail
 };
 
 class Fleet {
@@ -49,10 +57,13 @@ class Fleet {
   void restart_agent(int host);  // its process is killed, and another one starts
   void cut(int from, int to) { cuts_.insert({from, to}); }  // agents' links
   void heal();
-  void lose_records(Micros time);                      // the storage does not respond
-  void break_host(int host) { broken_.insert(host); }  // fails its check
-  void drain(int host);                                // a user asks the leader
-  void finish();                                       // the run is complete: rank 0 ends last
+  void lose_records(Micros time, Outage outage, int host);  // of the storage, as this host sees it
+  void lose_records(Micros time, Outage outage);            // as all hosts see it
+  void break_host(int host) { broken_.insert(host); }       // fails its check
+  void drain(int host);                                     // a user asks the leader
+  void ask_stop(int host);                                  // a signal to the agent
+  void report_slow(int by, const std::vector<int>& hosts);  // ranks find stragglers
+  void finish();                                            // the run is complete: rank 0 ends last
   // For this time, the host lists the directory of the records as it is now, without changes.
   void freeze_listing(int host, Micros time);
   // The rank of place 1 crashes at this time of training, because of its data.
@@ -74,6 +85,7 @@ class Fleet {
     bool restarts = false;
   };
   const std::vector<Judged>& judged() const { return judged_; }
+  bool has_agent(int host) const;
   const std::set<std::string>& excluded() const { return excluded_; }
   const std::string& why() const { return why_; }  // of the last judgement
 
@@ -86,6 +98,10 @@ class Fleet {
  private:
   struct Host;
   struct Link;
+  // Thread does work that waits for the storage, in order, as launch/supervise/mailbox.h's
+  // Background. `works`: the storage reported no error.
+  using Work = std::function<void(bool works)>;
+  using Thread = std::deque<Work>;
   Host& at(int host) { return *hosts_.at(static_cast<std::size_t>(host)); }
   const Host& at(int host) const { return *hosts_.at(static_cast<std::size_t>(host)); }
   Deadline local(const Host& host) const;
@@ -96,8 +112,10 @@ class Fleet {
   void carry_out(int host, AgentActions actions);
   void carry_out_as_leader(int host, LeaderActions actions);
   void start_ranks(int host, const Start& start);
-  void stop_ranks(int host, const Attempt& attempt);
+  void stop_ranks(int host, bool saves);
   void begin_training(std::int64_t attempt);
+  Micros computed() const;  // time of training, with that of unsaved steps
+  Micros saved(Micros until) const;
   void end_training(Micros until);
   void end_ranks(int host, std::int64_t attempt, std::vector<RankEnd> ends, std::vector<int> xids,
                  Micros at);
@@ -106,6 +124,14 @@ class Fleet {
   void pump(const std::shared_ptr<Link>& link);
   void close(std::shared_ptr<Link> link, bool tells_agent);
   void end_leader(int host);
+  void end_process(int host);  // of the agent
+  void store(int host, const std::shared_ptr<Thread>& thread, Work work);
+  void serve(int host, const std::shared_ptr<Thread>& thread);
+  void claim(int host, std::int64_t term, bool works);
+  void keep_term(int host);
+  void write_records(int host);
+  std::vector<Json> events() const;
+  std::int64_t newest_attempt() const { return attempts_.empty() ? 0 : attempts_.rbegin()->first; }
   void return_hosts();
   Records read_records(int host) const;
   void crash_at(std::int64_t attempt, Micros trained, std::function<int()> host);
@@ -120,11 +146,11 @@ class Fleet {
   std::set<int> broken_;
   std::multimap<Micros, int> returns_;  // when hosts have power again
   Term newest_;
-  std::string alive_;
+  std::string alive_;  // the text of the file
   std::int64_t kept_ = 0;
-  Micros records_from_ = 0;  // when the storage responds again
-  std::vector<Json> log_;    // records of this start
-  Micros poison_ = 0;        // 0: no data is wrong
+  std::vector<Json> log_;      // log.jsonl
+  std::int64_t may_stop_ = 0;  // attempts up to this one may be stopped while they train
+  Micros poison_ = 0;          // 0: no data is wrong
   int fragile_ = -1;
   std::vector<LedgerLine> ledger_;
   std::string why_;

@@ -1,7 +1,9 @@
 // Supervised runs: agents, their leader, causes and restarts.
 #include "tests/sim/fleet.h"
 
+#include <array>
 #include <cmath>
+#include <ranges>
 
 #include "tests/sim/seeds.h"
 
@@ -92,11 +94,13 @@ void run_agent_faults(Kernel& kernel) {
     kernel.run(kernel.now() + random.between(1, 20) * kSecond);
     const auto any = static_cast<int>(random.below(6));
     const auto leader = std::max(fleet.leader(), 0);
-    switch (random.below(5)) {
+    const auto outage = random.chance(0.5) ? Outage::hang : Outage::errors;
+    switch (random.below(6)) {
       case 0: fleet.pause_agent(leader, 20 * kSecond); break;
       case 3: fleet.restart_agent(random.chance(0.5) ? leader : any); break;
       case 1: fleet.pause_agent(any, random.between(1, 30) * kSecond); break;
-      case 2: fleet.lose_records(random.between(1, 300) * kSecond); break;
+      case 2: fleet.lose_records(random.between(1, 300) * kSecond, outage); break;
+      case 4: fleet.lose_records(random.between(1, 300) * kSecond, outage, leader); break;
       default:
         fleet.cut(any, leader);
         if (random.chance(0.5)) fleet.cut(leader, any);
@@ -115,6 +119,96 @@ TEST(FleetSimulation, agents_and_leaders_come_and_go_while_the_ranks_train) {
 }
 TEST(FleetSimulation, full_agents_and_leaders_come_and_go_while_the_ranks_train) {
   for_seeds(5'000, run_agent_faults, 1'000);
+}
+
+// A leader without ranks loses power after it started an attempt, while its records of it wait for
+// the storage or were lost by errors.
+void run_lost_records(Kernel& kernel) {
+  auto& random = kernel.random;
+  const FleetOptions options{.hosts = 7, .load = 5 * kSecond};
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  while (!kernel.failed() && (fleet.leader() < 0 || fleet.trains_on(fleet.leader()))) {
+    if (fleet.leader() >= 0) fleet.restart_agent(fleet.leader());
+    kernel.run(kernel.now() + 10 * kSecond);
+  }
+  kernel.run(kernel.now() + 10 * kSecond);
+  const int leader = fleet.leader(), host = host_that_trains(kernel, fleet, options.hosts);
+  const auto outage = random.chance(0.5) ? Outage::hang : Outage::errors;
+  const auto fault = random.below(4);
+  // If the record of a drain is written and that of the start is lost, the host is drained again.
+  const bool is_first = fault == 3 || random.chance(0.5);
+  if (is_first) fleet.lose_records(600 * kSecond, outage, leader);
+  switch (fault) {
+    case 0: fleet.fail_rank(host, RankFault::crash); break;
+    case 1: fleet.fail_rank(host, RankFault::gpu); break;
+    case 2: fleet.fail_rank(host, RankFault::network); break;
+    default: fleet.drain(host);
+  }
+  if (!is_first) {
+    kernel.run(kernel.now() + random.between(0, 6'000) * kMillisecond);
+    fleet.lose_records(600 * kSecond, outage, leader);
+  }
+  kernel.run(kernel.now() + kSecond);
+  if (!await_training(kernel, fleet)) return;
+  kernel.run(kernel.now() + random.between(0, 20'000) * kMillisecond);
+  if (fleet.trains_on(leader))  // in place of another host
+    fleet.restart_agent(leader);
+  else
+    fleet.power_off(leader, 600 * kSecond);
+  kernel.run(kernel.now() + 60 * kSecond);
+  if (kernel.failed()) return;
+  if (fleet.starts() != 2 || !fleet.trains() || fleet.judged().size() != (fault == 3 ? 0 : 1))
+    return kernel.violate(10, "the ranks were disturbed by a change of the leader");
+  if (fleet.leader() < 0) return kernel.violate(5, "no agent leads");
+  const auto before = fleet.judged().size();
+  const int next = host_that_trains(kernel, fleet, options.hosts);
+  fleet.fail_rank(next, RankFault::crash);
+  kernel.run(kernel.now() + kSecond);
+  if (await_training(kernel, fleet)) check_verdicts(kernel, fleet, before, {next}, false);
+}
+
+TEST(FleetSimulation, ranks_continue_if_the_records_of_their_start_are_lost) {
+  for_seeds(200, run_lost_records);
+}
+TEST(FleetSimulation, full_ranks_continue_if_the_records_of_their_start_are_lost) {
+  for_seeds(5'000, run_lost_records, 1'000);
+}
+
+// Half of the hosts cannot reach the leader. If its storage hangs too, another one leads.
+void run_halves(Kernel& kernel) {
+  auto& random = kernel.random;
+  const FleetOptions options{.hosts = 6, .load = 5 * kSecond};
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  kernel.run(kernel.now() + 5 * kSecond);
+  const int leader = fleet.leader();
+  const auto time = random.between(1, 60) * kSecond;
+  const bool is_one_way = random.chance(0.5), hangs = random.chance(0.5);
+  for (int host = 0; host < options.hosts; ++host)
+    if (host != leader && host % 2 != leader % 2) {
+      fleet.cut(host, leader);
+      if (!is_one_way) fleet.cut(leader, host);
+    }
+  if (hangs) fleet.lose_records(time, Outage::hang, leader);
+  kernel.run(kernel.now() + time);
+  if (!hangs && fleet.leader() != leader)
+    kernel.violate(10, "the leader of the other half changed");
+  fleet.heal();
+  kernel.run(kernel.now() + 20 * kSecond);
+  if (!fleet.judged().empty() || fleet.starts() != 1 || !fleet.trains())
+    kernel.violate(10, "the ranks were disturbed without a fault of theirs");
+  if (kernel.failed()) return;
+  const int host = host_that_trains(kernel, fleet, options.hosts);
+  fleet.fail_rank(host, RankFault::crash);
+  kernel.run(kernel.now() + kSecond);
+  if (await_training(kernel, fleet)) check_verdicts(kernel, fleet, 0, {host}, false);
+}
+
+TEST(FleetSimulation, ranks_continue_if_half_of_the_hosts_cannot_reach_the_leader) {
+  for_seeds(200, run_halves);
 }
 
 // The hosts of the leader and of rank 0 are lost at any moment, also during a restart.
@@ -154,7 +248,11 @@ void run_leader_faults(Kernel& kernel) {
     switch (random.below(4)) {
       case 0: fleet.fail_rank(host, RankFault::crash); break;
       case 1: fleet.fail_rank(host, RankFault::network); break;
-      case 2: fleet.drain(host); break;
+      case 2:
+        fleet.drain(host);
+        // A leader that is lost before it has written the record ends the run with 75.
+        kernel.run(kernel.now() + 200 * kMillisecond);
+        break;
       default: fleet.power_off(host, random.between(5, 60) * kSecond);
     }
     kernel.run(kernel.now() + random.between(0, 10'000) * kMillisecond);
@@ -164,7 +262,8 @@ void run_leader_faults(Kernel& kernel) {
       else
         fleet.power_off(leader, random.between(5, 60) * kSecond);
     }
-    if (!await_training(kernel, fleet, 60 * kSecond)) return;
+    // Ranks wait a minute for those of a host that was lost before it started them.
+    if (!await_training(kernel, fleet, 80 * kSecond)) return;
   }
 }
 
