@@ -211,6 +211,206 @@ TEST(FleetSimulation, ranks_continue_if_half_of_the_hosts_cannot_reach_the_leade
   for_seeds(200, run_halves);
 }
 
+// Stragglers are reported, while the leader may change.
+void run_stragglers(Kernel& kernel) {
+  auto& random = kernel.random;
+  const int spares = static_cast<int>(random.below(3));
+  const FleetOptions options{.hosts = 4 + spares, .load = 5 * kSecond};
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  kernel.run(kernel.now() + random.between(5, 90) * kSecond);
+  const auto any = [&] { return host_that_trains(kernel, fleet, options.hosts); };
+  const std::set<int> slow = random.chance(0.7) ? std::set{any()} : std::set{any(), any()};
+  const auto trained = fleet.trained();
+  for (int report = 0; report < 3; ++report) {
+    fleet.report_slow(any(), {slow.begin(), slow.end()});
+    kernel.run(kernel.now() + random.between(0, 5'000) * kMillisecond);
+    if (report == 0 && fleet.leader() >= 0 && random.chance(0.5))
+      fleet.restart_agent(fleet.leader());
+    kernel.run(kernel.now() + 15 * kSecond);
+    if (!await_training(kernel, fleet)) return;
+  }
+  const bool is_replaced = spares > 0 && slow.size() == 1;
+  if (fleet.starts() != (is_replaced ? 2 : 1) || !fleet.judged().empty())
+    kernel.violate(10, "the stragglers caused ", fleet.starts(), " starts");
+  if (is_replaced == fleet.trains_on(*slow.begin()))
+    kernel.violate(6, is_replaced ? "the straggler trains" : "the straggler was left out");
+  if (fleet.excluded().size() != (is_replaced ? 1 : 0))
+    kernel.violate(6, fleet.excluded().size(), " hosts are excluded");
+  if (fleet.trained() < trained) kernel.violate(6, "steps are repeated");
+  check_exclusions(kernel, fleet, slow);
+}
+
+TEST(FleetSimulation, a_straggler_is_replaced_if_there_is_a_spare) {
+  for_seeds(200, run_stragglers);
+}
+
+// All ranks get errors from the storage. The last time, agents cannot read the records either.
+void run_storage_errors(Kernel& kernel) {
+  constexpr std::array<Micros, 5> kPauses{5, 5, 15, 60, 300};  // seconds, by starts without a save
+  auto& random = kernel.random;
+  const FleetOptions options{.hosts = 5, .load = 5 * kSecond, .tick = 500 * kMillisecond};
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  std::size_t without_save = 0;
+  for (std::size_t fault = 1; fault <= 6; ++fault) {
+    const bool saves = random.chance(0.3), is_out = fault == 6;
+    kernel.run(kernel.now() + (saves ? random.between(61, 90) : random.between(1, 50)) * kSecond);
+    without_save = saves ? 0 : without_save + 1;
+    const auto failed = kernel.now();
+    fleet.fail_rank(host_that_trains(kernel, fleet, options.hosts), RankFault::storage);
+    if (is_out)
+      fleet.lose_records(random.between(1, 60) * kSecond,
+                         random.chance(0.5) ? Outage::hang : Outage::errors);
+    kernel.run(kernel.now() + kSecond);
+    if (without_save == kPauses.size()) {
+      kernel.run(kernel.now() + 20 * kSecond);
+      const bool ends = fleet.over() && fleet.over()->exit_code == 1;
+      if (!ends && !is_out) kernel.violate(7, "the run restarts though five starts saved nothing");
+      return;
+    }
+    if (!await_training(kernel, fleet, 400 * kSecond)) return;
+    const auto pause = kernel.now() - failed - options.load;
+    const auto least = is_out ? kPauses[0] : kPauses[without_save];
+    if (pause < least * kSecond || (!is_out && pause > (least + 10) * kSecond))
+      return kernel.violate(7, "a pause of ", pause / kSecond, " s instead of ", least);
+    const auto& judged = fleet.judged();
+    if (judged.size() != fault || judged.back().cause != "storage" || !judged.back().hosts.empty())
+      return kernel.violate(4, "cause ", judged.back().cause);
+  }
+  check_exclusions(kernel, fleet, {});
+}
+
+TEST(FleetSimulation, errors_of_the_storage_cause_restarts_with_pauses) {
+  for_seeds(200, run_storage_errors);
+}
+
+// The kernel kills ranks twice because memory is short: on one host or two, within an hour or not.
+void run_memory_kills(Kernel& kernel) {
+  auto& random = kernel.random;
+  const FleetOptions options{.hosts = 5, .load = 5 * kSecond};
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  const int first = host_that_trains(kernel, fleet, options.hosts);
+  const int second = random.chance(0.5) ? first : host_that_trains(kernel, fleet, options.hosts);
+  fleet.fail_rank(first, RankFault::memory);
+  kernel.run(kernel.now() + kSecond);
+  if (!await_training(kernel, fleet)) return;
+  kernel.run(kernel.now() + random.between(1, 60) * kSecond);
+  const int leader = fleet.leader();
+  if (leader != first && leader != second && random.chance(0.5)) fleet.restart_agent(leader);
+  kernel.run(kernel.now() + 20 * kSecond);
+  const bool is_later = random.chance(0.3);
+  if (is_later) fleet.jump(kHour);
+  kernel.run(kernel.now() + kSecond);
+  fleet.fail_rank(second, RankFault::memory);
+  kernel.run(kernel.now() + kSecond);
+  kernel.run(kernel.now() + kBound, [&] { return fleet.trains() || fleet.over(); });
+  const bool ends = second == first && !is_later;
+  if (fleet.over().has_value() != ends)
+    return kernel.violate(7, "over: ", fleet.over().has_value());
+  if (ends && fleet.over()->exit_code != kConfiguration)
+    kernel.violate(7, "exit code ", fleet.over()->exit_code);
+  if (!ends && !fleet.trains()) kernel.violate(5, "no step is done");
+  for (const auto& judged : fleet.judged())
+    if (judged.cause != "host memory") kernel.violate(4, "cause ", judged.cause);
+  check_exclusions(kernel, fleet, {});
+}
+
+TEST(FleetSimulation, a_host_whose_memory_is_short_twice_ends_the_run) {
+  for_seeds(200, run_memory_kills);
+}
+
+// Neighbouring hosts lose power at once, and come back later.
+void run_rack(Kernel& kernel) {
+  auto& random = kernel.random;
+  FleetOptions options{.hosts = 9, .load = 5 * kSecond, .tick = 500 * kMillisecond};
+  options.leader.need = 7;
+  options.leader.least = 5;
+  options.leader.rejoin = Milliseconds(120'000);
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  if (!await_training(kernel, fleet)) return;
+  kernel.run(kernel.now() + random.between(1, 100) * kSecond);
+  const int first = 3 * static_cast<int>(random.below(3));
+  const std::set<int> rack{first, first + 1, first + 2};
+  const auto away = random.between(10, 300) * kSecond;
+  for (const int host : rack)
+    fleet.power_off(host, away);
+  const auto lost = kernel.now();
+  kernel.run(kernel.now() + kSecond);
+  if (!await_training(kernel, fleet, kBound + 120 * kSecond)) return;
+  // If the rack is back within `rejoin`, the run has waited for it.
+  const auto took = kernel.now() - lost;
+  const auto hosts = std::ranges::count_if(std::views::iota(0, options.hosts),
+                                           [&](int host) { return fleet.trains_on(host); });
+  if (took < std::min(away, 120 * kSecond) + options.load)
+    kernel.violate(6, "it started after ", took / kSecond, " s without enough hosts");
+  if ((away < 120 * kSecond && hosts != 7) || (away > 150 * kSecond && hosts != 6))
+    kernel.violate(6, hosts, " hosts train");
+  check_verdicts(kernel, fleet, 0, rack, false);
+  kernel.run(kernel.now() + away + 30 * kSecond);
+  if (!fleet.trains() || fleet.starts() != 2)
+    kernel.violate(10, "hosts that came back disturbed the ranks");
+  if (!fleet.excluded().empty()) kernel.violate(6, "a host is excluded after its first fault");
+}
+
+TEST(FleetSimulation, a_rack_loses_power_and_comes_back) {
+  for_seeds(150, run_rack);
+}
+
+// All agents are asked to stop at any time, while the leader changes or its storage hangs.
+void run_stops(Kernel& kernel) {
+  auto& random = kernel.random;
+  const FleetOptions options{.hosts = 6};
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  kernel.run(kernel.now() + random.between(0, 100'000) * kMillisecond);
+  const auto harm = [&] {
+    const int leader = fleet.leader();
+    if (leader < 0) return;
+    switch (random.below(5)) {
+      case 0: fleet.pause_agent(leader, random.between(1, 20) * kSecond); break;
+      case 1: fleet.power_off(leader, kHour); break;
+      case 2:
+        fleet.lose_records(random.between(1, 30) * kSecond,
+                           random.chance(0.5) ? Outage::hang : Outage::errors);
+        break;
+      case 3:
+        if (fleet.trains()) fleet.fail_rank(fleet.host_of_rank_0(), RankFault::crash);
+        break;
+      default: break;
+    }
+  };
+  if (random.chance(0.5)) harm();
+  kernel.run(kernel.now() + random.between(0, 5'000) * kMillisecond);
+  const auto trained = fleet.trained();
+  const bool trains = fleet.trains();
+  for (int host = 0; host < options.hosts; ++host)
+    fleet.ask_stop(host);
+  kernel.run(kernel.now() + random.between(0, 5'000) * kMillisecond);
+  const auto before = fleet.starts();
+  if (random.chance(0.5)) harm();
+  // An agent without ranks that leads then waits until the ranks may have saved.
+  kernel.run(kernel.now() + 360 * kSecond);
+  for (int host = 0; host < options.hosts; ++host)
+    if (fleet.has_agent(host))
+      return kernel.violate(5, "the agent of host ", host, " does not end");
+  if (fleet.trains() || fleet.starts() > before) kernel.violate(7, "the run goes on");
+  if (fleet.over() && fleet.over()->exit_code != kTemporary)
+    kernel.violate(7, "exit code ", fleet.over()->exit_code);
+  if (trains && fleet.trained() < trained / options.save_every * options.save_every)
+    kernel.violate(6, "steps are lost");
+  check_exclusions(kernel, fleet, {});
+}
+
+TEST(FleetSimulation, a_request_to_stop_ends_the_run_at_any_time) {
+  for_seeds(200, run_stops);
+}
+
 // The hosts of the leader and of rank 0 are lost at any moment, also during a restart.
 void run_losses(Kernel& kernel) {
   auto& random = kernel.random;
