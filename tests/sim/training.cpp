@@ -2,7 +2,9 @@
 
 #include <cstring>
 
-#include "checkpoint/host_restore.h"
+#include "checkpoint/load.h"
+#include "checkpoint/ranges.h"
+#include "checkpoint/restore_plan.h"
 #include "core/file.h"
 
 namespace lockstep::sim {
@@ -191,20 +193,25 @@ void Training::train(Attempt& attempt, int rank, Process& process, World& world)
     copier.emplace(world, local, CheckpointDirectory(kCheckpoints, &*epoch), machine.ranks);
   }
 
-  // Resume, as RunCheckpoints does. HostRestore loads by sockets; here a copy stands for that.
+  // Resume, as RunCheckpoints does.
   const auto must_find = announced_;
   auto candidates = of_run.candidates();
   const auto newest_here = candidates.empty() ? -1 : candidates.front().step;
   std::vector<std::int64_t> shared_steps;
   for (const auto& candidate : candidates)
     shared_steps.push_back(candidate.step);
-  if (copier)
-    for (const auto& found : HostRestore(world, local, kCheckpoints, machine).find(shared_steps))
-      if (!found.is_shared && (!found.was_copied || found.step <= newest_here))
-        candidates.push_back({.step = found.step, .load = [&, step = found.step](auto accept) {
-                                copier->copy(step, {}, {});
-                                return of_run.load_whole(step, accept);
-                              }});
+  if (copier) {
+    std::vector<Checkpointer::Candidate> same, others;
+    for (const auto& found : HostRestore(world, local, kCheckpoints, machine).find(shared_steps)) {
+      if (found.was_copied && found.step > newest_here) continue;
+      (found.is_shared ? same : others)
+          .push_back({.step = found.step, .load = [&, found](auto accept) {
+                        return restore(attempt, world, found, state, accept);
+                      }});
+    }
+    candidates.insert(candidates.begin(), same.begin(), same.end());
+    candidates.insert(candidates.end(), others.begin(), others.end());
+  }
   std::ranges::stable_sort(candidates,
                            [](const auto& a, const auto& b) { return a.step > b.step; });
   const auto about = of_run.load_first(candidates, [](const Json&) {});
@@ -217,9 +224,16 @@ void Training::train(Attempt& attempt, int rank, Process& process, World& world)
   }
   // A stale start may see what its successor has not finished.
   if (rank == 0 && newest_epoch_ == number) {
-    if (step < must_find)
+    const bool from_shared = std::exchange(loses_copies, false);
+    if (from_shared)
+      announced_ = step;
+    else if (step < must_find)
       kernel.violate(2, "step ", must_find, " was announced, and the next start found step ", step);
-    if (!storage_is_faulty && last_step_ - step > options_.save_every + 1)
+    if (from_shared && step != std::max<std::int64_t>(newest_here, 0))
+      kernel.violate(2, "step ", step, " is loaded, and not step ", newest_here,
+                     " of the shared directory");
+    const int interval = (from_shared ? 2 : 1) * options_.save_every;  // a second save is copied
+    if (!storage_is_faulty && last_step_ - step > interval + 1)
       kernel.violate(6, last_step_ - step, " steps are repeated");
   }
 
@@ -249,6 +263,57 @@ void Training::train(Attempt& attempt, int rank, Process& process, World& world)
     }
   }
   if (rank == 0 && !process.dead && newest_epoch_ == number) done_ = true;
+}
+
+// HostRestore::load() gets ranges of other hosts by sockets. Here each rank reads their disks; the
+// plan and the ranges are the product's.
+Json Training::restore(const Attempt& attempt, World& world, const HostRestore::Found& found,
+                       const std::vector<StateSlice>& state,
+                       FunctionRef<void(const Json& about)> accept) const {
+  const AllRanks ranks(&world, "restore");
+  Json about;
+  ranks.act_if(true, [&] {
+    std::vector<HeldFiles> held;
+    fs::path any;
+    for (std::size_t host = 0; host < attempt.hosts.size(); ++host) {
+      const auto path = checkpoint_path(local_of(attempt.hosts[host]), found.step);
+      const auto id = manifest_id(path);
+      if (!id || id->hash != found.save) continue;
+      any = path;
+      const auto manifest = manifest_of(path);
+      auto& files = held.emplace_back(HeldFiles{.host = static_cast<int>(host),
+                                                .step = found.step,
+                                                .save = id->hash,
+                                                .files_in_all = manifest.files.size(),
+                                                .files = {}});
+      for (std::size_t f = 0; f < manifest.files.size(); ++f)
+        if (path_exists(path / manifest.files[f].name)) files.files.push_back(f);
+    }
+    if (held.empty()) throw DataError("no host has the save any more");
+    std::set<std::pair<std::int64_t, std::string>> shared;
+    if (found.is_shared) shared.emplace(found.step, found.save);
+    const auto plan = plan_restore(held, shared).front();
+    const auto manifest = manifest_of(any);
+    accept(manifest.about);
+    for (const auto& range : needed_ranges(any.string(), manifest, state, Match::exact)) {
+      const int source = plan.source_of(range.file(), world.rank());
+      if (source == RestorePlan::kNowhere) throw DataError("no host has a file of the save");
+      const auto directory =
+          source == RestorePlan::kShared
+              ? kCheckpoints
+              : fs::path(local_of(attempt.hosts[static_cast<std::size_t>(source)]));
+      const auto file =
+          open_checked(checkpoint_path(directory, found.step), manifest.files[range.file()]);
+      PieceReader reader;
+      const auto hash = load_range(range, state[range.target], [&](auto use) {
+        reader.read(file, range.offset(), range.bytes(), use);
+      });
+      if (range.is_whole())
+        check_hash(file, range.offset(), range.tensor->name, range.slice->hash, hash);
+    }
+    about = manifest.about;
+  });
+  return about;
 }
 
 // Partners does this by sockets: each host gets the files of the host whose partner it is.

@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint_copier.h"
 #include "checkpoint/checkpointer.h"
+#include "checkpoint/host_restore.h"
 #include "tests/sim/files.h"
 
 namespace lockstep::sim {
@@ -52,12 +53,18 @@ class Training {
   Fibers fibers;
   Files disk;
   bool storage_is_faulty = false;  // then saves may fail, and more work may be lost
+  // A host and its partner lost their disks. The next start must use the newest checkpoint of the
+  // shared directory.
+  bool loses_copies = false;
 
  private:
   struct Attempt;
   class SimWorld;
   void run_rank(Attempt& attempt, int rank, Process& process);
   void train(Attempt& attempt, int rank, Process& process, World& world);
+  Json restore(const Attempt& attempt, World& world, const HostRestore::Found& found,
+               const std::vector<StateSlice>& state,
+               FunctionRef<void(const Json& about)> accept) const;
   void copy_to_partner(const std::vector<int>& hosts, World& world, std::int64_t step,
                        const std::filesystem::path& local) const;
   void announce(std::int64_t step, const Epoch& epoch);

@@ -137,6 +137,28 @@ TEST(TrainingSimulation, full_announced_checkpoints_of_local_disks_survive_the_l
       2'000, [](Kernel& kernel) { run_racks(kernel, partner_of); }, 1'000);
 }
 
+// A host and its partner lose power and disks at any time.
+void run_pairs(Kernel& kernel) {
+  const int hosts = static_cast<int>(kernel.random.between(4, 6));
+  Training run(kernel, {.hosts = hosts, .has_local = true});
+  run.start();
+  kernel.run(kernel.now() + kernel.random.between(2 * kSecond, 20 * kSecond));
+  const auto host = kernel.random.below(static_cast<std::uint64_t>(hosts));
+  const auto partner = partner_of(host, static_cast<std::size_t>(hosts));
+  run.loses_copies = true;
+  for (const auto lost : {host, partner})
+    run.power_off(static_cast<int>(lost), 9 * kSecond, true);
+  finish(kernel, run, kernel.now() + 10 * kSecond);
+}
+
+TEST(TrainingSimulation, the_loss_of_a_host_and_its_partner_goes_back_to_the_shared_directory) {
+  for_seeds(30, run_pairs);
+}
+TEST(TrainingSimulation,
+     full_the_loss_of_a_host_and_its_partner_goes_back_to_the_shared_directory) {
+  for_seeds(2'000, run_pairs, 1'000);
+}
+
 TEST(TrainingSimulation, goes_on_after_the_storage_was_full_slow_or_faulty) {
   for_seeds(120, [](Kernel& kernel) {
     auto& random = kernel.random;
