@@ -666,10 +666,11 @@ void Fleet::lose_records(Micros time, Outage outage) {
     lose_records(time, outage, host);
 }
 
-void Fleet::ask_stop(int number) {
+void Fleet::ask_stop(int number, bool leaves) {
   may_stop_ = INT64_MAX;
-  when_awake(number, [this, number] {
-    carry_out(number, at(number).agent->stop("signal 15", local(at(number))));
+  when_awake(number, [this, number, leaves] {
+    carry_out(number,
+              at(number).agent->stop({.why = "a signal", .leaves = leaves}, local(at(number))));
   });
 }
 

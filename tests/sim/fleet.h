@@ -61,7 +61,7 @@ class Fleet {
   void lose_records(Micros time, Outage outage);            // as all hosts see it
   void break_host(int host) { broken_.insert(host); }       // fails its check
   void drain(int host);                                     // a user asks the leader
-  void ask_stop(int host);                                  // a signal to the agent
+  void ask_stop(int host, bool leaves);                     // a signal to the agent
   void report_slow(int by, const std::vector<int>& hosts);  // ranks find stragglers
   void finish();                                            // the run is complete: rank 0 ends last
   // For this time, the host lists the directory of the records as it is now, without changes.

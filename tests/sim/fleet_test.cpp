@@ -137,8 +137,7 @@ void run_lost_records(Kernel& kernel) {
   const int leader = fleet.leader(), host = host_that_trains(kernel, fleet, options.hosts);
   const auto outage = random.chance(0.5) ? Outage::hang : Outage::errors;
   const auto fault = random.below(4);
-  // If the record of a drain is written and that of the start is lost, the host is drained again.
-  const bool is_first = fault == 3 || random.chance(0.5);
+  const bool is_first = random.chance(0.5);
   if (is_first) fleet.lose_records(600 * kSecond, outage, leader);
   switch (fault) {
     case 0: fleet.fail_rank(host, RankFault::crash); break;
@@ -389,13 +388,13 @@ void run_stops(Kernel& kernel) {
   kernel.run(kernel.now() + random.between(0, 5'000) * kMillisecond);
   const auto trained = fleet.trained();
   const bool trains = fleet.trains();
+  const bool leaves = random.chance(0.5);
   for (int host = 0; host < options.hosts; ++host)
-    fleet.ask_stop(host);
+    fleet.ask_stop(host, leaves);
   kernel.run(kernel.now() + random.between(0, 5'000) * kMillisecond);
   const auto before = fleet.starts();
   if (random.chance(0.5)) harm();
-  // An agent without ranks that leads then waits until the ranks may have saved.
-  kernel.run(kernel.now() + 360 * kSecond);
+  kernel.run(kernel.now() + 120 * kSecond);
   for (int host = 0; host < options.hosts; ++host)
     if (fleet.has_agent(host))
       return kernel.violate(5, "the agent of host ", host, " does not end");
@@ -409,6 +408,40 @@ void run_stops(Kernel& kernel) {
 
 TEST(FleetSimulation, a_request_to_stop_ends_the_run_at_any_time) {
   for_seeds(200, run_stops);
+}
+
+// Hosts shut down in order, one after the other, and boot again. The run continues.
+void run_leaves(Kernel& kernel) {
+  auto& random = kernel.random;
+  const FleetOptions options{.hosts = 6};
+  Fleet fleet(kernel, options);
+  fleet.start_agents();
+  kernel.run(kernel.now() + random.between(2'000, 100'000) * kMillisecond);
+  for (int i = 0; i < 4; ++i) {
+    const int host = random.chance(0.5) && fleet.leader() >= 0
+                         ? fleet.leader()
+                         : static_cast<int>(random.below(options.hosts));
+    fleet.ask_stop(host, true);
+    kernel.run(kernel.now() + random.between(1, 20) * kSecond);
+    if (random.chance(0.3) && fleet.leader() >= 0)
+      fleet.pause_agent(fleet.leader(), random.between(1, 10) * kSecond);
+    kernel.run(kernel.now() + 40 * kSecond);
+    if (fleet.has_agent(host))
+      return kernel.violate(5, "the agent of host ", host, " does not end");
+    if (!await_training(kernel, fleet, 120 * kSecond)) return;
+    if (fleet.trains_on(host)) return kernel.violate(7, "host ", host, " trains on");
+    fleet.power_off(host, random.between(1, 60) * kSecond);
+    kernel.run(kernel.now() + 90 * kSecond);
+  }
+  if (fleet.over()) kernel.violate(7, "the run ends");
+  check_exclusions(kernel, fleet, {});
+}
+
+TEST(FleetSimulation, hosts_that_shut_down_leave_the_run) {
+  for_seeds(100, run_leaves);
+}
+TEST(FleetSimulation, full_hosts_that_shut_down_leave_the_run) {
+  for_seeds(2'000, run_leaves);
 }
 
 // The hosts of the leader and of rank 0 are lost at any moment, also during a restart.
@@ -448,11 +481,7 @@ void run_leader_faults(Kernel& kernel) {
     switch (random.below(4)) {
       case 0: fleet.fail_rank(host, RankFault::crash); break;
       case 1: fleet.fail_rank(host, RankFault::network); break;
-      case 2:
-        fleet.drain(host);
-        // A leader that is lost before it has written the record ends the run with 75.
-        kernel.run(kernel.now() + 200 * kMillisecond);
-        break;
+      case 2: fleet.drain(host); break;
       default: fleet.power_off(host, random.between(5, 60) * kSecond);
     }
     kernel.run(kernel.now() + random.between(0, 10'000) * kMillisecond);

@@ -91,6 +91,7 @@ void Leader::joined(const std::string& id, const Join& join, Deadline now) {
     phase_ = Phase::adopt;
     const auto hosts = static_cast<std::size_t>(join.running.hosts);
     attempt_ = {.number = running, .places = std::vector<std::string>(hosts)};
+    draining_.clear();  // it was started without that host
     if (known_.number == running) attempt_ = known_;
     evidence_ = {.attempt = attempt_, .slots = options_.slots, .noted_step = noted_step_};
   }
@@ -139,22 +140,24 @@ void Leader::stop_run(const std::string& why, int exit_code, Deadline now) {
   }
 }
 
-// Other hosts that can train, or that do.
-std::int64_t Leader::others(const std::string& host, Deadline now) const {
-  return std::ranges::count_if(agents_, [&](const auto& one) {
-    return one.second.join.host != host && may_train(one.second, now);
-  });
-}
-
-// A host shuts down, or its pod is evicted. If all hosts are told so, the run ends.
+// A host shuts down, or its pod is evicted. If too few others stay, the run ends.
 void Leader::ask_to_leave(const std::string& id, const std::string& why, Deadline now) {
   Agent& agent = agents_.at(id);
-  if (std::exchange(agent.leaves, true)) return;
+  if (std::exchange(agent.leaves, why).empty() && phase_ != Phase::adopt) let_leave(agent, now);
+}
+
+void Leader::let_leave(const Agent& agent, Deadline now) {
+  if (phase_ == Phase::over) return;
   const auto& host = agent.join.host;
-  if (others(host, now) < options_.least) return stop_run(why, kTemporary, now);
-  record("leaves", {{"host", host}, {"why", why}});
+  // Others may be absent for a moment, or may not have joined yet.
+  const auto stay = std::ranges::count_if(agents_, [&](const auto& one) {
+    return one.second.leaves.empty() && !policy_.is_excluded(one.second.join.host, now);
+  });
+  const int least = phase_ == Phase::gather ? 1 : options_.least;
+  if (stay < least) return stop_run(agent.leaves, kTemporary, now);
+  record("leaves", {{"host", host}, {"why", agent.leaves}});
   if (!agent.has_ended || phase_ == Phase::prepare) leave(host, now);
-  if (agent.has_ended) send(id, Over{.exit_code = kLeft, .why = why});
+  if (agent.has_ended) send(agent.join.id, Over{.exit_code = kLeft, .why = agent.leaves});
 }
 
 LeaderActions Leader::drain(const std::string& host, const std::string& why, Deadline now) {
@@ -164,8 +167,11 @@ LeaderActions Leader::drain(const std::string& host, const std::string& why, Dea
   };
   if (at(host) == nullptr) return answer(false, str("no agent runs on host ", host));
   if (!asked_.empty() || phase_ == Phase::over) return answer(false, "the run ends");
-  if (const auto left = others(host, now); left < options_.least)
-    return answer(false, str("only ", left, " other hosts are there, but the run needs ",
+  const auto others = std::ranges::count_if(agents_, [&](const auto& one) {
+    return one.second.join.host != host && may_train(one.second, now);
+  });
+  if (others < options_.least)
+    return answer(false, str("only ", others, " other hosts are there, but the run needs ",
                              options_.least, "; add a spare host first"));
   policy_.exclude(host, /*broken=*/true, now);
   record("drained", {{"host", host}, {"why", why}});
@@ -215,7 +221,10 @@ LeaderActions Leader::time(Deadline now) {
   turned_ = now;
   switch (phase_) {
     case Phase::adopt:
-      if (now >= until_) adopt(now);
+      if (now < until_) break;
+      adopt(now);
+      for (const auto& [id, agent] : agents_)
+        if (is_heard(agent, now) && !agent.leaves.empty()) let_leave(agent, now);
       break;
     case Phase::gather: gather(now); break;
     case Phase::prepare:
@@ -270,8 +279,6 @@ void Leader::adopt(Deadline now) {
     finish_ = std::min(finish_.value_or(Deadline::max()), now + options_.orphaned);
     if (std::ranges::all_of(agents, &Agent::has_ended)) begin_judging(options_.evidence, now);
   }
-  for (const auto* agent : agents)
-    if (agent->leaves && !agent->has_ended) draining_ = agent->join.host;
   if ((asked_.empty() && draining_.empty()) || phase_ == Phase::judge) return;
   evidence_.asked = asked_;
   stop_ranks(true, now);
@@ -295,7 +302,7 @@ void Leader::gather(Deadline now) {
   for (const auto& [id, agent] : agents_)
     if (is_usable(agent, now))
       usable.push_back(agent.join.host);
-    else if (is_heard(agent, now) && agent.has_ended && !agent.leaves)
+    else if (is_heard(agent, now) && agent.has_ended && agent.leaves.empty())
       excluded.push_back(agent.join.host);
   std::ranges::sort(usable);
   const auto need = static_cast<std::size_t>(options_.need);
@@ -423,7 +430,7 @@ void Leader::ended(const std::string& id, const Ended& ended, Deadline now) {
   if (ended.all) {
     agent.has_ended = true;
     agent.join.running = {};
-    if (agent.leaves) send(id, Over{.exit_code = kLeft, .why = "its host leaves the run"});
+    if (!agent.leaves.empty()) send(id, Over{.exit_code = kLeft, .why = "its host leaves the run"});
   }
   if (ended.attempt != attempt_.number ||
       (phase_ != Phase::adopt && phase_ != Phase::run && phase_ != Phase::judge))
@@ -475,8 +482,8 @@ void Leader::watch_orphans(Deadline now) {
   }
   // If storage does not answer, the ranks may still train, and agents cannot find this leader.
   if (now - seen_ < options_.orphaned || now - read_ > 2 * options_.progress) {
-    if (now >= until_) {
-      until_ = now + options_.progress;
+    if (now >= next_read_) {
+      next_read_ = now + options_.progress;
       actions_.emplace_back(ReadProgress());
     }
     return;
@@ -554,6 +561,14 @@ void Leader::decide(Deadline now) {
   }
   evidence_.attempt = attempt_;  // agents that joined have named its hosts
   const auto cause = classify(evidence_);
+  // Agents that were asked to stop ask each leader. So an earlier leader drained a host, and its
+  // record is lost.
+  if (cause.kind == CauseKind::asked && cause.exit_code == kTemporary && asked_.empty() &&
+      attempts_ == 0) {
+    last_judged_ = attempt_.number;
+    record("restarting", {{"attempt", attempt_.number}, {"why", "a host was drained"}});
+    return gather_in(Milliseconds(0), now);
+  }
   const auto other = cause.hosts.empty() ? "" : substitute(cause.hosts.front(), now);
   evidence_.can_move = !other.empty();
   const auto decision = policy_.decide(cause, evidence_, now);

@@ -105,14 +105,15 @@ class Leader {
     bool has_ended = true;              // no rank of attempt_ runs there
     std::optional<Deadline> checked{};  // time of its last check without a fault
     bool is_checking = false;           // as a spare
-    bool leaves = false;                // its host is about to shut down
+    std::string leaves{};               // why its host shuts down; "": it does not
   };
   bool is_checked(const Agent& agent, Deadline now) const {
     return agent.checked && now - *agent.checked < options_.recheck;
   }
   bool is_usable(const Agent& agent, Deadline now) const;
   bool may_train(const Agent& agent, Deadline now) const {
-    return is_heard(agent, now) && !agent.leaves && !policy_.is_excluded(agent.join.host, now);
+    return is_heard(agent, now) && agent.leaves.empty() &&
+           !policy_.is_excluded(agent.join.host, now);
   }
   bool is_heard(const Agent& agent, Deadline now) const {
     return agent.present && now - agent.heard < options_.silence;
@@ -137,7 +138,7 @@ class Leader {
   void exclude(const std::string& host, const std::string& why, Deadline now);
   void leave(const std::string& host, Deadline now);
   void ask_to_leave(const std::string& id, const std::string& why, Deadline now);
-  std::int64_t others(const std::string& host, Deadline now) const;
+  void let_leave(const Agent& agent, Deadline now);
   void look_at_ends(Deadline now);
   void begin_judging(Milliseconds wait, Deadline now);
   void judge(Deadline now);
@@ -178,6 +179,7 @@ class Leader {
   std::int64_t noted_step_ = 0, skip_step_ = 0;  // of the next attempt, see Start
   std::int64_t seen_step_ = -1;                  // of orphaned ranks; changed at seen_
   Deadline seen_;
+  Deadline next_read_{};                    // of the progress of orphaned ranks
   Deadline read_{};                         // when the progress of the run was read last
   Deadline turned_;                         // the last call of time()
   std::optional<Deadline> ended_, judged_;  // of the attempt before, if there was one
