@@ -260,8 +260,8 @@ int RunHere::train_over(World& world, const Topology& topology, TensorAcross acr
     saved_ = saved_run(directory_, options_, device_, world);
     resolve();
     if (!needs_other_processes(before, phases_.front().config)) continue;
-    constexpr const char* kWhy = "the next phase needs other processes, because of its layout";
-    log_info(kWhy, "; rerun the same command to continue");
+    constexpr const char* kWhy = "the next phase needs other processes, because its layout differs";
+    log_info(kWhy, place_from_agent() ? "" : "; rerun the same command to continue");
     report_to_agent({.error = kWhy});  // it restarts them
     return TransientError("").exit_code();
   }

@@ -10,7 +10,7 @@
 #
 #   LOCKSTEP_INTERFACE=eth0   the network interface between hosts, if hosts have several
 #
-# All ranks get the variables LOCKSTEP_..., NCCL_... and LD_LIBRARY_PATH that are set here.
+# All ranks get the variables LOCKSTEP_... (except LOCKSTEP_HOSTNAME), NCCL_... and LD_LIBRARY_PATH.
 set -uo pipefail
 hosts=${1:?usage: mpirun.sh HOSTS PROGRAM ...}
 shift

@@ -67,7 +67,7 @@ LocalSaves local_saves(const Config& c, const Cluster& cluster, const Estimate& 
   return local;
 }
 
-// The saves after which an interruption loses no step.
+// The checkpoints that survive the loss of a host.
 struct SafeSaves {
   double interval_seconds = 0, stall_seconds = 0, whole_after_seconds = 0;
 };

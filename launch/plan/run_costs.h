@@ -17,11 +17,11 @@ struct LocalSaves {
       0;  // of a host: two checkpoints, and with partner_copies two of another
   double interval_seconds = 0;  // whole steps; at least as long as a save
   double save_seconds = 0;      // from the start of a save until the partner has it too
-  double stall_seconds = 0;     // mean wait of steps per save, also for the run's directory
+  double stall_seconds = 0;     // mean per save, with the share of saves to the run's directory
   double network_share = 0;     // of a host's NICs, for partner copies
   double lost_seconds = 0;      // mean loss of an interruption: half an interval, a save, a restart
 
-  // Whether the loss of a host leaves these checkpoints, because its partner has a copy.
+  // Whether these checkpoints survive the loss of a host, because its partner has a copy.
   bool survive() const { return kept_bytes > 2 * bytes; }
 };
 

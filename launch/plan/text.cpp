@@ -241,10 +241,10 @@ std::string local_rows(const Plan& plan) {
                               " of the network")
                         : std::string())) +
          row("lost per interruption", human_seconds(local.lost_seconds),
-             copies ? "on average, with the restart, if partners are not lost together; goodput "
-                      "assumes this"
-                    : "on average, with the restart, if no host loses its files; goodput assumes "
-                      "that one does");
+             copies ? "on average, with the restart, if no host is lost with its partner; goodput "
+                      "uses this value"
+                    : "on average, with the restart, if no host loses its files; goodput uses the "
+                      "checkpoints in the run's directory instead");
 }
 
 double all_tokens(const Plan& plan) {

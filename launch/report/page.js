@@ -310,7 +310,7 @@ function restartsTable({ starts, phases: sums }, begin) {
   const rows = firstAndLast(starts).filter(([, i]) => i > 0).map(([start, i]) => [number(i + 1), number(duration(start.begin - begin)), number(whole(start.from_step)),
     { text: ended(starts, i - 1) }, number(seconds(start.replays_seconds)), ...times(start.phases)]);
   const all = Object.assign(["", "", "", { text: "all restarts" }, number(seconds(starts.reduce((sum, start) => sum + start.replays_seconds, 0))), ...times(sums)], { class: "total" });
-  const head = [number("start"), number("began after"), number("from step"), { text: "the start before ended" }, number("replays"), ...columns.map((phase) => number(phase)), number("without a step")];
+  const head = [number("start"), number("began after"), number("from step"), { text: "previous start ended" }, number("replayed"), ...columns.map((phase) => number(phase)), number("total")];
   return html("details", { open: starts.length <= 12 }, html("summary", {}, "Restarts"), table(head, [...rows, all], "starts restarts"));
 }
 

@@ -16,6 +16,7 @@
 #include "core/start_thread.h"
 #include "core/wall_clock.h"
 #include "launch/supervise/spawn.h"
+#include "train/run_directory.h"
 
 namespace lockstep {
 namespace {
@@ -63,10 +64,11 @@ LeaderServer::LeaderServer(LeaderOptions options, const SuperviseRecords& record
   watch(mailbox_.descriptor(), EPOLLIN, nullptr);
 }
 
-LeaderServer::~LeaderServer() {
+bool LeaderServer::stop() {
   stopping_ = true;
   mailbox_.post([] {});
   if (thread_.joinable()) thread_.join();
+  return is_written_;
 }
 
 void LeaderServer::lead(std::int64_t term, bool takes_over, bool is_same_start,
@@ -132,11 +134,9 @@ void LeaderServer::lead_until_over() {
   if (deposed_) log_own_warning("supervise: another agent leads this run now");
   by_agent_.clear();
   connections_.clear();
-  if (run_over_) {
-    write_records(Clock::now());
-    alive_.finish(Clock::now() + kEndTime);
-    files_.finish(Clock::now() + kEndTime);
-  }
+  if (!deposed_) write_records(Clock::now());
+  const auto limit = Clock::now() + kEndTime;
+  is_written_ = alive_.finish(limit) && files_.finish(limit);
 }
 
 void LeaderServer::watch(int descriptor, std::uint32_t events, Connection* connection) const {
@@ -150,7 +150,7 @@ void LeaderServer::accept_all() {
     if (connections_.size() >= kMostConnections) continue;
     auto& connection =
         connections_.emplace_back(std::move(*socket), secret_, Clock::now() + kHandshakeTime);
-    // Edges: serve() receives and sends all that it can.
+    // Edge-triggered: serve() receives and sends all that it can.
     watch(connection.socket.descriptor(), EPOLLIN | EPOLLOUT | EPOLLET, &connection);
   }
 }
@@ -163,6 +163,7 @@ void LeaderServer::remove_closed(Deadline now) {
   for (auto& connection : connections_) {
     if (!connection.closed) continue;
     std::erase(sending_, &connection);
+    epoll_ctl(epoll_.number(), EPOLL_CTL_DEL, connection.socket.descriptor(), nullptr);
     const auto found = by_agent_.find(connection.agent);
     if (found == by_agent_.end() || found->second != &connection) continue;
     by_agent_.erase(found);  // the agent may have joined again by another connection
@@ -277,15 +278,17 @@ void LeaderServer::keep_term() {
   alive_.run([this, text = str(options_.term, " ", ++beats_), term = options_.term] {
     try {
       records_.set_alive(text);
-      if (records_.read().newest.number > term) mailbox_.post([this] { deposed_ = true; });
-      take_requests();
+      if (records_.read().newest.number > term)
+        mailbox_.post([this] { deposed_ = true; });
+      else
+        take_requests();
     } catch (const Error&) {  // storage does not answer: no process can claim a term either
     }
     keeping_ = false;
   });
 }
 
-// Takes requests of `lockstep ctl`: `drain`, and `stop` while no ranks train. The run answers all
+// Takes requests of `lockstep ctl`: `drain`, and `stop` if no ranks take it. The run answers all
 // others.
 void LeaderServer::take_requests() {
   if (!control_lock_) {
@@ -294,35 +297,43 @@ void LeaderServer::take_requests() {
         open((control_.path() / "supervisor").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   }
   flock(control_lock_.number(), LOCK_EX | LOCK_NB);  // a leader before may hold it for a moment
-  for (const auto number : control_.unanswered()) {
-    if (taken_.contains(number)) continue;
+  const auto open_requests = control_.unanswered();
+  if (!std::exchange(has_looked_, true) && !options_.is_same_start)
+    old_ = {open_requests.begin(), open_requests.end()};
+  for (const auto number : open_requests) {
+    if (old_.contains(number)) continue;
     const auto request = control_.read(number);
     const bool stops = request.command == "stop";
     if ((request.command != "drain" && !stops) || !control_.is_of_this_start(number)) continue;
-    if (!stops) taken_.insert(number);
+    if (stops && trainer_of(records_.run())) continue;
     const auto newest = EpochRecord::newest(records_.run() / "checkpoints");
-    mailbox_.post([this, request, stops, epoch = newest ? newest->number : 0] {
-      if (stops && (leader_->phase() == Leader::Phase::run || run_over_)) return;
-      if (stops) {
-        drained_ = DrainAnswer{.is_done = true, .text = "the run ends; no ranks train"};
-        carry_out(leader_->stop("lockstep ctl", Clock::now(), kInterrupted));
-      } else {
-        carry_out(leader_->drain(request.target, "lockstep ctl", Clock::now()));
-      }
-      const auto drained = std::exchange(drained_, std::nullopt);
-      if (!drained) return;
-      files_.run([this, request, epoch, drained = *drained] {
-        try {
-          control_.answer(request,
-                          {.state = drained.is_done ? RequestState::done : RequestState::refused,
-                           .message = drained.text},
-                          epoch);
-        } catch (const Error& error) {
-          log_own_warning(error.what());
-        }
-      });
+    mailbox_.post([this, request, epoch = newest ? newest->number : 0] {
+      // A leader that adopts does not know all hosts yet; it is asked again.
+      if (leader_->phase() == Leader::Phase::adopt || run_over_) return;
+      if (answered_.insert(request.number).second) answer(request, epoch);
     });
   }
+}
+
+void LeaderServer::answer(const Request& request, std::int64_t epoch) {
+  const auto now = Clock::now();
+  DrainAnswer done{.is_done = true, .text = "the run ends; no ranks were training"};
+  if (request.is_dry_run) {
+    done.text = "nothing is changed";
+  } else if (request.command == "stop") {
+    carry_out(leader_->stop("lockstep ctl", now, kInterrupted));
+  } else {
+    carry_out(leader_->drain(request.target, "lockstep ctl", now));
+    done = std::exchange(drained_, std::nullopt).value_or(done);
+  }
+  files_.run([this, request, epoch, done] {
+    try {
+      const auto state = done.is_done ? RequestState::done : RequestState::refused;
+      control_.answer(request, {.state = state, .message = done.text}, epoch);
+    } catch (const Error& error) {
+      log_own_warning(error.what());
+    }
+  });
 }
 
 void LeaderServer::read_progress() {

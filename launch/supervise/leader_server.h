@@ -26,7 +26,11 @@ class LeaderServer {
                std::string on_bad_host);
   LeaderServer(const LeaderServer&) = delete;
   LeaderServer& operator=(const LeaderServer&) = delete;
-  ~LeaderServer();
+  ~LeaderServer() { stop(); }
+
+  // Ends the thread. Returns whether all its files are written; if not, a thread that hangs uses
+  // this object.
+  bool stop();
 
   std::uint16_t port() const { return listener_.port(); }
   // Starts the thread after the term was claimed.
@@ -62,6 +66,7 @@ class LeaderServer {
   void write_records(Deadline now);
   void keep_term();
   void take_requests();
+  void answer(const Request& request, std::int64_t epoch);
   void read_progress();
   void tell_bad_host(const std::string& host, const std::string& why);
 
@@ -79,17 +84,20 @@ class LeaderServer {
   std::map<std::string, Connection*> by_agent_;  // ids of those that have joined
   std::vector<Connection*> sending_;             // may have something to send
   bool any_closed_ = false;
-  std::atomic<bool> over_ = false, stopping_ = false, keeping_ = false, writing_ = false;
+  std::atomic<bool> over_ = false, stopping_ = false, is_written_ = true, keeping_ = false,
+                    writing_ = false;
   std::optional<int> run_over_;  // the exit code of the run
   bool deposed_ = false;
   std::vector<Json> lines_;                // for log.jsonl
-  Deadline next_write_{}, next_status_{};  // of log.jsonl; of status.json without an event
+  Deadline next_write_{}, next_status_{};  // of log.jsonl; of status.json if no event comes
   std::int64_t beats_ = 0;
   std::vector<Json> before_;
   ControlDirectory control_;
   Descriptor control_lock_;  // tells `lockstep ctl` that a leader takes `drain`
   std::optional<DrainAnswer> drained_;
-  std::set<std::int64_t> taken_;  // requests, by number
+  bool has_looked_ = false;
+  std::set<std::int64_t> old_;       // requests to earlier starts, by number
+  std::set<std::int64_t> answered_;  // requests, by number
   std::thread thread_;
 };
 

@@ -84,7 +84,8 @@ Records SuperviseRecords::read() const {
 }
 
 bool SuperviseRecords::claim(const Term& of) const {
-  if (path_exists(term(of.number))) return false;  // cheap; all agents claim after a leader's death
+  if (path_exists(term(of.number)))
+    return false;  // saves a write: all agents claim after a leader's death
   return create(term(of.number), of.dump(), 0644);
 }
 
@@ -112,7 +113,7 @@ void SuperviseRecords::set_status(const Json& status) const {
 void SuperviseRecords::append(const std::vector<Json>& lines) const {
   std::string text;
   const Descriptor out(open(log().c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  // A line that a power failure or a full disk cut off.
+  // A power failure or a full disk may have cut off the last line.
   char last = '\n';
   const auto end = out ? lseek(out.number(), 0, SEEK_END) : 0;
   if (end > 0 && pread(out.number(), &last, 1, end - 1) == 1 && last != '\n') text = "\n";
@@ -130,7 +131,7 @@ std::vector<Json> SuperviseRecords::events() const {
     try {
       const auto& event = events.emplace_back(Json::parse(line, log().string()));
       newest = std::max(newest, event.at("term").as_integer());
-      // A deposed leader may end the run that it believes to lead.
+      // A deposed leader may record the end of the run.
       if (text_at(event, "event") == "over" && event.at("term").as_integer() == newest)
         events.clear();
     } catch (const DataError&) {  // the disk was full

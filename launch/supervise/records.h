@@ -5,7 +5,7 @@
 //   alive                term and a counter, which the leader changes twice a second; after the end
 //                        of the run: term, "over" and the exit code
 //   exit_code            of the run, after its end    bad_hosts   those that were excluded then
-//   status.json          of the leader and the hosts, at most a second old after an event
+//   status.json          state of the leader and the hosts, written after events and every 5 s
 //   log.jsonl            what happened: hosts that joined, starts, causes, exclusions
 //
 // All calls may hang if the file system does.

@@ -93,9 +93,12 @@ class AgentProcess {
       ranks_.ended();
       std::this_thread::sleep_for(kAgentTick);
     }
-    // Work of a thread that hangs uses this object.
-    if (!files_.finish(Clock::now() + kAgentTick) || !checks_.finish(Clock::now() + kAgentTick))
-      _exit(exit_code_);
+    // Work of a thread that hangs uses these objects.
+    bool is_done =
+        files_.finish(Clock::now() + kAgentTick) && checks_.finish(Clock::now() + kAgentTick);
+    for (const auto& leader : leaders_)
+      is_done = leader->stop() && is_done;
+    if (!is_done) _exit(exit_code_);
     return exit_code_;
   }
 

@@ -2,10 +2,12 @@
 //
 //   build/cpu/bench/agents_bench [HOSTS]           2048 by default; needs 2 open files a host
 //
-// Prints the time until all agents of a real leader have connected and until it has started the
-// ranks of all, its CPU time while they train, the time from the reports of a failure until it has
-// started all ranks again, and the time from the last report of a complete run until it has told
-// all agents. Each agent has eight ranks. The agents share a thread.
+// Prints, for a real leader and simulated agents that report eight ranks each:
+//   - the time until all agents have connected, and until the leader has started all ranks;
+//   - the CPU time of the leader while the ranks train;
+//   - the time from the reports of a failure until all ranks are started again;
+//   - the time from the reports of a complete run until all agents know that it is over.
+// The agents share a thread.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -32,7 +34,7 @@ double cpu_seconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// An agent without ranks.
+// It reports ranks that do not exist.
 struct FakeAgent {
   Socket socket{};
   FrameReader reader{};
@@ -140,8 +142,9 @@ void bench(int hosts, const std::filesystem::path& run) {
   std::printf("all %d agents connected        %8.2f s\n", hosts,
               std::chrono::duration<double>(Clock::now() - begin).count());
   agents.run_until([&] { return agents.have_started(0); });
-  std::printf("all ranks started               %8.2f s   (of it, 1 s is the wait for adoption)\n",
-              std::chrono::duration<double>(Clock::now() - begin).count());
+  std::printf(
+      "all ranks started               %8.2f s   (includes 1 s of waiting for ranks to adopt)\n",
+      std::chrono::duration<double>(Clock::now() - begin).count());
 
   const auto used = [] {
     return cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu_seconds(CLOCK_THREAD_CPUTIME_ID);

@@ -351,7 +351,7 @@ def check_random(tiny):
     job.expect(hits > FAULTS // 2, f"only {hits} faults met a process")
     run.wait_for_steps(4)
     run.stop()
-    for steps in range(1000, run.steps(), 1000):  # as many at a time as one wait allows
+    for steps in range(500, run.steps(), 500):  # as many at a time as one wait allows
         tiny.one_host(steps)
     tiny.expect_the_bits_of_one_host("random")
     job.expect_nothing_runs("lockstep")

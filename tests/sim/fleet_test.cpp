@@ -398,7 +398,7 @@ void run_stops(Kernel& kernel) {
   for (int host = 0; host < options.hosts; ++host)
     if (fleet.has_agent(host))
       return kernel.violate(5, "the agent of host ", host, " does not end");
-  if (fleet.trains() || fleet.starts() > before) kernel.violate(7, "the run goes on");
+  if (fleet.trains() || fleet.starts() > before) kernel.violate(7, "the run continues");
   if (fleet.over() && fleet.over()->exit_code != kTemporary)
     kernel.violate(7, "exit code ", fleet.over()->exit_code);
   if (trains && fleet.trained() < trained / options.save_every * options.save_every)
@@ -429,7 +429,7 @@ void run_leaves(Kernel& kernel) {
     if (fleet.has_agent(host))
       return kernel.violate(5, "the agent of host ", host, " does not end");
     if (!await_training(kernel, fleet, 120 * kSecond)) return;
-    if (fleet.trains_on(host)) return kernel.violate(7, "host ", host, " trains on");
+    if (fleet.trains_on(host)) return kernel.violate(7, "host ", host, " still trains");
     fleet.power_off(host, random.between(1, 60) * kSecond);
     kernel.run(kernel.now() + 90 * kSecond);
   }

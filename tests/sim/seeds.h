@@ -9,7 +9,8 @@
 //   7  the number of restarts without progress is limited
 //   8  queues stay below their limits
 //   9  the goodput of the ledger is the share of the time that trained, within 1 %
-//  10  ranks that train are stopped only for a user or to replace a straggler
+//  10  ranks that train are stopped only for a request (stop, drain, a host that leaves) or a
+//  straggler
 //
 // LOCKSTEP_SIM_SEED=N runs only that seed, and prints its events.
 #pragma once

@@ -32,7 +32,7 @@ struct LedgerLine {
   std::vector<std::string> hosts{};  // start: hosts
   std::string version{};             // start: program version; empty: an older program
   RestartSeconds restart{};          // start: by `lockstep supervise`
-  StartSeconds starting{};           // start: by this program, or a newer one
+  StartSeconds starting{};           // start: 0 in lines of older programs
   std::int64_t first = 0, last = 0;  // steps: range; last = first - 1: no step, only a save
   double step_seconds = 0;           // time with data wait and the host's work between steps
   double data_seconds = 0, checkpoint_seconds = 0, evaluation_seconds = 0;
@@ -60,7 +60,7 @@ struct Goodput {
   double evaluation_seconds = 0;  // evaluations and samples
   double idle_seconds = 0;        // between starts, and time that no line covers
   std::int64_t restarts = 0;      // number of starts without the first
-  RestartPhases phases{};         // of all restarts; these seconds are idle or restart above
+  RestartPhases phases{};         // of all restarts; idle_seconds and restart_seconds contain them
 
   std::array<std::pair<const char*, double>, 7> parts() const;  // "productive", its seconds; ...
   // Sum of the parts: the time from the first start to the last line. If the host's clock was set
@@ -81,7 +81,7 @@ struct StartTimes {
   std::int64_t ranks = 0;
   std::vector<std::string> hosts{};
   // All 0 for the first start. If a start was killed before its first line of steps, the time since
-  // its begin is in `stopped` or `detect` of the next start.
+  // it began is in `stopped` or `detect` of the next start.
   RestartPhases phases{};
   double replays_seconds = 0;      // of earlier starts' steps that it computes again
   std::optional<int> exit_code{};  // nullopt: it was killed or is running

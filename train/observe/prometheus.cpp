@@ -178,7 +178,8 @@ void add_goodput(Text& text, const Goodput& goodput) {
               goodput.parts());
   text.gauge("restarts", "Number of starts of the run without the first.",
              static_cast<double>(goodput.restarts));
-  text.gauges("restart_seconds", "Time without steps of all restarts, by phase.", "phase",
+  text.gauges("restart_seconds",
+              "Seconds from the last step before a restart to its first step, by phase.", "phase",
               goodput.phases.parts());
 }
 

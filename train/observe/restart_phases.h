@@ -1,5 +1,5 @@
-// RestartPhases: the parts of a restart, which is the time from the last step of the ledger before
-// it to its first step. Each second is in one phase.
+// RestartPhases: the parts of a restart. It lasts from the last step before it in the ledger to the
+// first step of the new start. Each second is in one phase.
 #pragma once
 
 #include <array>
@@ -18,7 +18,8 @@ struct StartSeconds {
 };
 
 struct RestartPhases {
-  // Until rank 0's process starts: `stopped`, or after `lockstep supervise` the next three.
+  // The time until rank 0's process starts is `stopped`, or, if a leader measured the restart, the
+  // next three.
   double stopped = 0;
   double detect = 0;   // until the first rank ended, with steps that no line has
   double judge = 0;    // see RestartSeconds
@@ -28,7 +29,7 @@ struct RestartPhases {
   double load = 0;     // see StartSeconds
 
   // Divides `seconds`, from the last step to the start of rank 0's process. Clocks of two hosts may
-  // differ, so that `measured` is longer than `seconds`. It is then cut to fit.
+  // differ, so `measured` may be longer than `seconds`. It is then cut to fit.
   void add_gap(double seconds, const RestartSeconds& measured);
   // Divides `seconds`, from the start of rank 0's process to its first step, in the same way.
   void add_start(double seconds, const StartSeconds& measured);

@@ -3,7 +3,9 @@
 //   000007.request   written by `lockstep ctl`; complete before it has this name
 //   000007.answer    written by the run
 //   log.jsonl        audit trail: a line before each act, and a line with its outcome
-//   supervisor       locked by a supervisor that carries out `drain`
+//   supervisor       locked by the leader of a supervised run, which carries out `drain`, and
+//   `stop`
+//                    while no ranks train
 //
 // A user who may write to the directory may command the run.
 #pragma once

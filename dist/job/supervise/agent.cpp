@@ -117,8 +117,7 @@ AgentActions Agent::ended(const Ended& ended, Deadline) {
   reports_.push_back(ended);
   if (link_ == Link::joined) send(ended);
   if (ended.all) reported_ = std::exchange(running_, {});
-  if (ended.all && link_ != Link::joined && asked_)
-    actions_.emplace_back(EndAgent{TransientError("").exit_code(), asked_->why});
+  if (ended.all && link_ != Link::joined && asked_) end(*asked_);
   return std::exchange(actions_, {});
 }
 
@@ -134,7 +133,7 @@ AgentActions Agent::stop(const AskStop& ask, Deadline) {
   } else if (running_.attempt != 0) {
     actions_.emplace_back(StopRanks{true});
   } else {
-    actions_.emplace_back(EndAgent{TransientError("").exit_code(), ask.why});
+    end(ask);
   }
   return std::exchange(actions_, {});
 }
@@ -155,6 +154,10 @@ AgentActions Agent::time(Deadline now) {
     send(AgentBeat());
   }
   return std::exchange(actions_, {});
+}
+
+void Agent::end(const AskStop& ask) {
+  actions_.emplace_back(EndAgent{ask.leaves ? kLeft : TransientError("").exit_code(), ask.why});
 }
 
 void Agent::send(FromAgent message) {

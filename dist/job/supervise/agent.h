@@ -86,6 +86,7 @@ class Agent {
  private:
   enum class Link : std::uint8_t { none, looking, claiming, connecting, joined };
   void send(FromAgent message);
+  void end(const AskStop& ask);
 
   AgentOptions options_;
   Link link_ = Link::none;

@@ -43,7 +43,7 @@ struct Evidence {
   std::int64_t saved_step = kUnknown;  // newest saved step
   std::int64_t last_step = kUnknown;   // last step that was recorded
   std::string asked{};                 // who asked the run to stop; "": no request
-  // Of `ends`; add() keeps them.
+  // Derived from `ends` by add().
   std::set<int> ended{};           // ranks
   std::optional<int> root_code{};  // exit code of rank 0
   bool any_failed = false;

@@ -7,7 +7,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int kLeft = 128 + 15;           // of an agent that left the run, as if SIGTERM ended it
 constexpr Milliseconds kLateTurn{2'000};  // callers take a turn twice a second
 constexpr std::int64_t kAttemptsPerTerm = std::int64_t{1} << 20;
 
@@ -149,9 +148,12 @@ void Leader::ask_to_leave(const std::string& id, const std::string& why, Deadlin
 void Leader::let_leave(const Agent& agent, Deadline now) {
   if (phase_ == Phase::over) return;
   const auto& host = agent.join.host;
-  // Others may be absent for a moment, or may not have joined yet.
+  // Hosts that are absent count, because they may return. While the leader gathers, one other host
+  // is enough, because more may join.
   const auto stay = std::ranges::count_if(agents_, [&](const auto& one) {
-    return one.second.leaves.empty() && !policy_.is_excluded(one.second.join.host, now);
+    const auto& [id, other] = one;
+    return other.leaves.empty() && now - other.heard < options_.rejoin &&
+           !policy_.is_excluded(other.join.host, now);
   });
   const int least = phase_ == Phase::gather ? 1 : options_.least;
   if (stay < least) return stop_run(agent.leaves, kTemporary, now);
@@ -186,7 +188,7 @@ void Leader::exclude(const std::string& host, const std::string& why, Deadline n
   actions_.emplace_back(BadHost{host, why});
 }
 
-// If the excluded host trains, the ranks save and restart without it.
+// If the host trains, the ranks save and restart without it.
 void Leader::leave(const std::string& host, Deadline now) {
   if (std::ranges::find(attempt_.places, host) == attempt_.places.end()) return;
   if (phase_ == Phase::run) {
@@ -321,6 +323,8 @@ void Leader::gather(Deadline now) {
                 now);
   }
 
+  // A host that left may have joined again, but is about to shut down.
+  if (usable.size() > need) std::erase(usable, draining_);
   // Hosts keep their places, and spares take the others.
   std::vector<std::string> places(std::min(need, usable.size()));
   std::set<std::string> free(usable.begin(), usable.end());
@@ -553,20 +557,23 @@ LeaderActions Leader::progress(std::int64_t saved_step, std::int64_t last_step, 
 
 void Leader::decide(Deadline now) {
   judged_ = now;
-  if (!draining_.empty() && asked_.empty()) {
+  evidence_.attempt = attempt_;  // agents that joined have named its hosts
+  auto cause = classify(evidence_);
+  const bool is_final = cause.kind == CauseKind::done || cause.exit_code == kInterrupted;
+  if (!draining_.empty() && asked_.empty() && !is_final) {
     last_judged_ = attempt_.number;
     record("restarting",
            {{"attempt", attempt_.number}, {"why", str("host ", draining_, " is left out")}});
     return gather_in(Milliseconds(0), now);
   }
-  evidence_.attempt = attempt_;  // agents that joined have named its hosts
-  const auto cause = classify(evidence_);
-  // Agents that were asked to stop ask each leader. So an earlier leader drained a host, and its
-  // record is lost.
+  if (cause.kind == CauseKind::asked && !asked_.empty() && !is_final) cause.exit_code = asked_code_;
+  // Agents repeat a request to stop to each new leader, and this leader received none. So an
+  // earlier leader drained a host or let it leave, and the record was lost.
   if (cause.kind == CauseKind::asked && cause.exit_code == kTemporary && asked_.empty() &&
       attempts_ == 0) {
     last_judged_ = attempt_.number;
-    record("restarting", {{"attempt", attempt_.number}, {"why", "a host was drained"}});
+    record("restarting", {{"attempt", attempt_.number},
+                          {"why", "an earlier leader stopped the ranks to leave out a host"}});
     return gather_in(Milliseconds(0), now);
   }
   const auto other = cause.hosts.empty() ? "" : substitute(cause.hosts.front(), now);

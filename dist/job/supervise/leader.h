@@ -85,7 +85,7 @@ class Leader {
   //   end_code: exit code of rank 0 from the run's ledger; -1: the ledger does not have it
   LeaderActions progress(std::int64_t saved_step, std::int64_t last_step, int end_code,
                          Deadline now);
-  // A user or a scheduler asks to save and stop.
+  // A user or a scheduler asks to save and stop. `exit_code`: of the run then.
   LeaderActions stop(const std::string& why, Deadline now, int exit_code = kTemporary);
   // A user asks not to use a host until the run ends: the ranks save and restart without it.
   LeaderActions drain(const std::string& host, const std::string& why, Deadline now);
@@ -159,9 +159,9 @@ class Leader {
   std::map<std::string, Agent> agents_;       // by id
   std::map<std::string, std::string> id_of_;  // of the agent of a host
   std::size_t waits_for_ = 0;                 // a place, see any_waits()
-  // Newest; hosts keep their places in the next one. A new leader may not know all names: "".
+  // Newest; hosts keep their places in the next one. A host that a new leader does not know is "".
   Attempt attempt_;
-  Attempt known_;  // newest that the records name, of any job
+  Attempt known_;  // newest in the records, of any job
   Evidence evidence_;
   RestartPolicy policy_;
   Deadline until_;     // of the phase
@@ -169,7 +169,7 @@ class Leader {
   enum class Judging : std::uint8_t { evidence, killed, progress };
   Judging judging_ = Judging::evidence;
   std::string asked_{};        // why the run was asked to stop
-  int asked_code_ = 0;         // its exit code then
+  int asked_code_ = 0;         // exit code of the run after that request
   std::string draining_{};     // the host without which it restarts
   std::optional<Ready> root_;  // of rank 0's host
   std::int64_t attempts_ = 0;

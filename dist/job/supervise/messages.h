@@ -29,7 +29,7 @@ struct RankEnd {
   int rank = 0;
   int exit_code = 0;                  // 128 + n: signal n
   bool unwatched = false;             // no agent saw its exit code; exit_code is 75
-  bool out_of_memory = false;         // the kernel killed a process of this host for its memory
+  bool out_of_memory = false;         // the kernel killed a process because memory was short
   std::string error{};                // the last error of the rank; "": it reported none
   std::vector<std::string> lost{};    // hosts whose ranks it knows to be dead or stalled
   std::vector<std::string> faulty{};  // hosts whose weights are wrong
@@ -79,6 +79,9 @@ struct AskStop {
   bool leaves = false;  // the run continues without this host if enough others are left
   friend bool operator==(const AskStop&, const AskStop&) = default;
 };
+
+// Exit code of an agent that leaves the run alone, as after SIGTERM.
+inline constexpr int kLeft = 128 + 15;
 
 // From the leader.
 struct Welcome {  // answers Join and each AgentBeat

@@ -184,10 +184,14 @@ TEST(SuperviseAgent, stops_its_ranks_by_itself_if_it_is_asked_without_a_leader) 
   Host host;
   host.run();
   host.agent.disconnected(host.now);
-  EXPECT_TRUE(find<StopRanks>(host.agent.stop({"SIGTERM"}, host.now))->save);
-  const auto actions = host.agent.ended({.attempt = 7, .all = true}, host.now);
-  ASSERT_TRUE(find<EndAgent>(actions));
-  EXPECT_EQ(find<EndAgent>(actions)->exit_code, 75);
+  for (const bool leaves : {false, true}) {
+    Host other = host;
+    const AskStop ask{.why = "a signal", .leaves = leaves};
+    EXPECT_TRUE(find<StopRanks>(other.agent.stop(ask, other.now))->save);
+    const auto actions = other.agent.ended({.attempt = 7, .all = true}, other.now);
+    ASSERT_TRUE(find<EndAgent>(actions));
+    EXPECT_EQ(find<EndAgent>(actions)->exit_code, leaves ? 143 : 75);
+  }
 }
 
 }  // namespace lockstep::testing::supervise_agent_test

@@ -666,6 +666,55 @@ TEST(Leader, continues_without_a_host_that_shuts_down) {
   EXPECT_EQ(job.places(), (Hosts{"n1", "n2"}));
 }
 
+TEST(Leader, ends_a_run_that_is_complete_while_a_host_leaves) {
+  for (const int code : {0, 130}) {
+    auto job = started();
+    job.stuck = {"n1", "n2"};  // they save
+    job.take(job.leader->message("n2", AskStop{.why = "SIGTERM", .leaves = true}, job.now));
+    job.stuck.clear();
+    job.end("n2", {{.rank = 1, .exit_code = code}});
+    job.end("n1", {{.rank = 0, .exit_code = code}});
+    job.run_for(Milliseconds(3'000));
+    EXPECT_EQ(job.exit_code, code);
+  }
+}
+
+TEST(Leader, prefers_a_spare_to_a_host_that_left_and_joined_again) {
+  auto job = started();
+  job.stuck = {"n1"};  // rank 0 saves
+  job.take(job.leader->message("n2", AskStop{.why = "SIGTERM", .leaves = true}, job.now));
+  EXPECT_EQ(job.told.at("n2"), 143);
+  job.close("n2");
+  job.join("n2");
+  job.run_for(Milliseconds(500));
+  job.end("n1", {{.rank = 0, .exit_code = 75}});
+  job.run_for(Milliseconds(1'000));
+  EXPECT_EQ(job.places(), (Hosts{"n1", "n3"}));
+}
+
+TEST(Leader, counts_no_host_that_is_lost_for_long_as_one_that_stays) {
+  auto job = started();
+  job.close("n3");
+  job.join("n4");
+  job.close("n4");
+  job.run_for(Milliseconds(400'000));
+  for (const char* host : {"n1", "n2"})
+    job.take(job.leader->message(host, AskStop{.why = "SIGTERM", .leaves = true}, job.now));
+  job.run_for(Milliseconds(500));
+  EXPECT_EQ(job.exit_code, 75);
+}
+
+TEST(Leader, keeps_the_code_of_a_request_to_stop_that_comes_during_a_drain) {
+  auto job = started();
+  job.stuck = {"n1", "n2"};
+  job.take(job.leader->drain("n2", "", job.now));
+  job.end("n2", {{.rank = 1, .exit_code = 75}});
+  job.take(job.leader->stop("a user", job.now, 130));
+  job.end("n1", {{.rank = 0, .exit_code = 75}});
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.exit_code, 130);
+}
+
 TEST(Leader, lets_a_spare_leave) {
   auto job = started();
   job.take(job.leader->message("n3", AskStop{.why = "SIGTERM", .leaves = true}, job.now));
@@ -698,7 +747,7 @@ TEST(Leader, starts_no_ranks_on_a_host_that_shuts_down_meanwhile) {
   EXPECT_EQ(job.starts, 2);
 }
 
-TEST(Leader, lets_a_host_leave_that_asked_before_a_change_of_the_leader) {
+TEST(Leader, lets_a_host_leave_that_asks_while_a_leader_adopts) {
   auto job = started();
   const auto attempt = job.leader->attempt().number;
   job.lead();
