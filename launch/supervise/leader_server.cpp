@@ -88,6 +88,9 @@ void LeaderServer::run() {
     by_agent_.clear();
     connections_.clear();
   }
+  if (leader_ && !deposed_) write_records(Clock::now());
+  const auto limit = Clock::now() + kEndTime;
+  is_written_ = alive_.finish(limit) && files_.finish(limit);
   over_ = true;
 }
 
@@ -134,9 +137,6 @@ void LeaderServer::lead_until_over() {
   if (deposed_) log_own_warning("supervise: another agent leads this run now");
   by_agent_.clear();
   connections_.clear();
-  if (!deposed_) write_records(Clock::now());
-  const auto limit = Clock::now() + kEndTime;
-  is_written_ = alive_.finish(limit) && files_.finish(limit);
 }
 
 void LeaderServer::watch(int descriptor, std::uint32_t events, Connection* connection) const {
@@ -297,28 +297,33 @@ void LeaderServer::take_requests() {
         open((control_.path() / "supervisor").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   }
   flock(control_lock_.number(), LOCK_EX | LOCK_NB);  // a leader before may hold it for a moment
-  const auto open_requests = control_.unanswered();
-  if (!std::exchange(has_looked_, true) && !options_.is_same_start)
-    old_ = {open_requests.begin(), open_requests.end()};
-  for (const auto number : open_requests) {
-    if (old_.contains(number)) continue;
-    const auto request = control_.read(number);
-    const bool stops = request.command == "stop";
-    if ((request.command != "drain" && !stops) || !control_.is_of_this_start(number)) continue;
-    if (stops && trainer_of(records_.run())) continue;
-    const auto newest = EpochRecord::newest(records_.run() / "checkpoints");
-    mailbox_.post([this, request, epoch = newest ? newest->number : 0] {
-      // A leader that adopts does not know all hosts yet; it is asked again.
-      if (leader_->phase() == Leader::Phase::adopt || run_over_) return;
-      if (answered_.insert(request.number).second) answer(request, epoch);
-    });
-  }
+  const bool is_first = !std::exchange(has_looked_, true) && !options_.is_same_start;
+  for (const auto number : control_.unanswered())
+    try {
+      const auto request = control_.read(number);
+      if (request.command != "drain" && request.command != "stop") continue;
+      const auto newest = EpochRecord::newest(records_.run() / "checkpoints");
+      const bool trains = trainer_of(records_.run()).has_value();
+      mailbox_.post([this, request, is_first, trains, epoch = newest ? newest->number : 0] {
+        take(request, is_first, trains, epoch);
+      });
+    } catch (const DataError&) {  // the run refuses the file
+    }
 }
 
-void LeaderServer::answer(const Request& request, std::int64_t epoch) {
+void LeaderServer::take(const Request& request, bool is_old, bool trains, std::int64_t epoch) {
+  using Phase = Leader::Phase;
+  const auto phase = leader_->phase();
+  const bool has_ranks = phase == Phase::run || phase == Phase::judge;
+  if (request.command == "stop" && trains && has_ranks && !is_old) return;  // they take it
+  // A leader that adopts does not know all hosts yet; the request is read again.
+  if ((phase == Phase::adopt && !is_old) || run_over_) return;
+  if (!answered_.insert(request.number).second) return;
   const auto now = Clock::now();
   DrainAnswer done{.is_done = true, .text = "the run ends; no ranks were training"};
-  if (request.is_dry_run) {
+  if (is_old) {
+    done = {.is_done = false, .text = "it was sent to an earlier start; send it again"};
+  } else if (request.is_dry_run) {
     done.text = "nothing is changed";
   } else if (request.command == "stop") {
     carry_out(leader_->stop("lockstep ctl", now, kInterrupted));
@@ -326,12 +331,14 @@ void LeaderServer::answer(const Request& request, std::int64_t epoch) {
     carry_out(leader_->drain(request.target, "lockstep ctl", now));
     done = std::exchange(drained_, std::nullopt).value_or(done);
   }
+  write_records(now);  // before the answer
   files_.run([this, request, epoch, done] {
     try {
       const auto state = done.is_done ? RequestState::done : RequestState::refused;
       control_.answer(request, {.state = state, .message = done.text}, epoch);
     } catch (const Error& error) {
       log_own_warning(error.what());
+      mailbox_.post([this, number = request.number] { answered_.erase(number); });
     }
   });
 }

@@ -66,7 +66,7 @@ class LeaderServer {
   void write_records(Deadline now);
   void keep_term();
   void take_requests();
-  void answer(const Request& request, std::int64_t epoch);
+  void take(const Request& request, bool is_old, bool trains, std::int64_t epoch);
   void read_progress();
   void tell_bad_host(const std::string& host, const std::string& why);
 
@@ -96,7 +96,6 @@ class LeaderServer {
   Descriptor control_lock_;  // tells `lockstep ctl` that a leader takes `drain`
   std::optional<DrainAnswer> drained_;
   bool has_looked_ = false;
-  std::set<std::int64_t> old_;       // requests to earlier starts, by number
   std::set<std::int64_t> answered_;  // requests, by number
   std::thread thread_;
 };

@@ -44,8 +44,8 @@ std::string shell_line(const std::vector<std::string>& command) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const auto starts = [&](const char* name) { return text.starts_with(name); };
-    const bool is_of_this_host = starts("LOCKSTEP_SECRET=") || starts("LOCKSTEP_SSH=") ||
-                                 starts("LOCKSTEP_HOSTNAME=");
+    const bool is_of_this_host =
+        starts("LOCKSTEP_SECRET=") || starts("LOCKSTEP_SSH=") || starts("LOCKSTEP_HOSTNAME=");
     if ((starts("LOCKSTEP_") && !is_of_this_host) || starts("NCCL_") || starts("LD_LIBRARY_PATH="))
       line += " " + quoted(text);
   }

@@ -63,10 +63,15 @@ AgentActions Agent::connected(Deadline now) {
 }
 
 AgentActions Agent::disconnected(Deadline now) {
-  if (link_ == Link::joined) changed_ = next_look_ = now;
+  if (link_ == Link::joined) lose_leader(now);
   if (link_ == Link::joined || link_ == Link::connecting) link_ = Link::none;
   prepared_ = 0;
   return {};
+}
+
+void Agent::lose_leader(Deadline now) {
+  changed_ = next_look_ = now;
+  next_stop_ = now + options_.alone;
 }
 
 AgentActions Agent::message(const FromLeader& message, Deadline now) {
@@ -126,15 +131,12 @@ AgentActions Agent::slow(const Slow& slow, Deadline /*now*/) {
   return std::exchange(actions_, {});
 }
 
-AgentActions Agent::stop(const AskStop& ask, Deadline) {
+AgentActions Agent::stop(const AskStop& ask, Deadline now) {
   asked_ = ask;
-  if (link_ == Link::joined) {
+  if (link_ == Link::joined)
     send(ask);
-  } else if (running_.attempt != 0) {
-    actions_.emplace_back(StopRanks{true});
-  } else {
-    end(ask);
-  }
+  else
+    stop_alone(now);
   return std::exchange(actions_, {});
 }
 
@@ -143,8 +145,9 @@ AgentActions Agent::time(Deadline now) {
     actions_.emplace_back(Disconnect());
     link_ = Link::none;
     prepared_ = 0;
-    changed_ = next_look_ = now;
+    lose_leader(now);
   }
+  if (asked_ && link_ != Link::joined && now >= next_stop_) stop_alone(now);
   if (link_ == Link::none && now >= next_look_) {
     link_ = Link::looking;
     actions_.emplace_back(Look());
@@ -154,6 +157,15 @@ AgentActions Agent::time(Deadline now) {
     send(AgentBeat());
   }
   return std::exchange(actions_, {});
+}
+
+// Without a leader.
+void Agent::stop_alone(Deadline now) {
+  next_stop_ = now + options_.alone;
+  if (running_.attempt != 0)
+    actions_.emplace_back(StopRanks{true});
+  else
+    end(*asked_);
 }
 
 void Agent::end(const AskStop& ask) {

@@ -23,6 +23,7 @@ struct AgentOptions {
   Milliseconds beat{500};
   Milliseconds look{250};  // between two reads of the records, without a leader
   Milliseconds patience{2'000};
+  Milliseconds alone{20'000};  // without a leader; then it acts on a request to stop by itself
 };
 
 // The records in RUN/supervise, as an agent reads them.
@@ -86,6 +87,8 @@ class Agent {
  private:
   enum class Link : std::uint8_t { none, looking, claiming, connecting, joined };
   void send(FromAgent message);
+  void lose_leader(Deadline now);
+  void stop_alone(Deadline now);
   void end(const AskStop& ask);
 
   AgentOptions options_;
@@ -94,7 +97,7 @@ class Agent {
   std::int64_t prepared_ = 0;
   Term term_{};          // newest that it knows
   std::string alive_{};  // as last seen, and when it changed
-  Deadline changed_, reached_, next_look_, next_beat_;
+  Deadline changed_, reached_, next_look_, next_beat_, next_stop_{};
   bool has_joined_ = false;
   std::int64_t asked_over_ = 0;  // the term whose leader it tried to reach after the run's end
   // How the ranks of the newest attempt ended. Kept until a leader has judged the attempt, because

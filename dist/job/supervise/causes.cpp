@@ -161,9 +161,9 @@ Cause classify(const Evidence& evidence) {
       std::ranges::none_of(ends, [](auto& end) { return end.exit_code != 0 && !end.unwatched; });
   if (none_failed && root != ends.end() && root->exit_code == 0)
     return {.kind = CauseKind::done, .exit_code = 0, .text = "the run is complete"};
-  if (!evidence.asked.empty()) return {.kind = CauseKind::asked, .text = evidence.asked};
   if (std::ranges::any_of(ends, [](auto& end) { return end.exit_code == kInterrupted; }))
     return {.kind = CauseKind::asked, .exit_code = kInterrupted, .text = "a user stopped the run"};
+  if (!evidence.asked.empty()) return {.kind = CauseKind::asked, .text = evidence.asked};
 
   for (const auto& end : ends)
     if (!end.faulty.empty()) return cause_of(CauseKind::corruption, end.faulty, how(end));

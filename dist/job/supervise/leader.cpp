@@ -126,10 +126,11 @@ LeaderActions Leader::stop(const std::string& why, Deadline now, int exit_code) 
 }
 
 void Leader::stop_run(const std::string& why, int exit_code, Deadline now) {
-  if (!asked_.empty() || phase_ == Phase::over) return;
-  asked_ = why;
-  asked_code_ = exit_code;
-  record("asked to stop", {{"why", why}});
+  if (phase_ == Phase::over) return;
+  if (!asked_.empty() && exit_code != kInterrupted) return;
+  record("asked to stop", {{"why", why}, {"exit_code", exit_code}});
+  asked_code_ = exit_code;  // a user's request counts more than a signal before it
+  if (!std::exchange(asked_, why).empty()) return;
   if (phase_ == Phase::run) {
     evidence_.asked = why;
     stop_ranks(true, now);

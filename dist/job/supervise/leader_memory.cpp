@@ -37,6 +37,7 @@ void Leader::forget() {
   policy_ = RestartPolicy(options_.policy);
   attempt_ = {};
   draining_.clear();
+  asked_.clear();
   last_judged_ = noted_step_ = skip_step_ = 0;
 }
 
@@ -71,6 +72,9 @@ void Leader::remember(const Json& line, Deadline then) {
     policy_.exclude(host, event == "drained", then);
     const bool trains = std::ranges::find(attempt_.places, host) != attempt_.places.end();
     if (attempt_.number != 0 && trains) draining_ = host;
+  } else if (event == "asked to stop" && line.at("exit_code").as_integer() == kInterrupted) {
+    asked_ = text_at(line, "why");  // agents repeat other requests
+    asked_code_ = kInterrupted;
   } else if (event == "readmitted") {
     policy_.readmit({text_at(line, "host")}, then);
   }

@@ -180,6 +180,18 @@ TEST(SuperviseAgent, answers_a_stop_of_an_attempt_that_does_not_run_here) {
   EXPECT_TRUE(find<StopRanks>(host.agent.message(Stop{.attempt = 7}, host.now)));
 }
 
+TEST(SuperviseAgent, stops_its_ranks_by_itself_if_no_leader_comes_back) {
+  Host host;
+  host.run();
+  EXPECT_TRUE(sent<AskStop>(host.agent.stop({.why = "a signal"}, host.now)));
+  host.agent.disconnected(host.now);
+  host.now += Milliseconds(15'000);
+  EXPECT_FALSE(find<StopRanks>(host.agent.time(host.now))) << "another leader may come";
+  host.now += Milliseconds(6'000);
+  EXPECT_TRUE(find<StopRanks>(host.agent.time(host.now)));
+  EXPECT_FALSE(find<StopRanks>(host.agent.time(host.now)));
+}
+
 TEST(SuperviseAgent, stops_its_ranks_by_itself_if_it_is_asked_without_a_leader) {
   Host host;
   host.run();

@@ -715,6 +715,33 @@ TEST(Leader, keeps_the_code_of_a_request_to_stop_that_comes_during_a_drain) {
   EXPECT_EQ(job.exit_code, 130);
 }
 
+TEST(Leader, remembers_a_request_of_a_user_to_stop) {
+  for (const int code : {75, 130}) {
+    auto job = started();
+    const auto attempt = job.leader->attempt().number;
+    job.stuck = {"n1", "n2"};
+    job.take(job.leader->stop("a request", job.now, code));
+    job.stuck.clear();
+    job.lead();
+    job.join("n1", attempt);
+    job.join("n2", attempt);
+    job.run_for(Milliseconds(3'000));
+    EXPECT_EQ(job.exit_code, code == 130 ? std::optional(130) : std::nullopt)
+        << "agents repeat their own requests";
+  }
+}
+
+TEST(Leader, lets_a_user_stop_a_run_that_already_stops) {
+  auto job = started();
+  job.stuck = {"n1", "n2"};
+  job.take(job.leader->stop("the time limit", job.now));
+  job.take(job.leader->stop("a user", job.now, 130));
+  job.end("n2", {{.rank = 1, .exit_code = 75}});
+  job.end("n1", {{.rank = 0, .exit_code = 75}});
+  job.run_for(Milliseconds(3'000));
+  EXPECT_EQ(job.exit_code, 130);
+}
+
 TEST(Leader, lets_a_spare_leave) {
   auto job = started();
   job.take(job.leader->message("n3", AskStop{.why = "SIGTERM", .leaves = true}, job.now));
