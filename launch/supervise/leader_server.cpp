@@ -297,16 +297,18 @@ void LeaderServer::take_requests() {
         open((control_.path() / "supervisor").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   }
   flock(control_lock_.number(), LOCK_EX | LOCK_NB);  // a leader before may hold it for a moment
-  const bool is_first = !std::exchange(has_looked_, true) && !options_.is_same_start;
-  for (const auto number : control_.unanswered())
+  const auto requests = control_.unanswered();
+  if (!std::exchange(has_looked_, true) && !options_.is_same_start)
+    old_ = {requests.begin(), requests.end()};
+  for (const auto number : requests)
     try {
       const auto request = control_.read(number);
       if (request.command != "drain" && request.command != "stop") continue;
       const auto newest = EpochRecord::newest(records_.run() / "checkpoints");
       const bool trains = trainer_of(records_.run()).has_value();
-      mailbox_.post([this, request, is_first, trains, epoch = newest ? newest->number : 0] {
-        take(request, is_first, trains, epoch);
-      });
+      mailbox_.post(
+          [this, request, is_old = old_.contains(number), trains,
+           epoch = newest ? newest->number : 0] { take(request, is_old, trains, epoch); });
     } catch (const DataError&) {  // the run refuses the file
     }
 }
@@ -318,29 +320,29 @@ void LeaderServer::take(const Request& request, bool is_old, bool trains, std::i
   if (request.command == "stop" && trains && has_ranks && !is_old) return;  // they take it
   // A leader that adopts does not know all hosts yet; the request is read again.
   if ((phase == Phase::adopt && !is_old) || run_over_) return;
-  if (!answered_.insert(request.number).second) return;
-  const auto now = Clock::now();
-  DrainAnswer done{.is_done = true, .text = "the run ends; no ranks were training"};
-  if (is_old) {
-    done = {.is_done = false, .text = "it was sent to an earlier start; send it again"};
-  } else if (request.is_dry_run) {
-    done.text = "nothing is changed";
-  } else if (request.command == "stop") {
-    carry_out(leader_->stop("lockstep ctl", now, kInterrupted));
-  } else {
-    carry_out(leader_->drain(request.target, "lockstep ctl", now));
-    done = std::exchange(drained_, std::nullopt).value_or(done);
-  }
-  write_records(now);  // before the answer
-  files_.run([this, request, epoch, done] {
+  if (!answering_.insert(request.number).second) return;
+  if (!answers_.contains(request.number)) answers_[request.number] = act_on(request, is_old);
+  write_records(Clock::now());  // before the answer
+  files_.run([this, request, epoch, done = answers_[request.number]] {
     try {
       const auto state = done.is_done ? RequestState::done : RequestState::refused;
       control_.answer(request, {.state = state, .message = done.text}, epoch);
-    } catch (const Error& error) {
+    } catch (const Error& error) {  // it is answered again after the next look
       log_own_warning(error.what());
-      mailbox_.post([this, number = request.number] { answered_.erase(number); });
+      mailbox_.post([this, number = request.number] { answering_.erase(number); });
     }
   });
+}
+
+DrainAnswer LeaderServer::act_on(const Request& request, bool is_old) {
+  if (is_old) return {.is_done = false, .text = "it was sent to an earlier start; send it again"};
+  if (request.is_dry_run) return {.is_done = true, .text = "nothing is changed"};
+  if (request.command == "stop") {
+    carry_out(leader_->stop("lockstep ctl", Clock::now(), kInterrupted));
+    return {.is_done = true, .text = "the run ends; no ranks were training"};
+  }
+  carry_out(leader_->drain(request.target, "lockstep ctl", Clock::now()));
+  return std::exchange(drained_, std::nullopt).value_or(DrainAnswer{});
 }
 
 void LeaderServer::read_progress() {

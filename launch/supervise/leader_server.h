@@ -66,6 +66,7 @@ class LeaderServer {
   void write_records(Deadline now);
   void keep_term();
   void take_requests();
+  DrainAnswer act_on(const Request& request, bool is_old);
   void take(const Request& request, bool is_old, bool trains, std::int64_t epoch);
   void read_progress();
   void tell_bad_host(const std::string& host, const std::string& why);
@@ -96,7 +97,9 @@ class LeaderServer {
   Descriptor control_lock_;  // tells `lockstep ctl` that a leader takes `drain`
   std::optional<DrainAnswer> drained_;
   bool has_looked_ = false;
-  std::set<std::int64_t> answered_;  // requests, by number
+  std::set<std::int64_t> old_;                   // requests to earlier starts, by number
+  std::map<std::int64_t, DrainAnswer> answers_;  // to requests, by number
+  std::set<std::int64_t> answering_;             // whose answer is being written, or is
   std::thread thread_;
 };
 

@@ -64,8 +64,8 @@ struct RunOver {
   std::vector<std::string> excluded;  // hosts
 };
 struct DrainAnswer {  // of drain()
-  bool is_done;
-  std::string text;
+  bool is_done = false;
+  std::string text{};
 };
 using LeaderAction = std::variant<SendTo, ReadProgress, BadHost, Record, RunOver, DrainAnswer>;
 using LeaderActions = std::vector<LeaderAction>;

@@ -72,8 +72,9 @@ void Leader::remember(const Json& line, Deadline then) {
     policy_.exclude(host, event == "drained", then);
     const bool trains = std::ranges::find(attempt_.places, host) != attempt_.places.end();
     if (attempt_.number != 0 && trains) draining_ = host;
-  } else if (event == "asked to stop" && line.at("exit_code").as_integer() == kInterrupted) {
-    asked_ = text_at(line, "why");  // agents repeat other requests
+  } else if (event == "asked to stop" && line.at("exit_code").as_integer() == kInterrupted &&
+             turned_ - then < 2 * options_.save) {  // an older one was of an earlier start
+    asked_ = text_at(line, "why");                  // agents repeat other requests
     asked_code_ = kInterrupted;
   } else if (event == "readmitted") {
     policy_.readmit({text_at(line, "host")}, then);

@@ -729,6 +729,18 @@ TEST(Leader, remembers_a_request_of_a_user_to_stop) {
     EXPECT_EQ(job.exit_code, code == 130 ? std::optional(130) : std::nullopt)
         << "agents repeat their own requests";
   }
+  auto job = started();
+  for (const char* host : {"n1", "n2", "n3"})
+    job.close(host);
+  job.take(job.leader->stop("a request", job.now, 130));
+  for (auto& line : job.records)
+    line.set("time", 1.0);
+  job.lead();
+  EXPECT_EQ(job.exit_code, std::nullopt);
+  for (const char* host : {"n1", "n2"})
+    job.join(host);
+  job.run_for(Milliseconds(40'000));
+  EXPECT_EQ(job.exit_code, std::nullopt) << "an old request was of an earlier start";
 }
 
 TEST(Leader, lets_a_user_stop_a_run_that_already_stops) {
