@@ -46,10 +46,10 @@ class LeaderServer {
         : socket(std::move(connected)), session(secret, random_bytes()), deadline(until) {}
     Socket socket;
     Session session;
-    Deadline deadline;  // to authenticate, or once `ending` to send the rest
+    Deadline deadline;  // to authenticate
     Bytes out{};
     std::string agent{};  // id, after its Join
-    bool ending = false, closed = false;
+    bool closed = false;
   };
 
   void run();

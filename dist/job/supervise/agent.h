@@ -81,9 +81,6 @@ class Agent {
   AgentActions stop(const AskStop& ask, Deadline now);
   AgentActions time(Deadline now);
 
-  const HostPlace& running() const { return running_; }
-  bool has_leader() const { return link_ == Link::joined; }
-
  private:
   enum class Link : std::uint8_t { none, looking, claiming, connecting, joined };
   void send(FromAgent message);

@@ -180,7 +180,7 @@ LeaderActions Leader::drain(const std::string& host, const std::string& why, Dea
   record("drained", {{"host", host}, {"why", why}});
   leave(host, now);
   return answer(true, draining_ == host ? str("the ranks save and restart without host ", host)
-                                        : str("host ", host, " is not used until the run ends"));
+                                        : str("host ", host, " is not used until supervise ends"));
 }
 
 void Leader::exclude(const std::string& host, const std::string& why, Deadline now) {

@@ -87,7 +87,7 @@ class Leader {
                          Deadline now);
   // A user or a scheduler asks to save and stop. `exit_code`: of the run then.
   LeaderActions stop(const std::string& why, Deadline now, int exit_code = kTemporary);
-  // A user asks not to use a host until the run ends: the ranks save and restart without it.
+  // A user asks not to use a host until supervise ends: the ranks save and restart without it.
   LeaderActions drain(const std::string& host, const std::string& why, Deadline now);
   LeaderActions time(Deadline now);  // at least twice a second
 
